@@ -1,0 +1,1 @@
+"""Replication bookkeeping for tables split into tablets."""

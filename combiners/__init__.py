@@ -1,0 +1,1 @@
+"""Pure combiner functions over replication status values."""
