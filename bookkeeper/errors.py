@@ -1,0 +1,122 @@
+"""Every error of the project: one base, then Transient and Permanent.
+
+Arrives: a failure noticed anywhere below the shell. Leaves: an exception whose message names the thing,
+the reason and the next step. Only :class:`TransientError` is ever retried. Each class has a stable ``code``
+so that an error keeps its identity across a process border (see ``bookkeeper.rpc``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class BookkeeperError(Exception):
+    """Base of all errors; ``details`` are short machine-readable facts that travel with the message."""
+
+    code = "error"
+
+    def __init__(self, message: str, details: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, str] = dict(details or {})
+
+
+class TransientError(BookkeeperError):
+    """Trying again later, unchanged, may succeed."""
+
+    code = "transient"
+
+
+class PermanentError(BookkeeperError):
+    """Trying again unchanged can't succeed."""
+
+    code = "permanent"
+
+
+class UnavailableError(TransientError):
+    """A process or store could not be reached, or did not answer in time."""
+
+    code = "unavailable"
+
+
+class NotLeaderError(TransientError):
+    """The master that was asked does not lead."""
+
+    code = "not_leader"
+
+
+class NotServingError(TransientError):
+    """The tserver that was asked does not hold the tablet (moved, loading, or not assigned yet)."""
+
+    code = "not_serving"
+
+
+class LeaseLostError(TransientError):
+    """The process lost its session: it must not acknowledge or decide anything any more."""
+
+    code = "lease_lost"
+
+
+class OverloadedError(TransientError):
+    """A bounded queue is full; back off."""
+
+    code = "overloaded"
+
+
+class ConflictError(TransientError):
+    """A versioned value was changed by somebody else in between; read it again."""
+
+    code = "conflict"
+
+
+class GapError(TransientError):
+    """A replicated range starts above what is here (rule R19); ``details["high_water"]`` says what is."""
+
+    code = "gap"
+
+    @property
+    def high_water(self) -> int:
+        """Highest source offset that is durable here without a gap."""
+        return int(self.details["high_water"])
+
+
+class StreamExpiredError(TransientError):
+    """The receiving session of a stream is unknown or idle for too long; open a new one (rule R20)."""
+
+    code = "stream_expired"
+
+
+class NotFoundError(PermanentError):
+    """A named table, tablet, group, cluster or file does not exist."""
+
+    code = "not_found"
+
+
+class ExistsError(PermanentError):
+    """A thing of that name exists already."""
+
+    code = "exists"
+
+
+class InvalidInputError(PermanentError):
+    """An argument, setting or message is malformed; nothing was changed."""
+
+    code = "invalid_input"
+
+
+class CorruptionError(PermanentError):
+    """Bytes that must parse do not."""
+
+    code = "corruption"
+
+
+class RefusedError(PermanentError):
+    """The request is well-formed and forbidden here (read-only, system table, loop, own name)."""
+
+    code = "refused"
+
+
+class IncompatibleError(PermanentError):
+    """The other side speaks a protocol or format version that this one does not know."""
+
+    code = "incompatible"

@@ -1,0 +1,100 @@
+"""The protocol of the metadata table: cells whose timestamp is a rank, so that *newest wins* is the merge.
+
+Arrives: puts, deletes and purges that share one rank a call. Leaves: rows in order, one cell a column (the
+highest rank that no tombstone hides). No call reads before it writes, and no two cells change together unless
+they are puts of one row in one call (rule 8 of design section 10). Sources: design section 4, books.md R1-R4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_RANK = 2**62 + 2**61
+"""Highest rank a put or delete may carry; the rank of a purge lies above it."""
+
+CLOSED_RANK = 2**62
+"""Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
+
+FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Column:
+    """Family and qualifier; only the qualifier may hold arbitrary bytes."""
+
+    family: str
+    qualifier: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value and the rank at which it was written."""
+
+    rank: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as a scan gives it: its key and the visible cells of the families asked for, never empty."""
+
+    key: bytes
+    cells: Mapping[Column, Cell]
+
+    def family(self, name: str) -> dict[bytes, Cell]:
+        """Qualifier to cell, for one family, in qualifier order."""
+        return {c.qualifier: cell for c, cell in sorted(self.cells.items()) if c.family == name}
+
+
+@dataclass(frozen=True, slots=True)
+class RowPut:
+    """Values for one row; they become visible together."""
+
+    key: bytes
+    values: Mapping[Column, bytes]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CellKey:
+    """Names one cell, for deletes and purges."""
+
+    key: bytes
+    column: Column
+
+
+class MetadataTable(Protocol):
+    """One key-value table. Safe for use by many threads. Raises TransientError when the store can't be reached
+    (after its own bounded retries) and PermanentError on misuse; a raised write may have been applied in part,
+    and repeating it whole is harmless.
+    """
+
+    def put(self, rows: Sequence[RowPut], rank: int) -> None:
+        """Write values at ``rank``; durable on return. A cell keeps the highest rank; the same rank again is a retry."""
+
+    def delete(self, cells: Sequence[CellKey], rank: int) -> None:
+        """Hide every version of these cells up to and including ``rank``; a later put above it shows."""
+
+    def purge(self, cells: Sequence[CellKey]) -> None:
+        """Hide these cells for good, whatever is written later: only for names that are never used again."""
+
+    def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
+        """One row, or None when no cell is visible."""
+
+    def scan(
+        self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
+    ) -> Iterator[Row]:
+        """Rows with ``start <= key < stop`` in key order; each row is read atomically, the scan is not. Memory is bounded."""
+
+    def compact(self) -> None:
+        """Let the store drop hidden versions; purges older than any write in flight lose their effect (rule R4)."""
+
+    def close(self) -> None:
+        """Release connections; the object can't be used any more."""
+
+
+def prefix_stop(prefix: bytes) -> bytes | None:
+    """Smallest key greater than every key that starts with ``prefix``; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,0 +1,133 @@
+"""The nouns that cross rooms: extents, targets, stamps, streams, and the Arrow schema of a mutation.
+
+Pure values without IO. A *record* is one entry (one column of one row) of a WAL; offsets count records from 1.
+Source: design sections 2, 4 and 5; rules R5, R13, R18 and R23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+
+DEFAULT_GROUP = "default"
+"""Name of the locality group of all families that no other group names."""
+
+MUTATION_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.binary(), nullable=False),
+        pa.field("family", pa.binary(), nullable=False),
+        pa.field("qualifier", pa.binary(), nullable=False),
+        pa.field("visibility", pa.binary(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=True),
+        pa.field("delete", pa.bool_(), nullable=False),
+        pa.field("value", pa.binary(), nullable=False),
+    ]
+)
+"""Records in the WAL, on the wire and in a client's batch. A null timestamp asks the tserver to set it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Extent:
+    """The rows of one tablet: ``prev_row`` (exclusive, None = from the start) to ``end_row`` (inclusive, None = to the end)."""
+
+    table_id: str
+    end_row: bytes | None
+    prev_row: bytes | None
+
+    def contains(self, row: bytes) -> bool:
+        """Tell whether ``row`` lies in this tablet."""
+        return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
+
+
+def _escape(part: str) -> str:
+    return quote(part, safe="")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TargetKey:
+    """Where a file goes: cluster alias, table there, table here, and the incarnation of the pair (rule R5)."""
+
+    cluster: str
+    remote_table_id: str
+    source_table_id: str
+    incarnation: int
+
+    def encode(self) -> bytes:
+        """Qualifier form ``cluster:remote:source:incarnation``, each part percent-escaped."""
+        parts = (self.cluster, self.remote_table_id, self.source_table_id, str(self.incarnation))
+        return ":".join(map(_escape, parts)).encode()
+
+    @classmethod
+    def decode(cls, raw: bytes) -> TargetKey:
+        """Parse :meth:`encode`; raises ValueError on anything else."""
+        cluster, remote, source, incarnation = map(unquote, raw.decode().split(":"))
+        return cls(cluster, remote, source, int(incarnation))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stamp:
+    """One target in force when a block was written (rule R13). ``groups`` None means every locality group."""
+
+    target: TargetKey
+    groups: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A configured target: its key, the groups that travel now, and who the peer really is (rule R23)."""
+
+    key: TargetKey
+    groups: tuple[str, ...] | None
+    peer_instance_id: str
+    remote_table: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StreamKey:
+    """Identity under which a receiver remembers what it has of one source file (rules R5 and R18)."""
+
+    source_instance_id: str
+    file: str
+    source_table_id: str
+    target_table_id: str
+    incarnation: int
+    run_id: str = ""
+
+    def encode(self) -> str:
+        """One string, parts percent-escaped and joined by ``|``."""
+        parts: Iterable[str] = (
+            self.source_instance_id,
+            self.file,
+            self.source_table_id,
+            self.target_table_id,
+            str(self.incarnation),
+            self.run_id,
+        )
+        return "|".join(map(_escape, parts))
+
+    @classmethod
+    def decode(cls, raw: str) -> StreamKey:
+        """Parse :meth:`encode`; raises ValueError on anything else."""
+        instance, file, source, target, incarnation, run_id = map(unquote, raw.split("|"))
+        return cls(instance, file, source, target, int(incarnation), run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which part of a stream a received block is: everything in ``(after_offset, to_offset]`` for its tablet."""
+
+    stream: StreamKey
+    after_offset: int
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Barrier:
+    """Rule R24: records from ``offset`` on wait until ``file`` is finished up to ``until_offset``."""
+
+    offset: int
+    file: str
+    until_offset: int

@@ -1,0 +1,251 @@
+// The wire contract of a cluster, for any language. Framed transport, strict binary protocol; frames above
+// the configured limit are refused. The first call on every connection must be `hello`.
+// Batches of records travel as one Arrow IPC record batch message of the mutation schema (no schema message):
+// row, family, qualifier, visibility: binary; timestamp: int64 or null; delete: bool; value: binary.
+
+namespace py bookkeeper.rpc
+
+const i32 PROTOCOL_VERSION = 1
+
+exception Fault {
+  1: required bool transient_
+  2: required string code                 // stable name of the error class
+  3: required string message
+  4: optional map<string, string> details
+}
+
+struct Hello {
+  1: required i32 protocol_version
+  2: required string instance_id          // empty for a plain client
+  3: required string cluster_name
+  4: required string role                 // client, master, tserver, replay
+}
+
+struct Extent {
+  1: required string table_id
+  2: optional binary end_row              // inclusive; absent = to the end
+  3: optional binary prev_row             // exclusive; absent = from the start
+}
+
+struct TabletLocation { 1: required Extent extent  2: optional string address }
+
+struct LocalityGroup { 1: required string name  2: required list<binary> families }
+
+struct TableInfo {
+  1: required string table_id
+  2: required string name
+  3: required string state                // creating, online, deleting
+  4: required list<LocalityGroup> groups
+  5: required map<string, string> properties
+}
+
+struct TargetKey {
+  1: required string cluster
+  2: required string remote_table_id
+  3: required string source_table_id
+  4: required i64 incarnation
+}
+
+// Identity under which a receiver remembers what it has of one source file.
+struct StreamKey {
+  1: required string source_instance_id
+  2: required string file
+  3: required string source_table_id
+  4: required string target_table_id
+  5: required i64 incarnation
+  6: required string run_id
+}
+
+// ---- client data path
+
+struct WriteBatch {
+  1: required Extent extent               // the tablet the client believes in; rows are checked against the real one
+  2: required binary records              // Arrow record batch, whole row mutations
+}
+
+struct WriteResult {
+  1: required list<Extent> not_serving    // batches that were not applied, because the tablet is not here
+}
+
+struct ScanRequest {
+  1: required Extent extent
+  2: optional binary start_row            // inclusive
+  3: optional binary stop_row             // exclusive
+  4: required list<binary> families       // empty = all
+  5: required list<binary> columns        // pairs family, qualifier, flattened; empty = all
+  6: optional binary resume               // `next` of the page before
+  7: required i32 page_bytes
+}
+
+struct ScanPage {
+  1: required binary records              // Arrow record batch, sorted, newest version, deletes resolved; may be empty
+  2: optional binary next                 // absent = nothing left in this tablet
+}
+
+// ---- replication status
+
+struct TargetStatus {
+  1: required string file
+  2: required TargetKey target
+  3: required string state                // OPEN, CLOSED
+  4: required i64 needed
+  5: required i64 finished
+  6: required i64 lag_records
+  7: required i64 lag_bytes
+  8: required double lag_seconds
+  9: required string phase                // waiting, shipping, blocked, backing_off, done
+  10: optional string last_error
+  11: optional i64 next_try_in_ms
+  12: optional string worker
+  13: required i64 records_shipped
+  14: required i64 bytes_shipped
+  15: required i64 resends
+  16: required string table
+  17: required list<string> groups
+}
+
+struct FileMark { 1: required string file  2: required i64 offset }
+
+struct ClusterInfo { 1: required string name  2: required string quorum  3: required string instance_id }
+
+struct ReplicationConfig {
+  1: required string table
+  2: required TargetKey target
+  3: required list<string> groups         // empty = every group
+  4: required string remote_table
+}
+
+// ---- replication between clusters
+
+struct SourceBlock {
+  1: required i64 first_offset            // of the source file, both inclusive; blocks ascend and never straddle a range's end
+  2: required i64 last_offset
+  3: required binary records              // Arrow record batch; may hold fewer records than the offsets span (filtered)
+  4: required i32 record_count
+  5: required binary min_row
+  6: required binary max_row
+}
+
+struct ReplicateRequest {
+  1: required string stream_session       // from open_stream
+  2: required StreamKey stream
+  3: required list<string> provenance     // instance ids, the sender's own included
+  4: required i64 acked_offset            // a fact: everything up to here is durable on every receiving tablet
+  5: required i64 after_offset            // this request covers (after_offset, to_offset] of the source file
+  6: required i64 to_offset
+  7: required list<SourceBlock> blocks
+}
+
+struct ReplicateResult {
+  1: required i64 acked_offset
+  2: required i64 records_applied         // records written now
+  3: required i64 records_dropped         // records that were here already
+}
+
+struct ApplyRequest {                     // one receiving tablet's share of a ReplicateRequest
+  1: required Extent extent
+  2: required StreamKey stream
+  3: required list<string> provenance
+  4: required i64 acked_offset
+  5: required i64 after_offset
+  6: required i64 to_offset
+  7: required list<SourceBlock> blocks
+}
+
+// ---- replication work inside a cluster
+
+struct WorkItem {
+  1: required string txid                 // the FATE operation that owns it
+  2: required string file
+  3: required TargetKey target
+  4: required i64 first_offset            // inclusive, both
+  5: required i64 last_offset
+  6: required string peer_quorum
+  7: required string peer_instance_id
+  8: required i64 epoch                   // of the master that hands it out
+}
+
+struct WorkReport {
+  1: required string txid
+  2: required string file
+  3: required TargetKey target
+  4: required i64 finished_offset         // durable on the peer and written to the books
+  5: required i64 records
+  6: required i64 bytes
+  7: required i64 filtered
+  8: required i64 resends
+  9: optional string error
+  10: required bool error_transient
+  11: required i64 queued_ranges
+}
+
+struct TabletAssignment {
+  1: required Extent extent
+  2: required string directory
+  3: required i64 epoch
+}
+
+service Node {
+  Hello hello(1: Hello hello) throws (1: Fault fault)
+  map<string, string> status() throws (1: Fault fault)
+}
+
+service Master extends Node {
+  // everybody
+  string leader() throws (1: Fault fault)                     // host:port of the leading master
+  list<TableInfo> tables() throws (1: Fault fault)
+  list<TabletLocation> locate(1: string table_id) throws (1: Fault fault)
+
+  // administration
+  TableInfo create_table(1: string name, 2: list<binary> splits, 3: list<LocalityGroup> groups, 4: map<string, string> properties) throws (1: Fault fault)
+  void delete_table(1: string name) throws (1: Fault fault)
+  void set_groups(1: string name, 2: list<LocalityGroup> groups) throws (1: Fault fault)
+  void flush_table(1: string name) throws (1: Fault fault)
+  list<ClusterInfo> clusters() throws (1: Fault fault)
+  ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
+  void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
+  list<ReplicationConfig> enable_replication(1: string table, 2: list<string> groups, 3: string cluster, 4: string remote_table) throws (1: Fault fault)   // groups empty = all
+  list<ReplicationConfig> disable_replication(1: string table, 2: list<string> groups, 3: string cluster) throws (1: Fault fault)
+  list<ReplicationConfig> replication_config() throws (1: Fault fault)
+  list<TargetStatus> replication_status(1: string table) throws (1: Fault fault)   // empty = every table
+  list<FileMark> replication_mark(1: string table) throws (1: Fault fault)         // position of every WAL of the table now, fsynced
+  list<TargetStatus> replication_pending(1: list<FileMark> marks, 2: string table, 3: string cluster) throws (1: Fault fault)   // empty = the marks are replicated
+
+  // other clusters
+  string resolve_table(1: string name) throws (1: Fault fault)                     // table id; not_found otherwise
+  string pick_tserver(1: string table_id) throws (1: Fault fault)                  // host:port
+  void stream_done(1: list<StreamKey> streams) throws (1: Fault fault)             // the source will never send these again
+
+  // own tservers
+  oneway void nudge(1: string session_id)                                          // something new to replicate
+  oneway void report_work(1: string session_id, 2: list<WorkReport> reports)
+}
+
+service TServer extends Node {
+  // clients
+  WriteResult write(1: list<WriteBatch> batches, 2: string durability) throws (1: Fault fault)
+  ScanPage scan(1: ScanRequest request) throws (1: Fault fault)
+
+  // master
+  void load_tablet(1: TabletAssignment assignment) throws (1: Fault fault)         // idempotent
+  void unload_tablet(1: Extent extent, 2: i64 epoch, 3: bool discard) throws (1: Fault fault)
+  list<Extent> tablets() throws (1: Fault fault)
+  void flush_tablet(1: Extent extent) throws (1: Fault fault)
+  i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns when every later block carries that generation's stamps
+  list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL that holds data of the table
+  void assign_work(1: list<WorkItem> items) throws (1: Fault fault)                // idempotent; overloaded when the queue is full
+  list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
+  void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
+
+  // other clusters
+  string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle
+  ReplicateResult replicate(1: ReplicateRequest request) throws (1: Fault fault)
+
+  // other tservers of the cluster
+  ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)
+}
+
+service Replay extends Node {
+  void warm() throws (1: Fault fault)
+  binary run(1: binary ranges) throws (1: Fault fault)       // Arrow IPC streams: range descriptors in, one result row per range out
+}

@@ -1,0 +1,1 @@
+"""One cluster on one machine: its directory, and the processes that are kept running in it."""
