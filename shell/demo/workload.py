@@ -1,0 +1,96 @@
+"""What the demo writes, and what both tables must then hold: computed from the input alone, without the product.
+
+Arrives: the airports of the ``airportsdata`` package (ICAO code to facts). Leaves: batches of operations (inserts,
+overwrites, deletes) in the order they are to be written, and the cells that the last operation on each leaves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import airportsdata
+
+GROUPS: dict[str, frozenset[bytes]] = {"geo": frozenset({b"geo"}), "label": frozenset({b"label"})}
+"""The table's two locality groups, one family each."""
+
+FIELDS: tuple[tuple[bytes, str], ...] = (
+    (b"geo", "lat"),
+    (b"geo", "lon"),
+    (b"geo", "elevation"),
+    (b"geo", "tz"),
+    (b"label", "name"),
+    (b"label", "city"),
+    (b"label", "subd"),
+    (b"label", "country"),
+    (b"label", "iata"),
+)
+
+CellKey = tuple[bytes, bytes, bytes]
+"""Row, family, qualifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """All changes of one row: ``value`` None deletes the cell."""
+
+    row: bytes
+    changes: tuple[tuple[bytes, bytes, bytes | None], ...]
+
+
+def load_airports() -> dict[str, dict[str, object]]:
+    """The real data set: about 28,000 airports by ICAO code."""
+    return {code: dict(facts) for code, facts in airportsdata.load("ICAO").items()}
+
+
+def operations(airports: dict[str, dict[str, object]], seed: int) -> list[Operation]:
+    """Every airport once, with overwrites and deletes of earlier rows strewn in between; same seed, same list."""
+    rng = random.Random(seed)
+    codes = sorted(airports)
+    rng.shuffle(codes)
+    written: list[str] = []
+    result: list[Operation] = []
+    for code in codes:
+        result.append(Operation(code.encode(), _cells(airports[code])))
+        written.append(code)
+        dice = rng.random()
+        if dice < 0.08:
+            result.append(_overwrite(rng.choice(written), rng))
+        elif dice < 0.12:
+            result.append(_delete(rng.choice(written), rng))
+    return result
+
+
+def batches(ops: Sequence[Operation], size: int) -> Iterator[Sequence[Operation]]:
+    """Consecutive slices of ``size`` operations."""
+    for start in range(0, len(ops), size):
+        yield ops[start : start + size]
+
+
+def expected_cells(ops: Sequence[Operation]) -> dict[CellKey, bytes]:
+    """Cells that are there when every operation was applied in order."""
+    cells: dict[CellKey, bytes] = {}
+    for op in ops:
+        for family, qualifier, value in op.changes:
+            if value is None:
+                cells.pop((op.row, family, qualifier), None)
+            else:
+                cells[(op.row, family, qualifier)] = value
+    return cells
+
+
+def _cells(facts: dict[str, object]) -> tuple[tuple[bytes, bytes, bytes | None], ...]:
+    return tuple((family, name.encode(), str(facts[name]).encode()) for family, name in FIELDS)
+
+
+def _overwrite(code: str, rng: random.Random) -> Operation:
+    changed = rng.sample(FIELDS, k=rng.randint(1, 4))
+    return Operation(
+        code.encode(), tuple((f, n.encode(), f"{n} {rng.randrange(10**6)}".encode()) for f, n in changed)
+    )
+
+
+def _delete(code: str, rng: random.Random) -> Operation:
+    gone = FIELDS if rng.random() < 0.5 else rng.sample(FIELDS, k=rng.randint(1, 4))
+    return Operation(code.encode(), tuple((family, name.encode(), None) for family, name in gone))

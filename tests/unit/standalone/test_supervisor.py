@@ -1,0 +1,105 @@
+"""The supervisor keeps real processes running, and only one supervisor runs a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import RefusedError
+from bookkeeper.standalone.supervisor import (
+    RESTART_DELAY_MAX_MS,
+    RESTART_DELAY_MIN_MS,
+    STABLE_AFTER_MS,
+    Role,
+    Supervisor,
+    restart_delay_ms,
+)
+
+LIMIT_MS = 60_000
+
+RUNNER = """
+import sys
+from pathlib import Path
+from bookkeeper.standalone.supervisor import Role, Supervisor
+Supervisor(Path(sys.argv[1]), [Role("idle", "idle")], print, 10_000).run()
+"""
+
+IDLE = "import signal\nsignal.pause()\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "idle.py").write_text(IDLE)
+    return tmp_path
+
+
+def _supervise(cluster: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(cluster / "modules")}
+    return subprocess.Popen([sys.executable, "-c", RUNNER, str(cluster)], env=environment)
+
+
+def _pid_after(cluster: Path, starts: int) -> int:
+    """Pid of the role once it was started ``starts`` times."""
+    clock, never = SystemClock(), threading.Event()
+    deadline = clock.boot_ns() + LIMIT_MS * 1_000_000
+    path = cluster / "run" / "idle.json"
+    while clock.boot_ns() < deadline:
+        if path.exists() and (state := json.loads(path.read_text()))["starts"] >= starts:
+            return int(state["pid"])
+        clock.wait(never, 20)
+    raise AssertionError(f"no start number {starts} within {LIMIT_MS} ms")
+
+
+def test_a_killed_process_is_started_again_and_stops_with_its_supervisor(cluster: Path) -> None:
+    supervisor = _supervise(cluster)
+    try:
+        first = _pid_after(cluster, 1)
+        os.kill(first, signal.SIGKILL)
+        second = _pid_after(cluster, 2)
+        assert second != first
+        supervisor.terminate()
+        assert supervisor.wait(LIMIT_MS / 1000) == 0
+        assert not psutil.pid_exists(second)
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def test_children_die_with_a_killed_supervisor(cluster: Path) -> None:
+    supervisor = _supervise(cluster)
+    child = psutil.Process(_pid_after(cluster, 1))
+    supervisor.kill()
+    supervisor.wait()
+    psutil.wait_procs([child], LIMIT_MS / 1000)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_second_supervisor_of_one_directory_is_refused(cluster: Path) -> None:
+    supervisor = _supervise(cluster)
+    try:
+        _pid_after(cluster, 1)
+        with pytest.raises(RefusedError, match="another standalone process"):
+            Supervisor(cluster, [Role("idle", "idle")], print, 10_000).run()
+    finally:
+        supervisor.terminate()
+        supervisor.wait()
+
+
+def test_restarts_back_off_until_a_process_lives_long() -> None:
+    delays = [0]
+    for _ in range(10):
+        delays.append(restart_delay_ms(delays[-1], lived_ms=5))
+    assert delays[1] == RESTART_DELAY_MIN_MS
+    assert delays == sorted(delays)
+    assert delays[-1] == RESTART_DELAY_MAX_MS
+    assert restart_delay_ms(delays[-1], lived_ms=STABLE_AFTER_MS) == RESTART_DELAY_MIN_MS
