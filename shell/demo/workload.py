@@ -86,9 +86,7 @@ def _cells(facts: dict[str, object]) -> tuple[tuple[bytes, bytes, bytes | None],
 
 def _overwrite(code: str, rng: random.Random) -> Operation:
     changed = rng.sample(FIELDS, k=rng.randint(1, 4))
-    return Operation(
-        code.encode(), tuple((f, n.encode(), f"{n} {rng.randrange(10**6)}".encode()) for f, n in changed)
-    )
+    return Operation(code.encode(), tuple((f, n.encode(), f"{n} {rng.randrange(10**6)}".encode()) for f, n in changed))
 
 
 def _delete(code: str, rng: random.Random) -> Operation:

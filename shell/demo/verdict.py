@@ -1,0 +1,59 @@
+"""Compares a table with the cells it must hold, one by one.
+
+Arrives: the expected cells and the record batches of a scan. Leaves: counts and the first few differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from shell.demo.workload import CellKey
+
+EXAMPLES_MAX = 5
+
+
+@dataclass(slots=True)
+class Comparison:
+    """How a table differs from what it must hold; all zero and no example means equal."""
+
+    cells: int = 0
+    missing: int = 0
+    unexpected: int = 0
+    different: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """True when every cell is there, with its value, and no other."""
+        return not (self.missing or self.unexpected or self.different)
+
+    def note(self, text: str) -> None:
+        """Keep an example, up to a bound."""
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(text)
+
+
+def compare(expected: Mapping[CellKey, bytes], batches: Iterable[pa.RecordBatch]) -> Comparison:
+    """Read ``batches`` (mutation schema, sorted, one newest version a cell) against ``expected``."""
+    result = Comparison()
+    seen: set[CellKey] = set()
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("row", "family", "qualifier", "value"))
+        for row, family, qualifier, value in zip(*columns, strict=True):
+            key = (row, family, qualifier)
+            result.cells += 1
+            if key in seen or key not in expected:
+                result.unexpected += 1
+                result.note(f"unexpected or repeated cell {key!r}")
+            elif expected[key] != value:
+                result.different += 1
+                result.note(f"cell {key!r} holds {value!r}, not {expected[key]!r}")
+            seen.add(key)
+    lost = expected.keys() - seen
+    result.missing = len(lost)
+    for key in sorted(lost)[:EXAMPLES_MAX]:
+        result.note(f"missing cell {key!r}")
+    return result

@@ -1,0 +1,1 @@
+"""Measurements: each module's ``run()`` gives figures, each beside a reference measured in the same run."""

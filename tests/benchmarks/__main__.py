@@ -1,0 +1,64 @@
+"""``make bench``: runs the benchmarks, prints a table, writes every figure as JSON.
+
+Arrives: names of benchmark modules (none: all). Leaves: a table on standard output and ``build/bench/figures.json``.
+Nothing here fails for being slow: a missed target is printed as missed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.figure import Figure, met
+
+MODULES = ("wal", "tablet", "master_cycle", "drain", "lag")
+RESULT = Path("build/bench/figures.json")
+VERDICTS = {None: "", True: "met", False: "MISSED"}
+
+
+def _machine() -> dict[str, object]:
+    return {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+
+
+def _table(name: str, figures: list[Figure]) -> Table:
+    table = Table(title=name, title_justify="left")
+    for heading in ("figure", "measured", "reference", "ratio", "target", ""):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    for figure in figures:
+        target = figure.get("target")
+        table.add_row(
+            figure["name"],
+            f"{figure['value']:,.4g} {figure['unit']}",
+            f"{figure['reference']:,.4g} {figure['reference_unit']} ({figure['reference_name']})",
+            f"{figure['ratio']:.3g}",
+            "" if target is None else f"{target:,.4g}",
+            VERDICTS[met(figure)],
+        )
+    return table
+
+
+@click.command()
+@click.argument("modules", nargs=-1, type=click.Choice(MODULES))
+def main(modules: tuple[str, ...]) -> None:
+    """Run the named benchmarks, or all."""
+    console = Console(width=150)
+    results: dict[str, list[Figure]] = {}
+    for name in modules or MODULES:
+        console.print(f"[bold]{name}[/bold] …")
+        results[name] = importlib.import_module(f"tests.benchmarks.{name}").run()
+        console.print(_table(name, results[name]))
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps({"machine": _machine(), "figures": results}, indent=2) + "\n")
+    missed = [f["name"] for figures in results.values() for f in figures if met(f) is False]
+    console.print(f"figures written to {RESULT}; targets missed: {', '.join(missed) if missed else 'none'}")
+
+
+if __name__ == "__main__":
+    main()
