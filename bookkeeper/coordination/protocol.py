@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A process as others see it. ``alive`` False is final: the lease and its margin have passed, or the process is gone."""
+    """A process as others see it. ``alive`` False is final: the lease and its margin passed, or the process is gone."""
 
     session_id: str
     kind: str
@@ -61,7 +61,7 @@ class Coordination(Protocol):
     """The coordination store. Thread-safe; raises TransientError when it can't be reached."""
 
     def open_session(self, kind: str, address: str) -> Session:
-        """Register a live process of ``kind`` ("master", "tserver", "replay") that answers at ``address`` (host:port)."""
+        """Register a live process of ``kind`` ("master", "tserver", "replay") that answers at ``address``, host:port."""
 
     def sessions(self, kind: str) -> list[SessionInfo]:
         """All sessions of a kind that were not forgotten, dead ones included."""

@@ -71,7 +71,7 @@ class MetadataTable(Protocol):
     """
 
     def put(self, rows: Sequence[RowPut], rank: int) -> None:
-        """Write values at ``rank``; durable on return. A cell keeps the highest rank; the same rank again is a retry."""
+        """Write values at ``rank``; durable on return. A cell keeps the highest rank; the same rank is a retry."""
 
     def delete(self, cells: Sequence[CellKey], rank: int) -> None:
         """Hide every version of these cells up to and including ``rank``; a later put above it shows."""
@@ -85,7 +85,7 @@ class MetadataTable(Protocol):
     def scan(
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
     ) -> Iterator[Row]:
-        """Rows with ``start <= key < stop`` in key order; each row is read atomically, the scan is not. Memory is bounded."""
+        """Rows with ``start <= key < stop`` in key order; each row is atomic, the scan is not; memory is bounded."""
 
     def compact(self) -> None:
         """Let the store drop hidden versions; purges older than any write in flight lose their effect (rule R4)."""
