@@ -31,7 +31,7 @@ MUTATION_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Extent:
-    """The rows of one tablet: after ``prev_row`` (None: from the start) up to and with ``end_row`` (None: to the end)."""
+    """The rows of one tablet: after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""
 
     table_id: str
     end_row: bytes | None

@@ -61,7 +61,7 @@ class Coordination(Protocol):
     """The coordination store. Thread-safe; raises TransientError when it can't be reached."""
 
     def open_session(self, kind: str, address: str) -> Session:
-        """Register a live process of ``kind`` ("master", "tserver", "replay") that answers at ``address``, host:port."""
+        """Register a live process of ``kind`` ("master", "tserver", "replay") answering at ``address`` (host:port)."""
 
     def sessions(self, kind: str) -> list[SessionInfo]:
         """All sessions of a kind that were not forgotten, dead ones included."""
