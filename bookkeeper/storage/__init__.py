@@ -1,0 +1,1 @@
+"""What lies on disk: logs (``wal``) and segments. Knows files and Arrow, neither tables nor clusters."""
