@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Put a runnable HBase together under build/hbase: lib/*.jar from Maven Central, the launcher, its logging.
+# Does nothing when that was done from the same sources; the last step is one rename, so a run that
+# is cut leaves the earlier result or none. Two runs at once wait for each other.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+here=$repo_root/docker/hbase
+target=$build_dir/hbase
+part=$build_dir/hbase.part
+
+mkdir -p "$build_dir"
+exec 9>"$build_dir/hbase.lock"
+flock 9
+
+stamp=$(cd "$here" && cat assemble.sh pom.xml conf/* src/bookkeeper/hbase/*.java | sha256sum | cut -c1-16)
+[ "$(cat "$target/stamp" 2>/dev/null || true)" = "$stamp" ] && exit 0
+
+java_home=$(find_java_home javac) || fail "no Java 17 compiler: run 'make system-deps'"
+command -v mvn >/dev/null || fail "no Maven: run 'make system-deps'"
+
+say "fetching the jars of HBase"
+rm -rf "$part"
+mkdir -p "$part/lib" "$part/conf" "$part/classes"
+JAVA_HOME=$java_home mvn --batch-mode --quiet --file "$here/pom.xml" \
+    dependency:copy-dependencies -DoutputDirectory="$part/lib" >&2
+say "compiling the launcher"
+# sun.misc.Signal is the only way to a clean stop that does not race HBase's own shutdown hooks; javac warns of it.
+"$java_home/bin/javac" -proc:none -XDignore.symbol.file -d "$part/classes" -cp "$part/lib/*" \
+    "$here"/src/bookkeeper/hbase/*.java
+cp "$here"/conf/* "$part/conf/"
+printf '%s\n' "$stamp" >"$part/stamp"
+rm -rf "$target"
+mv "$part" "$target"
+say "HBase is in build/hbase ($(find "$target/lib" -name '*.jar' | wc -l) jars)"
