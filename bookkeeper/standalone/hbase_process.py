@@ -1,0 +1,272 @@
+"""A real HBase as one local Java process: for a single machine whose metadata table shall be HBase, and for tests.
+
+Arrives: a data directory, and what ``docker/hbase/assemble.sh`` put together (jars and launcher; without a
+container engine). Leaves: a running HBase whose Thrift gateway answers at ``host``:``thrift_port``. Survives a
+crash: everything HBase acknowledged, because data and port numbers both lie in the data directory, so that the next
+start is the same server again. The Java process holds the read end of a pipe of this one and stops cleanly when
+that closes: it never outlives its owner, however that ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
+
+HOST = "127.0.0.1"
+READY_LINE = "HBASE READY"
+HOME_VARIABLE = "BOOKKEEPER_HBASE_HOME"
+JAVA_MAJOR_MIN = 17
+JAVA_MAJOR_MAX = 21
+"""HBase 2.6 and Spark 4 are released for 17; later than 21 neither starts."""
+
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 60.0
+LOG_TAIL_BYTES = 4_000
+
+_PORT_FIRST = 20_000
+_PORT_LAST = 32_000
+"""Below Linux's ephemeral range: no outgoing connection takes a port between the choice and its use."""
+
+_JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HBasePorts:
+    """The four ports of one instance. They are part of the servers' names: the same data wants the same ports."""
+
+    zookeeper: int
+    master: int
+    regionserver: int
+    thrift: int
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` distinct TCP ports of the loopback address that nobody listens on, below the ephemeral range."""
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in random.sample(range(_PORT_FIRST, _PORT_LAST), _PORT_LAST - _PORT_FIRST):
+            candidate = held.enter_context(socket.socket())
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                candidate.bind((HOST, port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise UnavailableError(f"no {count} free TCP ports between {_PORT_FIRST} and {_PORT_LAST}")
+
+
+def default_home() -> Path:
+    """Where the assembled jars are: ``$BOOKKEEPER_HBASE_HOME``, else ``build/hbase`` of the source checkout."""
+    configured = os.environ.get(HOME_VARIABLE)
+    return Path(configured) if configured else Path(__file__).resolve().parents[2] / "build" / "hbase"
+
+
+def _java_homes() -> Iterator[Path]:
+    if configured := os.environ.get("JAVA_HOME"):
+        yield Path(configured)
+    if on_path := shutil.which("java"):
+        yield Path(on_path).resolve().parent.parent
+    yield from sorted(Path("/usr/lib/jvm").glob("java-*-openjdk-*"))
+
+
+def java_major(home: Path) -> int | None:
+    """The major version of the Java in ``home``, from its release file; None if there is no such Java."""
+    release = home / "release"
+    if not (home / "bin" / "java").exists() or not release.is_file():
+        return None
+    match = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def find_java() -> Path:
+    """The ``java`` to use: of JAVA_HOME, on PATH, or of Debian; raises NotFoundError if none is of a fit version."""
+    for home in _java_homes():
+        major = java_major(home)
+        if major is not None and JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
+            return home / "bin" / "java"
+    raise NotFoundError(
+        f"no Java {JAVA_MAJOR_MIN} to {JAVA_MAJOR_MAX} in JAVA_HOME, on PATH or in /usr/lib/jvm; run 'make system-deps'"
+    )
+
+
+def why_not_runnable(home: Path | None = None) -> str | None:
+    """What is missing for a local HBase, with the next step; None if nothing is."""
+    home = home or default_home()
+    if not (home / "stamp").is_file():
+        return f"{home}: no assembled HBase; run 'make hbase'"
+    try:
+        find_java()
+    except NotFoundError as missing:
+        return missing.message
+    return None
+
+
+@dataclass(slots=True)
+class HBaseProcess:
+    """One HBase over ``data_dir``; a context manager. Not safe for use by several threads at once."""
+
+    data_dir: Path
+    heap_mb: int = 512
+    """Java heap. 512 serves tests and a demo; give 1024 and more under load, or garbage collection takes over."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """HBase settings above the launcher's own (hbase-site keys)."""
+    home: Path = field(default_factory=default_home)
+    host: str = HOST
+    _ports: HBasePorts | None = None
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ports(self) -> HBasePorts:
+        """The ports of this data directory, chosen at its first start."""
+        if self._ports is None:
+            self._ports = self._load_or_choose_ports()
+        return self._ports
+
+    @property
+    def thrift_port(self) -> int:
+        """Where the Thrift gateway listens."""
+        return self.ports.thrift
+
+    @property
+    def log(self) -> Path:
+        """Warnings and errors of the Java process, over all its starts."""
+        return self.data_dir / "hbase.log"
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the process lives; it may still be starting."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start, and return when reads and Thrift answer; raises UnavailableError with the end of the log."""
+        if self.running:
+            raise RefusedError(f"HBase over {self.data_dir} runs already")
+        if (missing := why_not_runnable(self.home)) is not None:
+            raise NotFoundError(missing)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        self._process = process
+        assert process.stdout is not None
+        heard = _ReadyWatch(process.stdout)
+        if not heard.wait(timeout_s):
+            self.kill9()
+            reason = "ended" if heard.ended else f"was not ready after {timeout_s:.0f} s"
+            raise UnavailableError(f"HBase over {self.data_dir} {reason}; the end of {self.log}:\n{self._log_tail()}")
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop cleanly (memory is flushed); after ``timeout_s`` kill. Nothing to do if it does not run."""
+        process = self._process
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        self._reap(process)
+
+    def kill9(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap(self._process)
+
+    def restart(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stop cleanly if it runs, then start over the same data and ports."""
+        self.stop()
+        self.start(timeout_s)
+
+    def __enter__(self) -> HBaseProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        self._process = None
+
+    def _command(self) -> list[str]:
+        class_path = f"{self.home}/classes:{self.home}/conf:{self.home}/lib/*"
+        command = [str(find_java()), f"-Xmx{self.heap_mb}m", *_JVM_OPTIONS]
+        command += ["-cp", class_path, "bookkeeper.hbase.SingleJvmHBase", "--data", str(self.data_dir)]
+        for name, port in asdict(self.ports).items():
+            command += [f"--{name}-port", str(port)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return [*command, "--thrift-host", self.host, "--stop-on-stdin-eof"]
+
+    def _load_or_choose_ports(self) -> HBasePorts:
+        path = self.data_dir / "ports.json"
+        if path.is_file():
+            try:
+                return HBasePorts(**json.loads(path.read_text()))
+            except (ValueError, TypeError) as malformed:
+                raise CorruptionError(f"{path}: {malformed}; remove it together with its directory") from malformed
+        ports = HBasePorts(*free_ports(4))
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".part")
+        partial.write_text(json.dumps(asdict(ports)))
+        partial.rename(path)
+        return ports
+
+    def _log_tail(self) -> str:
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+
+
+class _ReadyWatch:
+    """Reads the launcher's standard output to its end, in a thread, so that the pipe never fills."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.ended = False
+        self._ready = False
+        self._decided = threading.Event()
+        self._stream = stream
+        threading.Thread(target=self._read, name="hbase-ready", daemon=True).start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once the ready line came, False when the stream ended before or the time is over."""
+        self._decided.wait(timeout_s)
+        return self._ready
+
+    def _read(self) -> None:
+        with self._stream:
+            for line in self._stream:
+                if line.startswith(READY_LINE.encode()):
+                    self._ready = True
+                    self._decided.set()
+        self.ended = True
+        self._decided.set()
