@@ -1,0 +1,5 @@
+"""What all tests share."""
+
+from tests.support.fixtures import hbase
+
+__all__ = ["hbase"]

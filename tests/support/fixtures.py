@@ -1,0 +1,23 @@
+"""Fixtures that every test may ask for; ``tests/conftest.py`` imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
+
+
+@pytest.fixture(scope="session")
+def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
+    """One real HBase for the whole run; use table names of your own. Skips, saying why, where none can run."""
+    try:
+        instance = running_hbase(tmp_path_factory.mktemp("hbase"))
+        started = instance.__enter__()
+    except HBaseUnavailableError as unavailable:
+        pytest.skip(str(unavailable))
+    try:
+        yield started
+    finally:
+        instance.__exit__(None, None, None)
