@@ -1,0 +1,59 @@
+# The tasks of this project. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help system-deps venv hbase hbase-image lint test demo bench soak clean
+
+PYTHON ?= python3
+PY := .venv/bin/python
+METADATA ?= sqlite
+PYTEST_ARGS ?=
+export PYTHON METADATA
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+system-deps: ## Install from Debian what is missing, start a container engine (NO_SYSTEM_DEPS=1: touch nothing)
+	@docker/system-deps.sh all
+
+venv: ## Create .venv with the project, its demo data and its development tools
+	@docker/venv.sh
+
+hbase: ## Put the real HBase together under build/hbase
+	@docker/system-deps.sh hbase
+	@docker/hbase/assemble.sh || { [ "$${NO_SYSTEM_DEPS:-0}" = 1 ] && echo "no HBase: its tests will be skipped" >&2; }
+
+hbase-image: system-deps hbase ## Build the container image of the real HBase, where an engine answers
+	@docker/hbase/image.sh || echo "no image of HBase: tests with containers will be skipped" >&2
+
+lint: venv ## Style, format, types, and the direction of imports
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@.venv/bin/lint-imports
+
+test: system-deps venv lint hbase-image ## Everything: lint and all tests, real HBase and containers included
+	@$(PY) -m pytest -m "not benchmark" $(PYTEST_ARGS)
+
+demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
+	@docker/system-deps.sh runtime
+	@docker/venv.sh
+ifeq ($(METADATA),hbase)
+	@docker/system-deps.sh hbase
+	@docker/hbase/assemble.sh
+endif
+	@$(PY) -m shell.demo
+
+bench: ## Measure, and write the figures beside their references
+	@docker/system-deps.sh runtime
+	@docker/venv.sh
+	@$(PY) -m tests.benchmarks
+
+soak: ## Run clusters under random faults for a while
+	@docker/system-deps.sh runtime
+	@docker/venv.sh
+	@$(PY) -m tests.soak
+
+clean: ## Remove what was built, not the engine's images
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	@find build -mindepth 1 -maxdepth 1 ! -name dockerd.log -exec rm -rf {} + 2>/dev/null || true
