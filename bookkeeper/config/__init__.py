@@ -1,0 +1,33 @@
+"""Settings of one cluster, from the file ``bookkeeper.toml`` in its directory (``sections`` what, ``file`` how)."""
+
+from bookkeeper.config.file import SETTINGS_FILE, format_settings, load_settings, new_settings, write_settings
+from bookkeeper.config.sections import (
+    CoordinationSettings,
+    InstanceSettings,
+    MasterSettings,
+    MetadataSettings,
+    ReplaySettings,
+    RpcSettings,
+    Sections,
+    Settings,
+    StandaloneSettings,
+    TServerSettings,
+)
+
+__all__ = [
+    "SETTINGS_FILE",
+    "CoordinationSettings",
+    "InstanceSettings",
+    "MasterSettings",
+    "MetadataSettings",
+    "ReplaySettings",
+    "RpcSettings",
+    "Sections",
+    "Settings",
+    "StandaloneSettings",
+    "TServerSettings",
+    "format_settings",
+    "load_settings",
+    "new_settings",
+    "write_settings",
+]

@@ -1,0 +1,120 @@
+"""The settings file: every key explained, every mistake named with the next step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from bookkeeper.config import (
+    SETTINGS_FILE,
+    Sections,
+    Settings,
+    format_settings,
+    load_settings,
+    new_settings,
+    write_settings,
+)
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
+
+
+def _file(directory: Path, text: str) -> Path:
+    (directory / SETTINGS_FILE).write_text(text)
+    return directory
+
+
+INSTANCE = '[instance]\nname = "west"\ninstance_id = "i-1"\n'
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west", master_port=12345, tservers=3)
+    assert write_settings(settings) == tmp_path / SETTINGS_FILE
+    loaded = load_settings(tmp_path)
+    assert loaded == settings
+    assert (loaded.master.address, loaded.standalone.tservers) == ("127.0.0.1:12345", 3)
+    assert [p.name for p in tmp_path.iterdir()] == [SETTINGS_FILE]
+
+
+def test_a_second_init_changes_nothing(tmp_path: Path) -> None:
+    write_settings(new_settings(tmp_path, "west"))
+    before = (tmp_path / SETTINGS_FILE).read_text()
+    with pytest.raises(ExistsError):
+        write_settings(new_settings(tmp_path, "east"))
+    assert (tmp_path / SETTINGS_FILE).read_text() == before
+
+
+def test_a_new_cluster_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    assert new_settings(tmp_path, "a").instance.instance_id != new_settings(tmp_path, "a").instance.instance_id
+
+
+def test_only_the_instance_is_required(tmp_path: Path) -> None:
+    settings = load_settings(_file(tmp_path, INSTANCE))
+    assert settings == Settings(directory=tmp_path, instance=settings.instance)
+
+
+def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
+    settings = load_settings(_file(tmp_path, INSTANCE))
+    assert settings.metadata_url == f"sqlite:///{tmp_path}/metadata.db"
+    assert settings.coordination_dir == tmp_path / "coordination"
+    assert settings.wal_dir == tmp_path / "wal"
+    far = load_settings(_file(tmp_path, INSTANCE + '[metadata]\nurl = "hbase://h:9090/west"\n'))
+    assert far.metadata_url == "hbase://h:9090/west"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[master]\nscan_interval = 5\n",
+            "unknown setting master.scan_interval, did you mean master.scan_interval_ms?",
+        ),
+        ("[mastr]\nport = 5\n", "unknown setting mastr, did you mean master?"),
+        ("[master]\nwal_roll_bytes = 5\n", "did you mean tserver.wal_roll_bytes?"),
+        ("zzz = 1\n", "unknown setting instance.zzz"),
+        ('[master]\nport = "9797"\n', "master.port: Input should be a valid integer"),
+        ("[master]\nport = 70000\n", "master.port: Input should be less than or equal to 65535"),
+        ('[master]\nassigner = "random"\n', "master.assigner: Input should be 'sequential' or 'unordered'"),
+        ("[coordination]\nsession_renew_ms = 5000\n", "coordination: session_renew_ms must be at most a third"),
+        ("[rpc]\nframe_bytes_max = 1048576\n", "rpc.frame_bytes_max must be at least twice"),
+        ('[metadata]\nurl = "mysql://x"\n', "metadata.url"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        load_settings(_file(tmp_path, INSTANCE + text))
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+    assert SETTINGS_FILE in caught.value.message
+
+
+def test_missing_unreadable_and_malformed_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="bookkeeper init"):
+        load_settings(tmp_path / "nowhere")
+    with pytest.raises(InvalidInputError, match=r"not TOML .*line 1"):
+        load_settings(_file(tmp_path, "= nonsense"))
+    (tmp_path / SETTINGS_FILE).write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInputError, match="not TOML"):
+        load_settings(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"instance is missing"):
+        load_settings(_file(tmp_path, ""))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65, 'q"'])
+def test_a_name_that_can_not_be_one_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"instance\.name"):
+        new_settings(tmp_path, name)
+
+
+def test_every_key_says_what_it_means_and_stands_in_the_file_with_it(tmp_path: Path) -> None:
+    text = format_settings(new_settings(tmp_path, "west"))
+    for name, field in Sections.model_fields.items():
+        section = field.annotation
+        assert isinstance(section, type)
+        assert issubclass(section, BaseModel)
+        for key, inner in section.model_fields.items():
+            assert inner.description, f"{name}.{key}"
+            assert inner.description in text
+            if re.search("_(ms|bytes|mib)$|_(ms|bytes|mib)_max$", key):
+                assert re.search(r"\bms\b|[Bb]ytes|MiB", inner.description), f"{name}.{key} names its unit"
