@@ -1,0 +1,155 @@
+"""The lattice of replication statuses, and the three changes that one writer may make to its own.
+
+Arrives: statuses read from the books, or the one a writer holds. Leaves: a new status; arguments are never
+changed. Nothing here survives a crash, and nothing needs to: every value can be folded again from its cells.
+Sources: design section 4 ("Status and combiner"); document 1, "Data Structure in Value".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from combiners.errors import StatusError
+from combiners.replication_status_pb2 import CLOSED, Barrier, ReplicationStatus, State
+from combiners.unknown import UnknownField, encode_fields, unknown_fields
+
+OFFSET_MAX = 2**64 - 1
+"""Highest offset or byte position a status can hold."""
+
+_BarrierKey = tuple[int, str, int, tuple[UnknownField, ...]]
+
+
+def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
+    """Fold any number of statuses of one file into the least one that knows all of them.
+
+    State, offsets and byte positions merge as the maximum, ``created_time`` as the minimum of those set, barriers
+    and unknown fields as sorted sets. Nothing to fold gives the empty status, the identity. The result is in
+    normal form: folding it again, alone or with any of its inputs, gives an equal message.
+    """
+    state = needed = finished = needed_bytes = finished_bytes = 0
+    created: int | None = None
+    barriers: set[_BarrierKey] = set()
+    unknown: set[UnknownField] = set()
+    for status in statuses:
+        state = max(state, status.state)
+        needed = max(needed, status.replication_needed_offset)
+        finished = max(finished, status.replication_finished_offset)
+        needed_bytes = max(needed_bytes, status.needed_bytes)
+        finished_bytes = max(finished_bytes, status.finished_bytes)
+        if status.HasField("created_time"):
+            created = status.created_time if created is None else min(created, status.created_time)
+        barriers.update(map(_barrier_key, status.barriers))
+        unknown.update(unknown_fields(status))
+    joined = ReplicationStatus(
+        state=State.ValueType(state),
+        replication_needed_offset=needed,
+        replication_finished_offset=finished,
+        created_time=created,
+        barriers=map(_barrier, sorted(barriers)),
+        needed_bytes=needed_bytes,
+        finished_bytes=finished_bytes,
+    )
+    joined.MergeFromString(encode_fields(sorted(unknown)))
+    return joined
+
+
+def is_fully_replicated(status: ReplicationStatus) -> bool:
+    """Tell whether nothing is left and nothing can be added: CLOSED, and finished has reached needed.
+
+    An OPEN status never is, however far finished is: that includes a fold that has seen the finished side only.
+    Finished above needed means that the needed side which was read is the older one. CLOSED always comes with
+    the exact final offset, so in a CLOSED status this can't arise from books that keep their rules; it counts
+    as reached, because every record that is needed has arrived. A state that this version does not know is not
+    CLOSED: a file is rather kept than lost.
+    """
+    return status.state == CLOSED and status.replication_finished_offset >= status.replication_needed_offset
+
+
+def range_needing_replication(status: ReplicationStatus) -> tuple[int, int] | None:
+    """First and last offset, both inclusive, that are needed and not finished; None when nothing is left.
+
+    Offsets count records from 1: finished 100 and needed 300 leaves (101, 300).
+    """
+    first = status.replication_finished_offset + 1
+    last = status.replication_needed_offset
+    return (first, last) if first <= last else None
+
+
+def append(status: ReplicationStatus, records: int, *, needed_bytes: int | None = None) -> ReplicationStatus:
+    """``records`` more are ready for replication; ``needed_bytes`` is the position in the file behind them.
+
+    Raises StatusError when the status is not OPEN, the count is negative, or an offset or position would go
+    back or exceed :data:`OFFSET_MAX`.
+    """
+    _require_open(status, "append")
+    changed = _copy(status)
+    changed.replication_needed_offset = _advanced(status.replication_needed_offset, records, "append")
+    if needed_bytes is not None:
+        changed.needed_bytes = _position(status.needed_bytes, needed_bytes, "append")
+    return changed
+
+
+def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | None = None) -> ReplicationStatus:
+    """``records`` more have arrived at the target; ``finished_bytes`` is the position in the file behind them.
+
+    The only change that a CLOSED status takes. Raises StatusError when finished would pass needed, the count is
+    negative, or the position would go back or exceed :data:`OFFSET_MAX`.
+    """
+    finished = _advanced(status.replication_finished_offset, records, "finish")
+    if finished > status.replication_needed_offset:
+        raise StatusError(
+            f"can't finish {records} records: offset {finished} would pass the {status.replication_needed_offset} "
+            "that are needed; count what was acknowledged again from the books"
+        )
+    changed = _copy(status)
+    changed.replication_finished_offset = finished
+    if finished_bytes is not None:
+        changed.finished_bytes = _position(status.finished_bytes, finished_bytes, "finish")
+    return changed
+
+
+def close(status: ReplicationStatus) -> ReplicationStatus:
+    """No record can ever be added to the file. Raises StatusError when the status is not OPEN."""
+    _require_open(status, "close")
+    changed = _copy(status)
+    changed.state = CLOSED
+    return changed
+
+
+def _barrier_key(barrier: Barrier) -> _BarrierKey:
+    return barrier.offset, barrier.file, barrier.until_offset, unknown_fields(barrier)
+
+
+def _barrier(key: _BarrierKey) -> Barrier:
+    offset, file, until_offset, unknown = key
+    barrier = Barrier(offset=offset, file=file, until_offset=until_offset)
+    barrier.MergeFromString(encode_fields(unknown))
+    return barrier
+
+
+def _copy(status: ReplicationStatus) -> ReplicationStatus:
+    changed = ReplicationStatus()
+    changed.CopyFrom(status)
+    return changed
+
+
+def _require_open(status: ReplicationStatus, change: str) -> None:
+    if status.state != State.OPEN:
+        raise StatusError(
+            f"can't {change}: the status is not OPEN (state {status.state}, needed "
+            f"{status.replication_needed_offset}); after CLOSED only finish is allowed"
+        )
+
+
+def _advanced(offset: int, records: int, change: str) -> int:
+    if records < 0 or offset + records > OFFSET_MAX:
+        raise StatusError(
+            f"can't {change} {records} records at offset {offset}: allowed are 0 to {OFFSET_MAX - offset}"
+        )
+    return offset + records
+
+
+def _position(before: int, after: int, change: str) -> int:
+    if not before <= after <= OFFSET_MAX:
+        raise StatusError(f"can't {change}: byte position {after} lies outside {before} to {OFFSET_MAX}")
+    return after
