@@ -20,5 +20,5 @@ if [ ! -x "$venv/bin/pip" ]; then
     "${PYTHON:-python3}" -m venv "$venv"
 fi
 say "installing the project and its tools into .venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check --editable "$repo_root[demo,dev]" >&2
+"$venv/bin/pip" install --quiet --use-pep517 --disable-pip-version-check --editable "$repo_root[demo,dev]" >&2
 printf '%s\n' "$stamp" >"$venv/stamp"
