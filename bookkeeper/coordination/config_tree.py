@@ -1,0 +1,317 @@
+"""The shared configuration as one frozen value: who this cluster is, its tables, its peers, its targets.
+
+Arrives: the coordination store. Leaves: :class:`ClusterConfig`, all of one generation. What does not parse raises
+CorruptionError and what can't be read raises TransientError: neither ever means "nothing configured" (rule R6).
+
+Tree: ``/instance`` {id, name} · ``/names/<table name>`` table id · ``/tables/<id>`` {id, name, state, groups,
+properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/counters/<name>`` a number. Values are
+compact JSON with sorted keys. The record under ``/tables`` is the truth about a table; ``/names`` claims its name.
+Sources: design sections 6 and 9; rules R5, R6, R13 and R23.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
+from urllib.parse import quote, unquote
+
+from bookkeeper.coordination.protocol import Coordination, Versioned
+from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
+from bookkeeper.model import DEFAULT_GROUP, Stamp, Target, TargetKey
+
+INSTANCE_PATH = "/instance"
+NAMES = "/names/"
+TABLES = "/tables/"
+CLUSTERS = "/clusters/"
+COUNTERS = "/counters/"
+
+READS_MAX = 50
+"""Tries to read the tree within one generation before giving up with ConflictError."""
+
+TableState = Literal["creating", "online", "deleting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """This cluster: its identity for ever, and its name for people."""
+
+    instance_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCluster:
+    """A cluster that data can be sent to: local alias, quorum ``host:port,...``, and who answered there (R23)."""
+
+    alias: str
+    quorum: str
+    instance_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A locality group: its name and the families it holds."""
+
+    name: str
+    families: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """One table. ``groups`` are those named; families of none of them are in the group ``default``."""
+
+    table_id: str
+    name: str
+    state: TableState
+    groups: tuple[Group, ...]
+    properties: Mapping[str, str]
+    targets: tuple[Target, ...]
+
+    def group_names(self) -> tuple[str, ...]:
+        """All groups, ``default`` last."""
+        return (*(group.name for group in self.groups), DEFAULT_GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """The whole configuration at ``generation``. ``instance`` is None before the cluster was first started."""
+
+    generation: int
+    instance: Instance | None
+    clusters: Mapping[str, PeerCluster]
+    tables: Mapping[str, TableConfig]
+
+    def table(self, table_id: str) -> TableConfig:
+        """A table by id; raises NotFoundError."""
+        if table_id not in self.tables:
+            raise NotFoundError(f"no table with id {table_id}")
+        return self.tables[table_id]
+
+    def table_named(self, name: str) -> TableConfig:
+        """A table by name, in any state; raises NotFoundError."""
+        for table in self.tables.values():
+            if table.name == name:
+                return table
+        raise NotFoundError(f"no table {name}; bookkeeper tables lists those there are")
+
+    def cluster(self, alias: str) -> PeerCluster:
+        """A peer by alias; raises NotFoundError."""
+        if alias not in self.clusters:
+            raise NotFoundError(f"no cluster {alias}; define it first: definecluster {alias} HOST:PORT")
+        return self.clusters[alias]
+
+    def targets_of(self, table_id: str) -> tuple[Target, ...]:
+        """Configured targets of a table, () for one that is not there (rule R9)."""
+        table = self.tables.get(table_id)
+        return () if table is None else table.targets
+
+    def stamps_of(self, table_id: str) -> tuple[Stamp, ...]:
+        """What each block of this table written now is stamped with (rule R13)."""
+        return tuple(Stamp(target.key, target.groups) for target in self.targets_of(table_id))
+
+    def replicated_tables(self) -> tuple[str, ...]:
+        """Ids of the tables with at least one target, sorted."""
+        return tuple(sorted(table_id for table_id, table in self.tables.items() if table.targets))
+
+
+def read_config(coordination: Coordination) -> ClusterConfig:
+    """Read everything at one generation; raises CorruptionError, TransientError (ConflictError: it keeps changing)."""
+    for _ in range(READS_MAX):
+        generation = coordination.generation()
+        entries = coordination.children("/")
+        if coordination.generation() == generation:
+            return parse_config(generation, entries)
+    raise ConflictError(f"the configuration changed {READS_MAX} times while it was read; try again")
+
+
+def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterConfig:
+    """Make the frozen value of a whole tree, strictly; raises CorruptionError naming the path."""
+    instance: Instance | None = None
+    clusters: dict[str, PeerCluster] = {}
+    tables: dict[str, TableConfig] = {}
+    for path, versioned in entries.items():
+        if path == INSTANCE_PATH:
+            instance = parse_instance(path, versioned.value)
+        elif path.startswith(CLUSTERS):
+            clusters[path_name(path, CLUSTERS)] = parse_cluster(path, versioned.value)
+        elif path.startswith(TABLES):
+            tables[path_name(path, TABLES)] = parse_table(path, versioned.value)
+        elif not path.startswith((NAMES, COUNTERS)):
+            raise CorruptionError(f"configuration {path}: unknown path")
+    return ClusterConfig(generation, instance, MappingProxyType(clusters), MappingProxyType(tables))
+
+
+# ---- paths
+
+
+def table_path(table_id: str) -> str:
+    """Where a table's record is."""
+    return TABLES + quote(table_id, safe="")
+
+
+def name_path(table_name: str) -> str:
+    """Where the claim of a table's name is."""
+    return NAMES + quote(table_name, safe="")
+
+
+def cluster_path(alias: str) -> str:
+    """Where a peer's record is."""
+    return CLUSTERS + quote(alias, safe="")
+
+
+def counter_path(name: str) -> str:
+    """Where a counter is."""
+    return COUNTERS + quote(name, safe="")
+
+
+def path_name(path: str, prefix: str) -> str:
+    """The name at the end of a path made by one of the functions above."""
+    return unquote(path.removeprefix(prefix))
+
+
+# ---- values
+
+
+def format_json(value: object) -> bytes:
+    """Compact JSON, sorted keys: equal values are equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def format_instance(instance: Instance) -> bytes:
+    """Value of ``/instance``."""
+    return format_json({"id": instance.instance_id, "name": instance.name})
+
+
+def parse_instance(path: str, raw: bytes) -> Instance:
+    """Inverse of :func:`format_instance`."""
+    record = _Record(path, raw, {"id", "name"})
+    return Instance(record.text("id"), record.text("name"))
+
+
+def format_cluster(cluster: PeerCluster) -> bytes:
+    """Value of ``/clusters/<alias>``."""
+    return format_json({"quorum": cluster.quorum, "instance_id": cluster.instance_id, "name": cluster.name})
+
+
+def parse_cluster(path: str, raw: bytes) -> PeerCluster:
+    """Inverse of :func:`format_cluster`."""
+    record = _Record(path, raw, {"quorum", "instance_id", "name"})
+    alias = path_name(path, CLUSTERS)
+    return PeerCluster(alias, record.text("quorum"), record.text("instance_id"), record.text("name"))
+
+
+def format_table(table: TableConfig) -> bytes:
+    """Value of ``/tables/<id>``."""
+    return format_json(
+        {
+            "id": table.table_id,
+            "name": table.name,
+            "state": table.state,
+            "groups": [
+                {"name": group.name, "families": [base64.b64encode(f).decode() for f in group.families]}
+                for group in table.groups
+            ],
+            "properties": dict(table.properties),
+            "targets": [_target_json(target) for target in table.targets],
+        }
+    )
+
+
+def parse_table(path: str, raw: bytes) -> TableConfig:
+    """Inverse of :func:`format_table`."""
+    record = _Record(path, raw, {"id", "name", "state", "groups", "properties", "targets"})
+    table_id = record.text("id")
+    if table_path(table_id) != path:
+        raise record.error("id")
+    properties = record.member("properties", dict)
+    if not all(isinstance(value, str) for value in properties.values()):
+        raise record.error("properties")
+    return TableConfig(
+        table_id=table_id,
+        name=record.text("name"),
+        state=_state(record),
+        groups=tuple(_group(_Record(path, item, {"name", "families"})) for item in record.member("groups", list)),
+        properties=MappingProxyType(properties),
+        targets=tuple(_target(table_id, _Record(path, item, _TARGET_KEYS)) for item in record.member("targets", list)),
+    )
+
+
+_TARGET_KEYS = {"cluster", "remote_table_id", "remote_table", "incarnation", "groups", "peer_instance_id"}
+
+
+def _target_json(target: Target) -> dict[str, object]:
+    return {
+        "cluster": target.key.cluster,
+        "remote_table_id": target.key.remote_table_id,
+        "remote_table": target.remote_table,
+        "incarnation": target.key.incarnation,
+        "groups": None if target.groups is None else list(target.groups),
+        "peer_instance_id": target.peer_instance_id,
+    }
+
+
+class _Record:
+    """One JSON object with exactly these keys; every mismatch is a CorruptionError that names path and key."""
+
+    def __init__(self, path: str, raw: bytes | object, keys: set[str]) -> None:
+        self._path = path
+        try:
+            parsed = json.loads(raw) if isinstance(raw, bytes) else raw
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict) or set(parsed) != keys:
+            raise CorruptionError(f"configuration {path} is not an object of {', '.join(sorted(keys))}")
+        self._members: dict[str, Any] = parsed
+
+    def error(self, key: str) -> CorruptionError:
+        return CorruptionError(f"configuration {self._path}: {key} is not what it must be: {self._members[key]!r}")
+
+    def member(self, key: str, kind: type[Any]) -> Any:
+        value = self._members[key]
+        if type(value) is not kind:
+            raise self.error(key)
+        return value
+
+    def is_null(self, key: str) -> bool:
+        return self._members[key] is None
+
+    def text(self, key: str) -> str:
+        value: str = self.member(key, str)
+        if not value:
+            raise self.error(key)
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.member(key, list)
+        if not all(isinstance(value, str) and value for value in values):
+            raise self.error(key)
+        return tuple(values)
+
+
+def _state(record: _Record) -> TableState:
+    if record.text("state") not in get_args(TableState):
+        raise record.error("state")
+    return cast(TableState, record.text("state"))
+
+
+def _group(record: _Record) -> Group:
+    try:
+        families = tuple(base64.b64decode(text, validate=True) for text in record.member("families", list))
+    except (binascii.Error, TypeError, ValueError):
+        raise record.error("families") from None
+    return Group(record.text("name"), families)
+
+
+def _target(table_id: str, record: _Record) -> Target:
+    groups = None if record.is_null("groups") else record.texts("groups")
+    incarnation: int = record.member("incarnation", int)
+    if incarnation < 1 or groups == ():
+        raise record.error("incarnation" if incarnation < 1 else "groups")
+    key = TargetKey(record.text("cluster"), record.text("remote_table_id"), table_id, incarnation)
+    return Target(key, groups, record.text("peer_instance_id"), record.text("remote_table"))

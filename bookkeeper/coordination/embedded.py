@@ -1,0 +1,270 @@
+"""Embedded coordination: many processes of one machine over one SQLite file and one locked file for each session.
+
+Arrives: processes that share a directory. Leaves: sessions, one leader with an ever rising epoch, a configuration tree
+with versions and a generation. Survives a crash of any process or of the machine: tree, generation, epoch, and who was
+dead. A session is alive as long as its process holds the lock of its file, on this boot, and renews in time; once
+anybody saw it dead, that is written down before it is told, so no late renewal brings it back. Rules R8, R14, R15.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import CoordinationSettings
+from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
+from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
+from bookkeeper.coordination.lease import is_dead
+from bookkeeper.coordination.protocol import Leader, Session, SessionInfo, Versioned
+from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
+
+_GENERATION = "generation"
+_SESSION_SERIAL = "session"
+
+
+def read_boot_id() -> str:
+    """Identity of this boot of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _random_suffix() -> str:
+    return secrets.token_hex(4)
+
+
+class EmbeddedCoordination:
+    """See :class:`bookkeeper.coordination.protocol.Coordination`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: CoordinationSettings,
+        clock: Clock | None = None,
+        *,
+        boot_id: Callable[[], str] = read_boot_id,
+        suffix: Callable[[], str] = _random_suffix,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._settings = settings
+        self._boot_id = boot_id()
+        self._suffix = suffix
+        self._sessions_dir = directory / "sessions"
+        self._sessions_dir.mkdir(parents=True, exist_ok=True)
+        self._store = EmbeddedStore(directory / "coordination.db", settings.busy_timeout_ms)
+        self._own: list[EmbeddedSession] = []
+        self._own_lock = threading.Lock()
+
+    # ---- sessions
+
+    def open_session(self, kind: str, address: str) -> Session:
+        """See the protocol."""
+        if not (kind.isascii() and kind.isalnum()):
+            raise InvalidInputError(f"a session's kind is of letters and digits, not {kind!r}")
+        session: EmbeddedSession | None = None
+        try:
+            with self._store.writing() as db:
+                self._sweep(db)
+                session_id = f"{kind}-{increment(db, _SESSION_SERIAL)}-{self._suffix()}"
+                pid = os.getpid()
+                row = (session_id, kind, address, pid, process_started(pid))
+                db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, 0)", row)
+                session = EmbeddedSession(
+                    session_id, self._path(session_id), self._clock, self._boot_id, self._settings
+                )
+        except BaseException:
+            if session is not None:
+                session.close()
+            raise
+        session.start()
+        with self._own_lock:
+            self._own.append(session)
+        return session
+
+    def sessions(self, kind: str) -> list[SessionInfo]:
+        """See the protocol."""
+        with self._store.reading() as db:
+            ids = [row[0] for row in db.execute("SELECT session_id FROM sessions WHERE kind = ? ORDER BY 1", (kind,))]
+        found = (self._judge(session_id) for session_id in ids)
+        return [info for info in found if info is not None]
+
+    def forget_session(self, session_id: str) -> None:
+        """See the protocol; raises RefusedError while the session is alive."""
+        info = self._judge(session_id)
+        if info is None:
+            return
+        if info.alive:
+            raise RefusedError(f"session {session_id} is alive and can't be forgotten; end its process first")
+        with self._store.writing() as db:
+            db.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+        self._path(session_id).unlink(missing_ok=True)
+
+    def _path(self, session_id: str) -> Path:
+        return self._sessions_dir / session_id
+
+    def _sweep(self, db: sqlite3.Connection) -> None:
+        """Remove the files of sessions nobody knows: all files are made inside write transactions, as this runs."""
+        known = {row[0] for row in db.execute("SELECT session_id FROM sessions")}
+        for path in self._sessions_dir.iterdir():
+            if path.name not in known:
+                path.unlink(missing_ok=True)
+
+    def _judge(self, session_id: str) -> SessionInfo | None:
+        """A session as it is now; a verdict of death is durable before it is returned."""
+        with self._store.reading() as db:
+            row = db.execute(
+                "SELECT kind, address, pid, pid_started, dead FROM sessions WHERE session_id = ?", (session_id,)
+            ).fetchone()
+        if row is None:
+            return None
+        kind, address, pid, pid_started, dead = row
+        if not dead and self._seems_dead(session_id, pid, pid_started):
+            self._write_dead(session_id)
+            dead = True
+        return SessionInfo(session_id, kind, address, not dead)
+
+    def _seems_dead(self, session_id: str, pid: int, pid_started: str) -> bool:
+        try:
+            sight = look_at_lease(self._path(session_id))
+        except FileNotFoundError:  # somebody removed it: its owner notices and ends, so ask for the owner
+            return process_started(pid) != pid_started
+        return is_dead(sight, self._boot_id, self._clock.boot_ns(), self._settings.session_margin_ms * 1_000_000)
+
+    def _write_dead(self, session_id: str) -> None:
+        with self._store.writing() as db:
+            db.execute("UPDATE sessions SET dead = 1 WHERE session_id = ?", (session_id,))
+
+    # ---- leadership
+
+    def try_lead(self, session: Session) -> Leader | None:
+        """See the protocol."""
+        session.check()
+        current = self.leader()
+        if current is not None:
+            return current if current.session_id == session.session_id else None
+        with self._store.writing() as db:
+            address = self._own_address(db, session)
+            row = _leader_row(db)
+            if row is not None and not self._was_dead(db, row.session_id):
+                return None  # another candidate was faster
+            session.check()
+            leader = Leader(session.session_id, address, (row.epoch if row is not None else 0) + 1)
+            _write_leader(db, leader)
+        return leader
+
+    def leader(self) -> Leader | None:
+        """See the protocol."""
+        with self._store.reading() as db:
+            leader = _leader_row(db)
+        if leader is None:
+            return None
+        info = self._judge(leader.session_id)
+        return leader if info is not None and info.alive else None
+
+    def raise_epoch(self, session: Session, above: int) -> Leader:
+        """See the protocol."""
+        session.check()
+        with self._store.writing() as db:
+            self._own_address(db, session)
+            row = _leader_row(db)
+            if row is None or row.session_id != session.session_id:
+                raise LeaseLostError(f"session {session.session_id} does not lead any more")
+            leader = Leader(row.session_id, row.address, max(row.epoch, above + 1))
+            _write_leader(db, leader)
+        return leader
+
+    def _own_address(self, db: sqlite3.Connection, session: Session) -> str:
+        row = db.execute("SELECT address, dead FROM sessions WHERE session_id = ?", (session.session_id,)).fetchone()
+        if row is None or row[1]:
+            raise LeaseLostError(f"session {session.session_id} was seen dead; this process must stop")
+        return str(row[0])
+
+    def _was_dead(self, db: sqlite3.Connection, session_id: str) -> bool:
+        row = db.execute("SELECT dead FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        return row is None or bool(row[0])
+
+    # ---- configuration tree
+
+    def get(self, path: str) -> Versioned | None:
+        """See the protocol."""
+        with self._store.reading() as db:
+            row = db.execute("SELECT value, version FROM tree WHERE path = ?", (_checked(path),)).fetchone()
+        return None if row is None else Versioned(row[0], row[1])
+
+    def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
+        """See the protocol."""
+        with self._store.writing() as db:
+            version = _expect(db, _checked(path), expected_version) + 1
+            db.execute("INSERT OR REPLACE INTO tree VALUES (?, ?, ?)", (path, value, version))
+            increment(db, _GENERATION)
+        return version
+
+    def delete(self, path: str, expected_version: int | None = None) -> None:
+        """See the protocol."""
+        with self._store.writing() as db:
+            if db.execute("SELECT 1 FROM tree WHERE path = ?", (_checked(path),)).fetchone() is None:
+                return
+            _expect(db, path, expected_version)
+            db.execute("DELETE FROM tree WHERE path = ?", (path,))
+            increment(db, _GENERATION)
+
+    def children(self, prefix: str) -> dict[str, Versioned]:
+        """See the protocol."""
+        with self._store.reading() as db:
+            rows = db.execute(
+                "SELECT path, value, version FROM tree"
+                " WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY 1",
+                (_checked(prefix),),
+            ).fetchall()
+        return {path: Versioned(value, version) for path, value, version in rows}
+
+    def generation(self) -> int:
+        """See the protocol."""
+        with self._store.reading() as db:
+            row = db.execute("SELECT value FROM counters WHERE name = ?", (_GENERATION,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def close(self) -> None:
+        """See the protocol."""
+        with self._own_lock:
+            own, self._own = self._own, []
+        for session in own:
+            session.close()
+        self._store.close()
+
+
+def process_started(pid: int) -> str:
+    """Start of the process of this id in ticks since boot, "" when it is gone: tells two processes of one id apart."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    state, started = fields[0], fields[19]
+    return "" if state in "ZX" else started
+
+
+def _leader_row(db: sqlite3.Connection) -> Leader | None:
+    row = db.execute("SELECT session_id, address, epoch FROM leader").fetchone()
+    return None if row is None else Leader(*row)
+
+
+def _write_leader(db: sqlite3.Connection, leader: Leader) -> None:
+    db.execute("INSERT OR REPLACE INTO leader VALUES (1, ?, ?, ?)", (leader.session_id, leader.address, leader.epoch))
+
+
+def _checked(path: str) -> str:
+    if not path.startswith("/") or "\x00" in path:
+        raise InvalidInputError(f"a path of the configuration tree starts with a slash: {path!r}")
+    return path
+
+
+def _expect(db: sqlite3.Connection, path: str, expected_version: int | None) -> int:
+    """The version before a change; raises ConflictError unless it is the expected one."""
+    row = db.execute("SELECT version FROM tree WHERE path = ?", (path,)).fetchone()
+    version = 0 if row is None else int(row[0])
+    if expected_version is not None and expected_version != version:
+        raise ConflictError(f"{path} has version {version}, expected {expected_version}; read it again")
+    return version
