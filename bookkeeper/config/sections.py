@@ -191,10 +191,6 @@ class TServerSettings(_Section):
     lane_ranges_max: _Count = Field(
         default=256, description="Ranges queued for one peer cluster; beyond it assign_work answers overloaded."
     )
-    lane_batch_bytes: _Bytes = Field(
-        default=64 * _MIB,
-        description="Bytes of WAL in one replay call: large enough to amortise the job, small enough to report.",
-    )
 
 
 class ReplaySettings(_Section):
@@ -206,6 +202,15 @@ class ReplaySettings(_Section):
     heap_mib: Annotated[int, Field(ge=128, le=1024 * 1024)] = Field(
         default=512,
         description="Heap of the driver's JVM in MiB; the data passes through Python, not through the heap.",
+    )
+    tasks_max: Annotated[int, Field(ge=2, le=4096)] = Field(
+        default=8,
+        description="Task slots of local[*], 180 MB each at most: more than cores, because a slot mostly waits for a peer.",
+    )
+    run_budget_ms: _Millis = Field(
+        default=2_000,
+        description="ms after which a run comes back with what it shipped so far: long enough to amortise the job, "
+        "short enough that the books, other tables of the peer and the operator see progress.",
     )
     message_bytes: _Bytes = Field(
         default=2 * _MIB,
