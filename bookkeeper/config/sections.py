@@ -205,7 +205,7 @@ class ReplaySettings(_Section):
     )
     tasks_max: Annotated[int, Field(ge=2, le=4096)] = Field(
         default=8,
-        description="Task slots of local[*], 180 MB each at most: more than cores, because a slot mostly waits for a peer.",
+        description="Task slots of local[*], 180 MB each: more than cores, because a slot mostly waits for a peer.",
     )
     run_budget_ms: _Millis = Field(
         default=2_000,
