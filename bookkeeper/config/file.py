@@ -11,6 +11,7 @@ import json
 import os
 import tomllib
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -30,15 +31,30 @@ def new_settings(
     instance_id: str | None = None,
     master_port: int | None = None,
     tservers: int = 1,
+    metadata_url: str | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Settings of a new cluster, nothing written yet; raises InvalidInputError on a bad value."""
-    master = {} if master_port is None else {"port": master_port}
-    data: dict[str, object] = {
-        "instance": {"name": name, "instance_id": instance_id or str(uuid.uuid4())},
-        "master": master,
-        "standalone": {"tservers": tservers},
+    """Settings of a new cluster, nothing written yet; raises InvalidInputError on a bad value.
+
+    ``overrides`` are further settings by their dotted names (``{"tserver.wal_roll_bytes": 1048576}``).
+    """
+    given: dict[str, object] = {
+        "instance.name": name,
+        "instance.instance_id": instance_id or str(uuid.uuid4()),
+        "standalone.tservers": tservers,
     }
-    return _validated(data, Path(directory).absolute(), "the settings of the new cluster")
+    if master_port is not None:
+        given["master.port"] = master_port
+    if metadata_url is not None:
+        given["metadata.url"] = metadata_url
+    data: dict[str, object] = {}
+    for dotted, value in {**given, **(overrides or {})}.items():
+        section, _, key = dotted.rpartition(".")
+        level = data.setdefault(section, {}) if section else data
+        if not isinstance(level, dict) or not key:
+            raise InvalidInputError(f"{dotted!r} does not name a setting; write SECTION.KEY")
+        level[key] = value
+    return _validated(data, Path(directory).absolute(), "a new cluster", "correct the arguments")
 
 
 def load_settings(directory: Path | str) -> Settings:
@@ -53,7 +69,7 @@ def load_settings(directory: Path | str) -> Settings:
         raise InvalidInputError(f"{path} can't be read ({error.strerror}); correct its permissions") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{path} is not TOML ({_one_line(str(error))}); correct the file") from error
-    return _validated(data, home, str(path))
+    return _validated(data, home, str(path), "correct the file")
 
 
 def write_settings(settings: Settings) -> Path:
@@ -92,13 +108,13 @@ def _choices(annotation: object) -> str:
     return f" ({' | '.join(choices)})" if choices else ""
 
 
-def _validated(data: dict[str, object], directory: Path, source: str) -> Settings:
+def _validated(data: dict[str, object], directory: Path, source: str, next_step: str) -> Settings:
     try:
         sections = Sections.model_validate(data)
         return Settings(directory=directory, **{name: getattr(sections, name) for name in Sections.model_fields})
     except ValidationError as error:
         problems = "; ".join(_explain(detail) for detail in error.errors())
-        raise InvalidInputError(f"{source}: {problems}; correct the file") from None
+        raise InvalidInputError(f"{source}: {problems}; {next_step}") from None
 
 
 def _explain(detail: ErrorDetails) -> str:

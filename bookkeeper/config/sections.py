@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -273,9 +274,9 @@ class Settings(Sections):
 
     @property
     def metadata_url(self) -> str:
-        """The metadata URL with an absolute path (``sqlite:////abs/metadata.db``) or as it stands (``hbase://``)."""
+        """The metadata URL: an absolute, escaped path (``sqlite:///abs/metadata.db``), or ``hbase://`` as is."""
         scheme, _, tail = self.metadata.url.partition(":///")
-        return f"sqlite:///{self.directory / tail}" if scheme == "sqlite" else self.metadata.url
+        return f"sqlite://{quote(str(self.directory / tail))}" if scheme == "sqlite" else self.metadata.url
 
     @property
     def coordination_dir(self) -> Path:

@@ -56,7 +56,7 @@ def test_only_the_instance_is_required(tmp_path: Path) -> None:
 
 def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
     settings = load_settings(_file(tmp_path, INSTANCE))
-    assert settings.metadata_url == f"sqlite:///{tmp_path}/metadata.db"
+    assert settings.metadata_url == f"sqlite://{tmp_path}/metadata.db"
     assert settings.coordination_dir == tmp_path / "coordination"
     assert settings.wal_dir == tmp_path / "wal"
     far = load_settings(_file(tmp_path, INSTANCE + '[metadata]\nurl = "hbase://h:9090/west"\n'))
@@ -99,6 +99,20 @@ def test_missing_unreadable_and_malformed_files_are_told_apart(tmp_path: Path) -
         load_settings(tmp_path)
     with pytest.raises(InvalidInputError, match=r"instance is missing"):
         load_settings(_file(tmp_path, ""))
+
+
+def test_a_directory_with_any_name_can_hold_the_metadata(tmp_path: Path) -> None:
+    url = new_settings(tmp_path / "50% of #1?", "west").metadata_url
+    assert url == f"sqlite://{tmp_path}/50%25%20of%20%231%3F/metadata.db"
+
+
+def test_further_settings_of_a_new_cluster_are_named_with_their_section(tmp_path: Path) -> None:
+    further = {"tserver.wal_roll_bytes": 1_048_576, "metadata.url": "sqlite:///books.db"}
+    settings = new_settings(tmp_path, "west", overrides=further)
+    assert (settings.tserver.wal_roll_bytes, settings.metadata.url) == (1_048_576, "sqlite:///books.db")
+    for unknown in ("tserver.nonsense", "wal_roll_bytes", "instance.name.x", "."):
+        with pytest.raises(InvalidInputError):
+            new_settings(tmp_path, "west", overrides={unknown: 1})
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65, 'q"'])
