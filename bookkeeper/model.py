@@ -29,6 +29,14 @@ MUTATION_SCHEMA = pa.schema(
 """Records in the WAL, on the wire and in a client's batch. A null timestamp asks the tserver to set it."""
 
 
+@dataclass(frozen=True, slots=True)
+class LocalityGroup:
+    """A named group of families that are stored and replicated together."""
+
+    name: str
+    families: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Extent:
     """The rows of one tablet: after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""

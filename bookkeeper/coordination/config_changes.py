@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from bookkeeper.coordination.config_tree import (
     INSTANCE_PATH,
     TABLES,
-    Group,
     Instance,
     PeerCluster,
     TableConfig,
@@ -38,7 +37,7 @@ from bookkeeper.errors import (
     NotFoundError,
     RefusedError,
 )
-from bookkeeper.model import DEFAULT_GROUP, Target, TargetKey
+from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Target, TargetKey
 
 CHANGES_MAX = 50
 """Tries of one compare-and-set before giving up with ConflictError."""
@@ -88,7 +87,7 @@ def new_table_id(coordination: Coordination) -> str:
 
 
 def create_table_record(
-    coordination: Coordination, table_id: str, name: str, groups: Sequence[Group], properties: Mapping[str, str]
+    coordination: Coordination, table_id: str, name: str, groups: Sequence[LocalityGroup], properties: Mapping[str, str]
 ) -> TableConfig:
     """Claim the name and write the record in state ``creating``; repeating it with the same id is harmless.
 
@@ -131,7 +130,7 @@ def set_table_state(coordination: Coordination, table_id: str, state: TableState
     return change_table(coordination, table_id, lambda table: dataclasses.replace(table, state=state))
 
 
-def set_table_groups(coordination: Coordination, table_id: str, groups: Sequence[Group]) -> TableConfig:
+def set_table_groups(coordination: Coordination, table_id: str, groups: Sequence[LocalityGroup]) -> TableConfig:
     """Change a table's locality groups; raises NotFoundError or InvalidInputError."""
     check_groups(groups)
     return change_table(coordination, table_id, lambda table: dataclasses.replace(table, groups=tuple(groups)))
@@ -236,7 +235,7 @@ def delete_cluster(coordination: Coordination, alias: str) -> None:
     coordination.delete(path, current.version)
 
 
-def check_groups(groups: Sequence[Group]) -> None:
+def check_groups(groups: Sequence[LocalityGroup]) -> None:
     """Raise InvalidInputError on a reserved or repeated group name, or a family in two groups."""
     names = [group.name for group in groups]
     families = [family for group in groups for family in group.families]

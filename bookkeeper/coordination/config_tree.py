@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from bookkeeper.coordination.protocol import Coordination, Versioned
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
-from bookkeeper.model import DEFAULT_GROUP, Stamp, Target, TargetKey
+from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Stamp, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
 NAMES = "/names/"
@@ -55,21 +55,13 @@ class PeerCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A locality group: its name and the families it holds."""
-
-    name: str
-    families: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TableConfig:
     """One table. ``groups`` are those named; families of none of them are in the group ``default``."""
 
     table_id: str
     name: str
     state: TableState
-    groups: tuple[Group, ...]
+    groups: tuple[LocalityGroup, ...]
     properties: Mapping[str, str]
     targets: tuple[Target, ...]
 
@@ -300,12 +292,12 @@ def _state(record: _Record) -> TableState:
     return cast(TableState, record.text("state"))
 
 
-def _group(record: _Record) -> Group:
+def _group(record: _Record) -> LocalityGroup:
     try:
         families = tuple(base64.b64decode(text, validate=True) for text in record.member("families", list))
     except (binascii.Error, TypeError, ValueError):
         raise record.error("families") from None
-    return Group(record.text("name"), families)
+    return LocalityGroup(record.text("name"), families)
 
 
 def _target(table_id: str, record: _Record) -> Target:
