@@ -8,6 +8,7 @@ Survives a crash: every block whose sync was acknowledged, up to the seal. Readi
 
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
 from bookkeeper.storage.wal.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
+from bookkeeper.storage.wal.committer import CommitLimits, GroupCommitter, end_process
 from bookkeeper.storage.wal.convert import (
     origin_from_pb,
     origin_to_pb,
@@ -17,27 +18,52 @@ from bookkeeper.storage.wal.convert import (
     stream_to_pb,
     target_from_pb,
 )
+from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
+from bookkeeper.storage.wal.formats import BlockAt
+from bookkeeper.storage.wal.group import MergeLimits
+from bookkeeper.storage.wal.reader import read_blocks, read_headers
+from bookkeeper.storage.wal.recovery import Before, FileSummary, TabletSummary, delete_log, file_summary, recover
+from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
+from bookkeeper.storage.wal.writer import WalWriter
 
 __all__ = [
+    "Before",
     "Block",
+    "BlockAt",
     "BlockHeader",
+    "CommitLimits",
     "DraftBlock",
     "Durability",
     "FileHeader",
+    "FileOps",
+    "FileSummary",
     "Group",
+    "GroupCommitter",
     "Listener",
+    "MergeLimits",
     "PlacedBlock",
     "Predecessor",
     "Seal",
     "Submission",
+    "TabletSummary",
+    "WalWriter",
     "decode_batch",
+    "delete_log",
     "encode_batch",
+    "end_process",
+    "file_summary",
     "origin_from_pb",
     "origin_to_pb",
+    "path_of",
+    "read_blocks",
+    "read_headers",
+    "read_seal",
+    "recover",
     "stamp_from_pb",
     "stamp_to_pb",
     "stream_from_pb",
     "stream_to_pb",
     "target_from_pb",
+    "uri_of",
 ]

@@ -72,7 +72,7 @@ class Block:
     """
 
     header: BlockHeader
-    payload: pa.Buffer | memoryview
+    payload: pa.Buffer
     end_position: int = 0
 
     @property

@@ -1,0 +1,345 @@
+"""Group commit: many submissions, one thread, one log, one sync a group.
+
+Arrives: submissions from any thread, into a bounded queue. Leaves: blocks in the log, and futures that resolve when
+the submission is as durable as it asked. Survives a crash: whatever was acknowledged at sync; at flush when only the
+process died. While a group is written and synced the next one gathers, so groups grow with the load and nobody waits
+when there is none.
+
+For each group: prepare all, in order → the books (rule R12) → what asked for ``log`` or less at the head of the
+group is answered → one ``writev`` → one ``fdatasync`` when anybody asked for it → the fence (rule R15) → all become
+visible, in order → all are answered. When the log or the fence fails the process ends: nothing is acknowledged that
+may be lost, and nothing is half alive. Sources: design section 5, the commit path; section 10.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, OverloadedError, UnavailableError
+from bookkeeper.storage.wal.block import PlacedBlock
+from bookkeeper.storage.wal.group import MergeLimits, check_draft, effective_durability, form_blocks
+from bookkeeper.storage.wal.seal import is_fenced
+from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
+from bookkeeper.storage.wal.writer import WalWriter
+
+EXIT_CODE = 70
+"""Of a process that must not go on: no lease, or a log that can't be trusted."""
+
+_IDLE_WAIT_MS = 60_000.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise."""
+
+    queue_bytes_max: int = 1 << 26
+    queue_count_max: int = 8192
+    group_bytes_max: int = 1 << 23
+    group_count_max: int = 1024
+    wal_bytes_max: int = 1 << 28
+    wal_age_max_ms: int = 3_600_000
+    sync_interval_ms: int = 100
+    merge: MergeLimits = field(default_factory=MergeLimits)
+
+
+def end_process(reason: str) -> None:
+    """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this."""
+    _log.critical("this process ends: %s", reason)
+    logging.shutdown()
+    os._exit(EXIT_CODE)
+
+
+class _EndedError(Exception):
+    """Leaves the commit thread after ``die`` was called, should that return."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    submission: Submission
+    future: Future[object]
+    size: int
+    durability: Durability = Durability.SYNC
+    placed: list[PlacedBlock] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Roll:
+    future: Future[Seal | None]
+
+
+class GroupCommitter:
+    """Owner of the current log of a tserver and of the thread that writes it. Close it to seal the log."""
+
+    def __init__(
+        self,
+        open_wal: Callable[[], WalWriter],
+        listener: Listener,
+        fence: Callable[[], None],
+        clock: Clock,
+        limits: CommitLimits | None = None,
+        die: Callable[[str], None] = end_process,
+    ) -> None:
+        """Open the first log and start the thread.
+
+        ``open_wal`` makes a new log each time, also in the commit thread. ``fence`` raises LeaseLostError when this
+        process may be believed dead. ``die`` gets the reason and should not return. Raises what ``open_wal`` raises.
+        """
+        self._open_wal = open_wal
+        self._listener = listener
+        self._fence = fence
+        self._clock = clock
+        self._limits = limits or CommitLimits()
+        self._die = die
+        self._lock = threading.Lock()
+        self._work = threading.Event()
+        self._queue: deque[_Entry | _Roll] = deque()
+        self._queue_bytes = 0
+        self._closed = False
+        self._taken: list[_Entry | _Roll] = []
+        self._wal = open_wal()
+        self._opened_ns = clock.boot_ns()
+        self._unsynced_since_ns: int | None = None
+        self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def wal_uri(self) -> str:
+        """The log that the next group goes to; stable from ``prepare`` to ``applied`` of a submission."""
+        return self._wal.uri
+
+    @property
+    def queued_bytes(self) -> int:
+        """Approximate bytes that wait."""
+        return self._queue_bytes
+
+    def submit(self, submission: Submission) -> Future[object]:
+        """Queue a submission; never waits. Submissions are committed in the order of these calls.
+
+        The future resolves to what ``applied`` returns, or to the BookkeeperError that ``prepare`` or the books
+        raised. Raises OverloadedError when the queue is full and UnavailableError after :meth:`close`.
+        """
+        entry = _Entry(submission, Future(), submission.approx_bytes)
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the log is closed: this server goes down, ask the master for another")
+            full = self._queue_bytes + entry.size > self._limits.queue_bytes_max
+            if self._queue and (full or len(self._queue) >= self._limits.queue_count_max):
+                raise OverloadedError(f"{len(self._queue)} writes of {self._queue_bytes} bytes wait: back off")
+            self._queue.append(entry)
+            self._queue_bytes += entry.size
+            self._work.set()
+        return entry.future
+
+    def roll(self, timeout_ms: float = 60_000.0) -> Seal | None:
+        """Seal the current log and go on with a new one; returns when both is done. None: it had no blocks.
+
+        Everything submitted before is in the sealed log. Not to be called in the commit thread. Raises
+        UnavailableError after :meth:`close`, and TimeoutError.
+        """
+        future: Future[Seal | None] = Future()
+        with self._lock:
+            if self._closed:
+                raise UnavailableError("the log is closed: this server goes down")
+            self._queue.append(_Roll(future))
+            self._work.set()
+        return future.result(timeout_ms / 1000.0)
+
+    def close(self) -> None:
+        """Commit what was submitted, seal the log, end the thread; idempotent, not for the commit thread."""
+        with self._lock:
+            self._closed = True
+            self._work.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+            self._seal()
+        except _EndedError as ended:
+            self._give_up(str(ended))
+        except BaseException as error:
+            _log.critical("the commit thread fails", exc_info=True)
+            self._die(f"the commit thread fails: {error!r}")
+            self._give_up(f"the commit thread failed: {error!r}")
+            raise
+
+    def _step(self) -> bool:
+        """Do one group, one roll, or wait; False when there will never be anything to do again."""
+        with self._lock:
+            self._taken = self._take()
+            if not self._taken:
+                if self._closed:
+                    return False
+                self._work.clear()
+        entries = [entry for entry in self._taken if isinstance(entry, _Entry)]
+        rolls = [roll for roll in self._taken if isinstance(roll, _Roll)]
+        if entries:
+            self._commit(entries)
+        for roll in rolls:
+            roll.future.set_result(self._roll())
+        if not self._taken:
+            self._clock.wait(self._work, self._wait_ms())
+        self._taken = []
+        self._do_what_is_due()
+        return True
+
+    def _take(self) -> list[_Entry | _Roll]:
+        """The next group, up to the limits, or up to and with a roll."""
+        taken: list[_Entry | _Roll] = []
+        size = 0
+        while self._queue and len(taken) < self._limits.group_count_max and size < self._limits.group_bytes_max:
+            entry = self._queue.popleft()
+            taken.append(entry)
+            if isinstance(entry, _Roll):
+                break
+            size += entry.size
+        self._queue_bytes -= size
+        return taken
+
+    def _wait_ms(self) -> float:
+        due = [_IDLE_WAIT_MS]
+        now = self._clock.boot_ns()
+        if self._unsynced_since_ns is not None:
+            due.append(self._limits.sync_interval_ms - (now - self._unsynced_since_ns) / 1e6)
+        if self._wal.offset:
+            due.append(self._limits.wal_age_max_ms - (now - self._opened_ns) / 1e6)
+        return max(0.0, min(due))
+
+    def _do_what_is_due(self) -> None:
+        now = self._clock.boot_ns()
+        since = self._unsynced_since_ns
+        if since is not None and now - since >= self._limits.sync_interval_ms * 1_000_000:
+            self._sync()
+        old = now - self._opened_ns >= self._limits.wal_age_max_ms * 1_000_000
+        if old or self._wal.position >= self._limits.wal_bytes_max:
+            self._roll()
+
+    def _commit(self, entries: list[_Entry]) -> None:
+        ready = self._prepare(entries)
+        logged = [placed for entry in ready for placed in entry.placed if placed.first_offset]
+        blocks = form_blocks(logged, self._limits.merge)
+        if blocks:
+            try:
+                self._listener.before_append(self._wal.uri, blocks)
+            except BookkeeperError as error:
+                self._refuse(ready, error)
+                return
+        early = list(itertools.takewhile(lambda entry: entry.durability <= Durability.LOG, ready))
+        if early:
+            self._check_fence()
+            self._acknowledge(early)
+        if blocks:
+            with self._fatal("the log can't be written"):
+                self._wal.append(blocks)
+            if self._unsynced_since_ns is None:
+                self._unsynced_since_ns = self._clock.boot_ns()
+        late = ready[len(early) :]
+        if any(entry.durability is Durability.SYNC for entry in late):
+            self._sync()
+        elif late:
+            self._check_fence()
+        self._acknowledge(late)
+
+    def _prepare(self, entries: list[_Entry]) -> list[_Entry]:
+        """Those that can go on, each with its drafts placed; the others are answered."""
+        ready: list[_Entry] = []
+        next_offset = self._wal.offset + 1
+        for entry in entries:
+            if not entry.future.set_running_or_notify_cancel():
+                continue
+            try:
+                drafts = entry.submission.prepare(next_offset)
+            except BookkeeperError as error:
+                entry.future.set_exception(error)
+                continue
+            try:
+                for draft in drafts:
+                    check_draft(draft, self._limits.merge)
+            except InvalidInputError as error:
+                self._refuse([entry], error)
+                continue
+            entry.durability = effective_durability(entry.submission.durability, drafts)
+            for draft in drafts:
+                if entry.durability is Durability.NONE:
+                    entry.placed.append(PlacedBlock("", 0, draft))
+                else:
+                    entry.placed.append(PlacedBlock(self._wal.uri, next_offset, draft))
+                    next_offset += draft.batch.num_rows
+            ready.append(entry)
+        return ready
+
+    def _refuse(self, entries: list[_Entry], error: BookkeeperError) -> None:
+        for entry in reversed(entries):
+            entry.submission.failed(error)
+        for entry in entries:
+            entry.future.set_exception(error)
+
+    def _acknowledge(self, entries: list[_Entry]) -> None:
+        """Only after the fence: make all visible, in order, and then answer."""
+        results = [entry.submission.applied(entry.placed) for entry in entries]
+        for entry, result in zip(entries, results, strict=True):
+            entry.future.set_result(result)
+
+    def _sync(self) -> None:
+        unsynced = self._wal.synced_position < self._wal.position
+        with self._fatal("the log can't be synced"):
+            self._wal.sync()
+        self._unsynced_since_ns = None
+        self._check_fence()
+        if unsynced:
+            self._listener.synced(self._wal.uri, self._wal.synced_offset, self._wal.synced_position)
+
+    def _check_fence(self) -> None:
+        """Rule R15: what is acknowledged from here on was written while no recovery could have counted the log."""
+        with self._fatal("this process may be believed dead"):
+            self._fence()
+            if is_fenced(self._wal.path):
+                raise LeaseLostError(f"somebody else recovers {self._wal.uri}")
+
+    def _roll(self) -> Seal | None:
+        if not self._wal.offset:
+            return None
+        seal = self._seal()
+        with self._fatal("no new log can be made"):
+            self._wal = self._open_wal()
+        self._opened_ns = self._clock.boot_ns()
+        return seal
+
+    def _seal(self) -> Seal:
+        self._sync()
+        with self._fatal("the log can't be sealed"):
+            seal = self._wal.seal()
+        self._listener.rolled(self._wal.uri, seal)
+        return seal
+
+    @contextmanager
+    def _fatal(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except BookkeeperError as error:
+            reason = f"{what}: {error}"
+            self._die(reason)
+            raise _EndedError(reason) from error
+
+    def _give_up(self, reason: str) -> None:
+        """Nothing is acknowledged any more; reached only when ``die`` returns, as it may in a test."""
+        with self._lock:
+            self._closed = True
+            left = [*self._taken, *self._queue]
+            self._queue.clear()
+        self._wal.abandon()
+        for entry in left:
+            future = entry.future
+            if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
+                future.set_exception(LeaseLostError(reason))

@@ -1,0 +1,200 @@
+"""Files at the edge: names, directory entries that survive a crash, and bytes read in place.
+
+Arrives: URIs and paths. Leaves: sources to read from, and small files that appear whole or not at all. Every call
+of the operating system that matters for durability goes through :class:`FileOps`, so that it can be counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.storage.wal.frame import Source
+
+IOV_MAX = 1024
+"""Buffers that one ``writev`` takes on Linux."""
+
+
+class FileOps:
+    """The system calls of a writer; a test may count or delay them in a subclass, never replace them."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file that no child process inherits; raises OSError."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
+        """Write some bytes and tell how many; raises OSError."""
+        return os.writev(fd, buffers)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """Make a file or directory durable; raises OSError."""
+        os.fsync(fd)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; raises FileExistsError when the name is taken."""
+        os.link(source, target)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+
+def path_of(uri: str) -> Path:
+    """The path of a ``file:`` URI on this machine; raises InvalidInputError for any other."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInputError(f"{uri!r} does not name a local file: want file:///absolute/path")
+    return Path(unquote(parts.path))
+
+
+def uri_of(path: Path) -> str:
+    """The ``file:`` URI of a path; inverse of :func:`path_of`."""
+    return path.absolute().as_uri()
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """A companion of a log: its name with ``suffix`` added."""
+    return path.with_name(path.name + suffix)
+
+
+def sync_directory(directory: Path, ops: FileOps) -> None:
+    """Make the names in a directory durable; raises OSError."""
+    fd = ops.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ops.fsync(fd)
+    finally:
+        ops.close(fd)
+
+
+def make_directory(directory: Path, ops: FileOps) -> None:
+    """Make a directory and what is missing above it, durable on return: a synced file in a lost directory is lost."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent, ops)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent, ops)
+
+
+def create_once(path: Path, content: bytes, ops: FileOps) -> None:
+    """Make ``path`` hold ``content``, whole and durable; when it exists already, it stays as it is. Raises OSError."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        try:
+            with memoryview(content) as rest:
+                write_all(fd, [rest], ops)
+            ops.fsync(fd)
+        finally:
+            ops.close(fd)
+        with contextlib.suppress(FileExistsError):
+            ops.link(temporary, path)
+    finally:
+        temporary.unlink()
+    sync_directory(path.parent, ops)
+
+
+def write_all(fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview], ops: FileOps) -> None:
+    """Write every byte, however many the system takes at a time; raises OSError with an unknown part written."""
+    index = 0
+    while index < len(buffers):
+        written = ops.writev(fd, buffers[index : index + IOV_MAX])
+        while index < len(buffers) and written >= len(memoryview(buffers[index])):
+            written -= len(memoryview(buffers[index]))
+            index += 1
+        if written:
+            with memoryview(buffers[index]) as cut:
+                write_all(fd, [cut[written:]], ops)
+            index += 1
+
+
+@dataclass(frozen=True, slots=True)
+class MappedSource:
+    """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid."""
+
+    content: pa.Buffer
+
+    @property
+    def size(self) -> int:
+        """See :class:`Source`."""
+        return int(self.content.size)
+
+    def read(self, position: int, length: int) -> pa.Buffer:
+        """See :class:`Source`."""
+        return self.content.slice(position, length)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSource:
+    """A file behind ``pyarrow.fs``: each read is a request."""
+
+    file: pyarrow.fs.NativeFile
+    size: int
+
+    def read(self, position: int, length: int) -> pa.Buffer:
+        """See :class:`Source`; raises UnavailableError when the filesystem gives less."""
+        try:
+            raw = pa.py_buffer(self.file.read_at(length, position))
+        except OSError as error:
+            raise UnavailableError(f"a remote file can't be read at {position}: {error}") from error
+        if raw.size != length:
+            raise UnavailableError(f"a remote file gave {raw.size} of {length} bytes at {position}: try again")
+        return raw
+
+
+def map_file(path: Path) -> MappedSource:
+    """Map a local file as long as it is now; raises NotFoundError."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return MappedSource(pa.py_buffer(b""))
+            return MappedSource(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path}") from error
+
+
+def open_source(uri: str) -> Source:
+    """Open any file for reading; raises NotFoundError, UnavailableError, or InvalidInputError for a strange URI."""
+    if urlsplit(uri).scheme == "file":
+        return map_file(path_of(uri))
+    try:
+        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{uri!r} names no known filesystem: {error}") from error
+    return open_remote(filesystem, path)
+
+
+def open_remote(filesystem: pyarrow.fs.FileSystem, path: str) -> RemoteSource:
+    """Open a file of a filesystem; raises NotFoundError or UnavailableError."""
+    try:
+        file = filesystem.open_input_file(path)
+        return RemoteSource(file, file.size())
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path} on {filesystem.type_name}") from error
+    except OSError as error:
+        raise UnavailableError(f"{path} on {filesystem.type_name} can't be opened: {error}") from error
+
+
+def read_small(uri: str, length_max: int) -> bytes | None:
+    """The content of a small file, cut at ``length_max``; None when there is none. Raises UnavailableError."""
+    try:
+        if urlsplit(uri).scheme == "file":
+            with path_of(uri).open("rb") as file:
+                return file.read(length_max)
+        source = open_source(uri)
+    except (FileNotFoundError, NotFoundError):
+        return None
+    return bytes(source.read(0, min(source.size, length_max)))

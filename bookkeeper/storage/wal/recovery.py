@@ -1,0 +1,182 @@
+"""What others need to know of a log whose owner is gone: where it ends, and what each tablet has in it.
+
+Arrives: the URI of a local log of a dead session (its lease and margin have passed, or the process is known gone).
+Leaves: the seal, and a summary from block headers alone. Survives a crash: the seal; everything before it is safe to
+repeat and to do twice at once. Nothing is ever cut off the file. Sources: design section 5.3, rules R10, R15, R24.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
+from bookkeeper.model import Stamp
+from bookkeeper.storage.wal.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.convert import stamp_from_pb
+from bookkeeper.storage.wal.files import FileOps, beside, map_file, path_of, sync_directory
+from bookkeeper.storage.wal.formats import BlockAt, corrupt, only_zeros, open_log, parse_block_header
+from bookkeeper.storage.wal.frame import (
+    BLOCK_MAGIC,
+    FILE_MAGIC,
+    HEADER_BYTES_MAX,
+    FrameError,
+    Source,
+    find_prefixes,
+    read_frame,
+    read_payload,
+)
+from bookkeeper.storage.wal.seal import FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal, write_seal
+from bookkeeper.storage.wal.submission import Seal
+
+
+def recover(uri: str, ops: FileOps | None = None) -> Seal:
+    """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return.
+
+    A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
+    after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log or a valid
+    block lies behind bytes that are none (records are damaged: a person decides, nothing was changed);
+    UnavailableError.
+    """
+    ops = ops or FileOps()
+    path = path_of(uri)
+    seal = read_seal(uri)
+    if seal is not None:
+        return seal
+    try:
+        fd = ops.open(path, os.O_RDONLY)
+        try:
+            raise_fence(path)
+            ops.fsync(fd)
+        finally:
+            ops.close(fd)
+        return write_seal(uri, find_end(uri, map_file(path)), ops)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no log {uri}") from error
+    except OSError as error:
+        raise UnavailableError(f"{uri} can't be recovered: {error}") from error
+
+
+def find_end(uri: str, source: Source) -> Seal:
+    """Offset and position behind the last whole block; raises CorruptionError as :func:`recover` tells."""
+    try:
+        file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
+    except FrameError as error:
+        return _without_header(uri, source, error)
+    offset, position, salt = 0, file_header.end_position, file_header.prefix.prefix_crc
+    while position < source.size:
+        try:
+            frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
+            read_payload(source, frame)
+        except FrameError as error:
+            _refuse_blocks_behind(uri, source, position, salt, error)
+            break
+        header = parse_block_header(uri, frame)
+        if header.first_offset != offset + 1:
+            raise corrupt(uri, position, f"offset {header.first_offset} follows offset {offset}")
+        offset += header.record_count
+        position = frame.end_position
+    return Seal(offset, position)
+
+
+def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
+    """The header is durable before the first block is written: without it there may be nothing else."""
+    head = source.read(0, min(source.size, HEADER_BYTES_MAX)).to_pybytes()
+    torn = error.short and FILE_MAGIC.startswith(head[: len(FILE_MAGIC)])
+    if (torn and BLOCK_MAGIC not in head and source.size < HEADER_BYTES_MAX) or only_zeros(source, 0):
+        return Seal(0, 0)
+    raise corrupt(uri, 0, f"its file header is no header: {error}")
+
+
+def _refuse_blocks_behind(uri: str, source: Source, position: int, salt: int, error: FrameError) -> None:
+    """A torn tail has nothing whole behind it, and nothing that proves it had been durable."""
+    for at, prefix in find_prefixes(source, position + 1, salt):
+        if prefix.synced_position > position:
+            raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this had been durable")
+        if _is_whole(source, at, salt):
+            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}")
+
+
+def _is_whole(source: Source, position: int, salt: int) -> bool:
+    try:
+        read_payload(source, read_frame(source, BLOCK_MAGIC, position, source.size, salt))
+    except FrameError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Rule R24: a tablet's last record before it came to this log."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TabletSummary:
+    """What one tablet has in a log. ``after`` is None for the tablet's first log; ``stamps`` are all targets in force
+    in any of its blocks.
+    """
+
+    first_offset: int
+    last_offset: int
+    after: Before | None
+    stamps: frozenset[Stamp]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSummary:
+    """A sealed log: its end, and its tablets by (table id, end row; None = the last tablet)."""
+
+    seal: Seal
+    tablets: Mapping[tuple[str, bytes | None], TabletSummary]
+
+
+def file_summary(uri: str) -> FileSummary:
+    """Read the headers of a sealed log; what the master closes cells from (R10) and rebuilds barriers from (R24).
+
+    Raises TransientError while there is no seal, and what :func:`read_headers` raises.
+    """
+    log = open_log(uri)
+    if log.seal is None:
+        raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
+    tablets: dict[tuple[str, bytes | None], TabletSummary] = {}
+    for at in log.headers(log.start(None, 1)):
+        end_row = at.header.end_row if at.header.HasField("end_row") else None
+        key = (at.header.table_id, end_row)
+        tablets[key] = _extend(tablets.get(key), at)
+    return FileSummary(log.seal, tablets)
+
+
+def _extend(known: TabletSummary | None, at: BlockAt) -> TabletSummary:
+    header = at.header
+    stamps = frozenset(map(stamp_from_pb, header.stamps))
+    if known is None:
+        return TabletSummary(header.first_offset, at.last_offset, _before(header), stamps)
+    return replace(known, last_offset=at.last_offset, stamps=known.stamps | stamps)
+
+
+def _before(header: BlockHeader) -> Before | None:
+    return Before(header.after.file, header.after.offset) if header.HasField("after") else None
+
+
+def delete_log(uri: str, ops: FileOps | None = None) -> None:
+    """Remove a log and what lies beside it, the log first; durable on return, idempotent. Raises UnavailableError."""
+    path = path_of(uri)
+    try:
+        for name in (path, *leftovers(path)):
+            name.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_directory(path.parent, ops or FileOps())
+    except OSError as error:
+        raise UnavailableError(f"{uri} can't be deleted: {error}") from error
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Companions of a log: seal, fence, and temporary files of a crash while sealing."""
+    seals = sorted(path.parent.glob(glob.escape(path.name) + SEAL_SUFFIX + ".*.tmp"))
+    return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *seals]
