@@ -1,0 +1,278 @@
+"""Row keys, columns and ranks of the metadata table: made and parsed here, side by side, and nowhere else.
+
+Arrives: table ids, rows, file URIs, targets, streams. Leaves: keys that sort as what they name and parse back
+exactly; a parser accepts only what its maker makes. Makers raise InvalidInputError, parsers CorruptionError.
+
+Order: the tablets of a table are contiguous and sorted by end row, the last tablet last (``;`` < ``<``, and table
+ids hold neither nor anything between). ``~repl_``, ``~del_`` and, per source instance, ``~recv_`` rows are sorted by
+the UTF-8 bytes of the file, as ``repl:`` columns are: the two sides of the master's merge-join agree. Every section
+starts with ``~``, above all table ids. Sources: design section 4; rules R1, R2 and R5.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, prefix_stop
+from bookkeeper.model import StreamKey, TargetKey
+
+TABLETS_START, TABLETS_STOP = b"", b"~"
+REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
+
+PREV_ROW = Column("tablet", b"prev_row")
+DIR = Column("tablet", b"dir")
+FLUSH = Column("tablet", b"flush")
+LOCATION = Column("location", b"assigned")
+FATE_OP = Column("fate", b"op")
+FATE_STEP = Column("fate", b"step")
+DEL = Column("del", b"")
+
+ONCE_RANK = 1
+"""Rank of cells that are written once and never change."""
+
+OFFSET_MAX = 2**61 - 1
+"""Highest record offset whose ranks stay below those of CLOSED."""
+
+_TABLE_ID = re.compile(rb"[a-z0-9]+")
+_TABLET_ROW = re.compile(rb"([a-z0-9]+)(?:<|;(.*))", re.DOTALL)
+
+
+# ---- sections
+
+
+def section(prefix: bytes) -> tuple[bytes, bytes | None]:
+    """``start, stop`` of a scan over every row that starts with ``prefix``."""
+    return prefix, prefix_stop(prefix)
+
+
+def table_section(table_id: str) -> tuple[bytes, bytes]:
+    """``start, stop`` of a scan over the tablets of one table."""
+    table = _table_id(table_id)
+    return table + b";", table + b"="
+
+
+# ---- tablet rows
+
+
+def tablet_row(table_id: str, end_row: bytes | None) -> bytes:
+    """``<tableId>;<endRow>``, or ``<tableId><`` for the last tablet (``end_row`` None)."""
+    table = _table_id(table_id)
+    return table + b"<" if end_row is None else table + b";" + end_row
+
+
+def parse_tablet_row(key: bytes) -> tuple[str, bytes | None]:
+    """Table id and end row of :func:`tablet_row`."""
+    match = _TABLET_ROW.fullmatch(key)
+    if match is None:
+        raise CorruptionError(f"not a tablet row: {key!r}")
+    return match[1].decode("ascii"), match[2]
+
+
+def segment_column(uri: str) -> Column:
+    """``segment:<uri>`` of a tablet row."""
+    return Column("segment", _file(uri))
+
+
+def log_column(wal: str) -> Column:
+    """``log:<wal>`` of a tablet row."""
+    return Column("log", _file(wal))
+
+
+def repl_column(wal: str) -> Column:
+    """``repl:<wal>`` of a tablet row: what the tablet needs replicated of a file."""
+    return Column("repl", _file(wal))
+
+
+def parse_file(qualifier: bytes) -> str:
+    """The file of a ``segment:``, ``log:`` or ``repl:`` column of a tablet row."""
+    return _text(qualifier, "a file column")
+
+
+# ---- ~repl, ~recv, ~fate and ~del rows
+
+
+def repl_row(file: str) -> bytes:
+    """``~repl_<file>``."""
+    return REPL_PREFIX + _file(file)
+
+
+def parse_repl_row(key: bytes) -> str:
+    """The file of :func:`repl_row`."""
+    return _text(_after(key, REPL_PREFIX), "a ~repl row")
+
+
+def needed_column(target: TargetKey) -> Column:
+    """``repl:<target>`` of a ``~repl`` row: the needed side, written by the leader."""
+    return Column("repl", _target(target))
+
+
+def done_column(target: TargetKey) -> Column:
+    """``done:<target>`` of a ``~repl`` row: the finished side, written by the worker."""
+    return Column("done", _target(target))
+
+
+def parse_target(qualifier: bytes) -> TargetKey:
+    """The target of :func:`needed_column` and :func:`done_column`."""
+    try:
+        target = TargetKey.decode(qualifier)
+        exact = target.encode() == qualifier
+    except ValueError as error:
+        raise CorruptionError(f"not a target: {qualifier!r} ({error})") from error
+    if not exact:
+        raise CorruptionError(f"not a target: {qualifier!r} (it would be written {target.encode()!r})")
+    return target
+
+
+def recv_section(source_instance_id: str) -> tuple[bytes, bytes | None]:
+    """``start, stop`` of a scan over the ``~recv`` rows of one source."""
+    return section(RECV_PREFIX + _instance(source_instance_id) + b"_")
+
+
+def recv_row(source_instance_id: str, file: str) -> bytes:
+    """``~recv_<source instance>_<file>``; ``_`` and ``%`` inside the instance id are percent-escaped."""
+    return RECV_PREFIX + _instance(source_instance_id) + b"_" + _file(file)
+
+
+def recv_cell(stream: StreamKey) -> CellKey:
+    """The cell of one stream: ``recv:<source table>:<target table>:<incarnation>``, and ``:<run id>`` for a re-ship."""
+    if stream.incarnation < 0:
+        raise InvalidInputError(f"an incarnation is not negative: {stream}")
+    parts = [stream.source_table_id, stream.target_table_id, str(stream.incarnation)]
+    if stream.run_id:
+        parts.append(stream.run_id)
+    qualifier = b":".join(quote(_utf8(part, "a stream"), safe="").encode() for part in parts)
+    return CellKey(recv_row(stream.source_instance_id, stream.file), Column("recv", qualifier))
+
+
+def parse_recv_cell(key: bytes, qualifier: bytes) -> StreamKey:
+    """The stream of :func:`recv_cell`."""
+    instance, _, file = _text(_after(key, RECV_PREFIX), "a ~recv row").partition("_")
+    try:
+        source, target, incarnation, *run_id = map(unquote, _text(qualifier, "a recv column").split(":"))
+        stream = StreamKey(unquote(instance), file, source, target, int(incarnation), ":".join(run_id))
+        made = recv_cell(stream)
+    except (ValueError, InvalidInputError) as error:
+        raise CorruptionError(f"not a stream: {key!r} {qualifier!r} ({error})") from error
+    if made != CellKey(key, Column("recv", qualifier)):
+        raise CorruptionError(f"not a stream: {key!r} {qualifier!r} (it would be written {made})")
+    return stream
+
+
+def fate_row(txid: str) -> bytes:
+    """``~fate_<txid>``."""
+    return FATE_PREFIX + _file(txid)
+
+
+def parse_fate_row(key: bytes) -> str:
+    """The transaction id of :func:`fate_row`."""
+    return _text(_after(key, FATE_PREFIX), "a ~fate row")
+
+
+def del_row(file: str) -> bytes:
+    """``~del_<file>``."""
+    return DEL_PREFIX + _file(file)
+
+
+def parse_del_row(key: bytes) -> str:
+    """The file of :func:`del_row`."""
+    return _text(_after(key, DEL_PREFIX), "a ~del row")
+
+
+# ---- ranks
+
+
+def first_use_rank(offset: int) -> int:
+    """Rank 2x - 1 of ``log:`` and of the first ``repl:`` of (tablet, WAL), whose next record is ``offset`` (from 1)."""
+    return 2 * _offset(offset, 1) - 1
+
+
+def needed_rank(needed: int) -> int:
+    """Rank of an OPEN ``repl:`` cell with that needed offset: 2n, above first uses up to n and below those after."""
+    return 2 * _offset(needed, 1)
+
+
+def log_delete_rank(through: int) -> int:
+    """Rank that deletes ``log:`` of every first use at or below offset ``through``, and of none above: 2n."""
+    return 2 * _offset(through, 1)
+
+
+def closed_rank(final: int) -> int:
+    """Rank of a CLOSED ``repl:`` cell with that final offset: above every OPEN one of the file."""
+    return CLOSED_RANK + _offset(final, 0)
+
+
+def recv_rank(offset: int, done: bool) -> int:
+    """Rank of a ``recv:`` cell: rises with the offset, and "done" is above the same offset undone (rule R1)."""
+    return 2 * _offset(offset, 0) + 1 + done
+
+
+def master_rank(epoch: int, number: int) -> int:
+    """Rank of what a leader writes: ``epoch`` of the reign (from 1), then ``number`` within it (cycle, step)."""
+    if not (1 <= epoch < MAX_RANK >> 32 and 0 <= number < 2**32):
+        raise InvalidInputError(f"no rank for epoch {epoch}, number {number}")
+    return epoch << 32 | number
+
+
+def split_master_rank(rank: int) -> tuple[int, int]:
+    """Epoch and number of :func:`master_rank`."""
+    return rank >> 32, rank & 0xFFFF_FFFF
+
+
+# ---- parts
+
+
+def _table_id(table_id: str) -> bytes:
+    raw = _utf8(table_id, "a table id")
+    if _TABLE_ID.fullmatch(raw) is None:
+        raise InvalidInputError(f"a table id has letters a-z and digits only, not {table_id!r}")
+    return raw
+
+
+def _file(name: str) -> bytes:
+    if not name:
+        raise InvalidInputError("a file or transaction has a name")
+    return _utf8(name, "a name")
+
+
+def _target(target: TargetKey) -> bytes:
+    try:
+        return target.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{target} is not valid text: {error}") from error
+
+
+def _instance(instance_id: str) -> bytes:
+    if not instance_id:
+        raise InvalidInputError("a source instance has an id")
+    return _utf8(instance_id.replace("%", "%25").replace("_", "%5F"), "an instance id")
+
+
+def _utf8(text: str, what: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{what} is not valid text: {text!r}") from error
+
+
+def _text(raw: bytes, what: str) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"{what} is not UTF-8: {raw!r}") from error
+    if not text:
+        raise CorruptionError(f"{what} names nothing")
+    return text
+
+
+def _after(key: bytes, prefix: bytes) -> bytes:
+    if not key.startswith(prefix):
+        raise CorruptionError(f"not a {prefix.decode()} row: {key!r}")
+    return key[len(prefix) :]
+
+
+def _offset(offset: int, least: int) -> int:
+    if not least <= offset <= OFFSET_MAX:
+        raise InvalidInputError(f"offset {offset} lies outside {least} to {OFFSET_MAX}")
+    return offset
