@@ -22,13 +22,12 @@ from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
 from bookkeeper.storage.wal.reader import read_blocks, read_headers
-from bookkeeper.storage.wal.recovery import Before, FileSummary, TabletSummary, delete_log, file_summary, recover
+from bookkeeper.storage.wal.recovery import FileSummary, TabletSummary, delete_log, file_summary, recover
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
 from bookkeeper.storage.wal.writer import WalWriter
 
 __all__ = [
-    "Before",
     "Block",
     "BlockAt",
     "BlockHeader",

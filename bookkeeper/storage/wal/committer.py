@@ -46,9 +46,9 @@ class CommitLimits:
     queue_count_max: int = 8192
     group_bytes_max: int = 1 << 23
     group_count_max: int = 1024
-    wal_bytes_max: int = 1 << 28
-    wal_age_max_ms: int = 3_600_000
-    sync_interval_ms: int = 100
+    wal_roll_bytes: int = 1 << 28
+    wal_roll_age_ms: int = 3_600_000
+    wal_sync_interval_ms: int = 100
     merge: MergeLimits = field(default_factory=MergeLimits)
 
 
@@ -211,18 +211,18 @@ class GroupCommitter:
         due = [_IDLE_WAIT_MS]
         now = self._clock.boot_ns()
         if self._unsynced_since_ns is not None:
-            due.append(self._limits.sync_interval_ms - (now - self._unsynced_since_ns) / 1e6)
+            due.append(self._limits.wal_sync_interval_ms - (now - self._unsynced_since_ns) / 1e6)
         if self._wal.offset:
-            due.append(self._limits.wal_age_max_ms - (now - self._opened_ns) / 1e6)
+            due.append(self._limits.wal_roll_age_ms - (now - self._opened_ns) / 1e6)
         return max(0.0, min(due))
 
     def _do_what_is_due(self) -> None:
         now = self._clock.boot_ns()
         since = self._unsynced_since_ns
-        if since is not None and now - since >= self._limits.sync_interval_ms * 1_000_000:
+        if since is not None and now - since >= self._limits.wal_sync_interval_ms * 1_000_000:
             self._sync()
-        old = now - self._opened_ns >= self._limits.wal_age_max_ms * 1_000_000
-        if old or self._wal.position >= self._limits.wal_bytes_max:
+        old = now - self._opened_ns >= self._limits.wal_roll_age_ms * 1_000_000
+        if old or self._wal.position >= self._limits.wal_roll_bytes:
             self._roll()
 
     def _commit(self, entries: list[_Entry]) -> None:

@@ -54,6 +54,10 @@ class LogReader(Protocol):
     def seal(self) -> Seal | None:
         """Where the log ends; None while it may grow."""
 
+    @property
+    def created_time_ms(self) -> int:
+        """When the log was made; 0 when it has no header."""
+
     def start(self, position_hint: int | None, first: int) -> int:
         """A position from which :meth:`headers` reaches the block with offset ``first`` without meeting one behind
         it: the hint if it is one, else the first block.
@@ -94,8 +98,7 @@ class BlockLog:
         self._limit = source.size if seal is None else seal.position
         if self._limit > source.size:
             raise corrupt(uri, source.size, f"the file is shorter than its seal, {seal}")
-        self.start_position = 0
-        self.salt = 0
+        self.start_position = self.created_time_ms = self.salt = 0
         if self._limit:
             self._open()
 
@@ -106,7 +109,7 @@ class BlockLog:
             if self._may_grow_at(0, error):
                 raise TransientError(f"{self.uri} has no whole file header yet: {error}") from error
             raise corrupt(self.uri, 0, str(error)) from error
-        self._check_version(frame)
+        self.created_time_ms = self._file_header(frame).created_time_ms
         self.salt = frame.prefix.prefix_crc
         self.start_position = frame.end_position
 
@@ -144,7 +147,7 @@ class BlockLog:
         except FrameError as error:
             raise corrupt(self.uri, frame.position, str(error)) from error
 
-    def _check_version(self, frame: Frame) -> None:
+    def _file_header(self, frame: Frame) -> FileHeader:
         try:
             header = FileHeader.FromString(frame.header)
         except DecodeError as error:
@@ -153,6 +156,7 @@ class BlockLog:
             raise IncompatibleError(
                 f"{self.uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
             )
+        return header
 
     def _may_grow_at(self, position: int, error: FrameError) -> bool:
         """A log without a seal is not damaged where it just ends."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
-from bookkeeper.model import Stamp
-from bookkeeper.storage.wal.block_pb2 import BlockHeader
+from bookkeeper.model import Barrier, Stamp
 from bookkeeper.storage.wal.convert import stamp_from_pb
 from bookkeeper.storage.wal.files import FileOps, beside, map_file, path_of, sync_directory
 from bookkeeper.storage.wal.formats import BlockAt, corrupt, only_zeros, open_log, parse_block_header
@@ -109,29 +108,22 @@ def _is_whole(source: Source, position: int, salt: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """Rule R24: a tablet's last record before it came to this log."""
-
-    file: str
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class TabletSummary:
-    """What one tablet has in a log. ``after`` is None for the tablet's first log; ``stamps`` are all targets in force
-    in any of its blocks.
+    """What one tablet has in a log. ``barriers`` are in order of offset; ``stamps`` are all targets in force in any of
+    its blocks, none when the log holds nothing of it for a peer.
     """
 
     first_offset: int
     last_offset: int
-    after: Before | None
+    barriers: tuple[Barrier, ...]
     stamps: frozenset[Stamp]
 
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """A sealed log: its end, and its tablets by (table id, end row; None = the last tablet)."""
+    """A sealed log: when it was made, its end, and its tablets by (table id, end row; None = the last tablet)."""
 
+    created_time_ms: int
     seal: Seal
     tablets: Mapping[tuple[str, bytes | None], TabletSummary]
 
@@ -149,19 +141,20 @@ def file_summary(uri: str) -> FileSummary:
         end_row = at.header.end_row if at.header.HasField("end_row") else None
         key = (at.header.table_id, end_row)
         tablets[key] = _extend(tablets.get(key), at)
-    return FileSummary(log.seal, tablets)
+    return FileSummary(log.created_time_ms, log.seal, tablets)
 
 
 def _extend(known: TabletSummary | None, at: BlockAt) -> TabletSummary:
     header = at.header
-    stamps = frozenset(map(stamp_from_pb, header.stamps))
-    if known is None:
-        return TabletSummary(header.first_offset, at.last_offset, _before(header), stamps)
-    return replace(known, last_offset=at.last_offset, stamps=known.stamps | stamps)
-
-
-def _before(header: BlockHeader) -> Before | None:
-    return Before(header.after.file, header.after.offset) if header.HasField("after") else None
+    barriers = known.barriers if known else ()
+    if header.HasField("after"):
+        barriers = (*barriers, Barrier(header.first_offset, header.after.file, header.after.offset))
+    return TabletSummary(
+        known.first_offset if known else header.first_offset,
+        at.last_offset,
+        barriers,
+        (known.stamps if known else frozenset()) | frozenset(map(stamp_from_pb, header.stamps)),
+    )
 
 
 def delete_log(uri: str, ops: FileOps | None = None) -> None:
