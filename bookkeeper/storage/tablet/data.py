@@ -1,0 +1,242 @@
+"""All data of one tablet: memtable, memtables on their way to disk, segments.
+
+Arrives: record batches in commit order, scans, and the order to flush. Leaves: pages, and segments for the books.
+Survives a crash: the segments that the books name; everything else is in the WAL. Any number of threads may scan
+while one applies and one flushes: a reader takes the present state, which never changes, and each record is in it
+exactly once or, equal in all parts, twice. Source: design section 8; plan, "tablet row" and "commit path".
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import segment_format
+from bookkeeper.storage.tablet.cache import BlockCache
+from bookkeeper.storage.tablet.entries import Position, after_cell, to_entries
+from bookkeeper.storage.tablet.flush import write_groups
+from bookkeeper.storage.tablet.groups import GroupMap
+from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
+from bookkeeper.storage.tablet.merge import Cursor, RunSource, Source
+from bookkeeper.storage.tablet.scan import ScanPage, Wanted, decode_token, read_page
+from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
+from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.settings import TabletSettings
+from bookkeeper.storage.wal.files import FileOps
+
+PAGE_TRIES = 3
+"""A page is started again this often when segments were replaced and deleted under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What readers see; replaced, never changed (the active memtable grows)."""
+
+    active: Memtable
+    frozen: FrozenMemtable | None
+    segments: tuple[Segment, ...]
+
+
+def _unique_name() -> str:
+    return uuid.uuid4().hex
+
+
+class TabletData:
+    """Memtable and segments of one tablet. Thread-safe; flushes run one at a time."""
+
+    def __init__(
+        self,
+        extent: Extent,
+        groups: GroupMap,
+        directory: Path,
+        segments: Sequence[SegmentRef],
+        settings: TabletSettings | None = None,
+        *,
+        cache: BlockCache | None = None,
+        ops: FileOps | None = None,
+        unique_name: Callable[[], str] = _unique_name,
+    ) -> None:
+        """``segments``: those the books name. ``cache`` may be shared by tablets. Reads nothing yet."""
+        self.extent = extent
+        self.directory = directory
+        self._groups = groups
+        self._settings = settings or TabletSettings()
+        self._cache = cache or BlockCache(self._settings.cache_bytes_max)
+        self._ops = ops or FileOps()
+        self._unique_name = unique_name
+        self._lock = threading.Lock()
+        opened = tuple(Segment(ref, self._cache) for ref in segments)
+        self._state = _State(Memtable(self._settings), None, opened)
+
+    # ---- writing
+
+    def apply(self, batch: pa.RecordBatch, first_seq: int) -> None:
+        """Add records of MUTATION_SCHEMA, every timestamp set, numbered from ``first_seq``. Visible on return, all at
+        once. Sequence numbers never repeat in a tablet; rows lie in the extent (the caller routed them). The batch's
+        buffers are kept until they are sorted or flushed. Raises InvalidInputError.
+        """
+        if not batch.num_rows:
+            return
+        entries = to_entries(batch, first_seq)
+        with self._lock:
+            memtable = self._state.active
+            due = memtable.append(entries)
+        if due:
+            memtable.consolidate()
+
+    @property
+    def groups(self) -> GroupMap:
+        """The table's locality groups as the next flush will use them."""
+        return self._groups
+
+    def set_groups(self, groups: GroupMap) -> None:
+        """Use other groups from the next flush on; segments of other groups stay readable."""
+        self._groups = groups
+
+    # ---- memory
+
+    @property
+    def memory_records(self) -> int:
+        """Records that are in no segment yet."""
+        state = self._state
+        return state.active.records + (state.frozen.records if state.frozen else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the records that are in no segment yet, sequence numbers included."""
+        return self.active_bytes + self.frozen_bytes
+
+    @property
+    def active_bytes(self) -> int:
+        """The part of :attr:`memory_bytes` that the next flush would take: what to compare with the flush limit."""
+        return self._state.active.bytes
+
+    @property
+    def frozen_bytes(self) -> int:
+        """The part of :attr:`memory_bytes` that a flush is writing."""
+        frozen = self._state.frozen
+        return frozen.bytes if frozen else 0
+
+    @property
+    def segments(self) -> tuple[SegmentRef, ...]:
+        """The segments that readers see now."""
+        return tuple(segment.ref for segment in self._state.segments)
+
+    # ---- reading
+
+    def scan_page(
+        self,
+        start_row: bytes | None,
+        stop_row: bytes | None,
+        families: Collection[bytes],
+        columns: Collection[tuple[bytes, bytes]],
+        resume: bytes | None,
+        page_bytes: int,
+    ) -> ScanPage:
+        """Records with ``start_row <= row < stop_row`` (None = unbounded): newest version of each cell, deletes
+        resolved, at most about ``page_bytes``, at least one unless the range is at its end or holds long stretches
+        that nobody asked for. ``families`` and ``columns`` (family, qualifier): empty = all, else a record must be in
+        both. ``resume``: ``next`` of the page before, with the other arguments unchanged.
+
+        Raises InvalidInputError for a bad token or size, CorruptionError for a bad segment.
+        """
+        if page_bytes < 1:
+            raise InvalidInputError(f"a page of {page_bytes} bytes can't hold a record: ask for more")
+        low, high = self._clip(start_row, stop_row)
+        position: Position = (low,)
+        if resume is not None:
+            cell = decode_token(resume)
+            position = max(position, after_cell(cell))
+            low = max(low, cell[0])
+        wanted = Wanted.of(families, columns)
+        for _ in range(PAGE_TRIES - 1):
+            state = self._state
+            try:
+                return self._read_page(state, low, high, position, wanted, page_bytes)
+            except CorruptionError:
+                if set(state.segments) <= set(self._state.segments):
+                    raise
+        return self._read_page(self._state, low, high, position, wanted, page_bytes)
+
+    def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
+        """The range inside the extent: first row, inclusive, and stop row, exclusive."""
+        low = start_row or b""
+        if self.extent.prev_row is not None:
+            low = max(low, self.extent.prev_row + b"\x00")
+        stops = [] if stop_row is None else [stop_row]
+        if self.extent.end_row is not None:
+            stops.append(self.extent.end_row + b"\x00")
+        return low, min(stops, default=None)
+
+    def _read_page(
+        self, state: _State, low: bytes, high: bytes | None, position: Position, wanted: Wanted, page_bytes: int
+    ) -> ScanPage:
+        stop: Position | None = None if high is None else (high,)
+        cursors = [Cursor(source, position, stop) for source in _sources(state, low, high, wanted)]
+        return read_page(cursors, wanted, page_bytes, self._settings)
+
+    # ---- flushing
+
+    def begin_flush(self) -> FrozenMemtable | None:
+        """Set the memtable aside, still readable, and start a new one; None when there is nothing to flush. While a
+        flush is unfinished this returns that one's memtable again, the same object: to retry it.
+        """
+        with self._lock:
+            state = self._state
+            if state.frozen is not None:
+                return state.frozen
+            if not state.active.records:
+                return None
+            frozen = FrozenMemtable(state.active)
+            self._state = replace(state, active=Memtable(self._settings), frozen=frozen)
+            return frozen
+
+    def write_segments(self, frozen: FrozenMemtable, flush_id: int) -> list[NewSegment]:
+        """Write one segment for each locality group present, durable on return, under names never used before. All
+        versions and deletes are kept. Raises OSError; then nothing is left but perhaps files that ``leftovers`` finds,
+        and it may be called again.
+        """
+        sources = [RunSource(block) for block in frozen.blocks()]
+        written = write_groups(
+            sources,
+            self._groups,
+            lambda: self.directory / f"{flush_id:010d}-{self._unique_name()}{segment_format.ENDING}",
+            flush_id,
+            self._settings,
+            self._ops,
+        )
+        for segment in written:
+            Segment(segment, self._cache).check()
+        return written
+
+    def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
+        """Let readers use the segments instead of the memtable, at one moment. Call when the books name them; again
+        is harmless. Raises InvalidInputError when ``frozen`` is not what this tablet is flushing.
+        """
+        opened = tuple(Segment(segment, self._cache) for segment in segments)
+        with self._lock:
+            state = self._state
+            if state.frozen is not frozen:
+                known = {segment.ref.uri for segment in state.segments}
+                if {segment.uri for segment in segments} <= known:
+                    return
+                raise InvalidInputError("finish_flush was given a memtable that is not being flushed")
+            if sum(segment.records for segment in segments) != frozen.records:
+                raise InvalidInputError("finish_flush was given segments that do not hold the whole memtable")
+            self._state = replace(state, frozen=None, segments=(*state.segments, *opened))
+
+
+def _sources(state: _State, low: bytes, high: bytes | None, wanted: Wanted) -> list[Source]:
+    """Everything that can hold something wanted in rows ``[low, high)``."""
+    families = wanted.all_families()
+    sources: list[Source] = [segment for segment in state.segments if segment.may_hold(families, low, high)]
+    blocks = [*(state.frozen.blocks() if state.frozen else ()), *state.active.blocks()]
+    sources += [RunSource(block) for block in blocks]
+    return sources

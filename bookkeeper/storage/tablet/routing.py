@@ -1,0 +1,105 @@
+"""Batches at the door: are they well-formed, which rows do they hold, which tablet gets what.
+
+Arrives: batches from clients and peers. Leaves: the same records in the same order, parted by tablet. Pure. A row
+mutation is never parted: all its records share a row, and a row lies in one tablet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bookkeeper.errors import InvalidInputError, NotServingError
+from bookkeeper.model import MUTATION_SCHEMA, Extent
+from bookkeeper.storage.tablet.entries import binary_offsets, row_reader
+from bookkeeper.storage.tablet.order import order_rows
+from bookkeeper.storage.tablet.settings import BatchLimits
+
+
+def min_max_row(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
+    """Least and greatest row of a batch of at least one record."""
+    extremes = pc.min_max(batch.column("row"))
+    return extremes["min"].as_py(), extremes["max"].as_py()
+
+
+def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:
+    """Raise InvalidInputError unless the batch is safe to keep: schema, offsets within buffers, no nulls but
+    timestamps, no empty row, nothing above the limits. Fit for batches from the network.
+    """
+    if not batch.schema.equals(MUTATION_SCHEMA):
+        raise InvalidInputError(f"records must have the mutation schema, not {batch.schema}")
+    if batch.num_rows > limits.batch_records_max:
+        raise InvalidInputError(f"a batch of {batch.num_rows} records: at most {limits.batch_records_max} are taken")
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"a batch is malformed: {error}") from error
+    for field in MUTATION_SCHEMA:
+        column = batch.column(field.name)
+        if not field.nullable and column.null_count:
+            raise InvalidInputError(f"column {field.name!r} of a batch holds nulls")
+        if pa.types.is_binary(field.type):
+            _check_lengths(field.name, column, limits)
+
+
+def _check_lengths(name: str, column: pa.Array, limits: BatchLimits) -> None:
+    most = {"row": limits.row_bytes_max, "value": limits.value_bytes_max}.get(name, limits.column_bytes_max)
+    lengths = np.diff(binary_offsets(column))
+    if not lengths.size:
+        return
+    if name == "row" and not lengths.min():
+        raise InvalidInputError("a record has an empty row")
+    if lengths.max() > most:
+        raise InvalidInputError(f"a {name} of {lengths.max()} bytes: at most {most} are taken")
+
+
+def _ordered(extents: Sequence[Extent]) -> list[Extent]:
+    """Extents by end row, the open end last."""
+    closed = sorted((e.end_row, index) for index, e in enumerate(extents) if e.end_row is not None)
+    return [extents[index] for _, index in closed] + [e for e in extents if e.end_row is None]
+
+
+def split_by_tablets(batch: pa.RecordBatch, extents: Sequence[Extent]) -> list[tuple[Extent, pa.RecordBatch]]:
+    """Part a batch by tablet: each tablet's records in their order, tablets in row order, only those with records.
+
+    ``extents``: of one table, not overlapping. Raises NotServingError when a row lies in none of them.
+    """
+    if not batch.num_rows:
+        return []
+    low, high = min_max_row(batch)
+    for extent in extents:
+        if extent.contains(low) and extent.contains(high):
+            return [(extent, batch)]
+    order = order_rows(batch.column("row"), low, high)
+    read_row = row_reader(batch.column("row"))
+    parts: list[tuple[Extent, pa.RecordBatch]] = []
+    done = 0
+    for extent in _ordered(extents):
+        if done == batch.num_rows:
+            break
+        first = read_row(order[done])
+        if extent.end_row is not None and extent.end_row < first:
+            continue
+        if not extent.contains(first):
+            break
+        end = batch.num_rows
+        if extent.end_row is not None:
+            end = bisect_right(order, extent.end_row, done, key=read_row)
+        parts.append((extent, _take_sorted(batch, np.sort(order[done:end]))))
+        done = end
+    if done < batch.num_rows:
+        row = read_row(order[done])
+        raise NotServingError(f"row {row!r} lies in none of the {len(extents)} tablets given: locate it again")
+    return parts
+
+
+def _take_sorted(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
+    """Some records in their order; a stretch of neighbours is not copied."""
+    first, count = int(indices[0]), len(indices)
+    if int(indices[-1]) - first + 1 == count:
+        return batch.slice(first, count)
+    return batch.take(pa.array(indices))

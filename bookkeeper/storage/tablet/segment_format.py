@@ -1,0 +1,90 @@
+"""The segment file: a plain Parquet file with a tail of our own that lets a reader check every byte.
+
+::
+
+    PAR1 | row groups | filter | index | trailer | Parquet footer | footer length | PAR1
+
+Any Parquet reader finds the footer from the end and never sees the tail. ``index`` is an Arrow IPC stream with one
+line a row group: the keys of its first and last entry, its byte range and the CRC-32C of that range. ``trailer`` is
+fixed-size and holds the CRC-32C of filter and index and of the footer, so nothing is parsed before it was checked.
+Segments are immutable: a file has its final name only when all of it is durable. Source: design section 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import pyarrow as pa
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS
+from bookkeeper.storage.wal.files import uri_of
+
+FORMAT_VERSION = 1
+PARQUET_MAGIC = b"PAR1"
+TRAILER = struct.Struct("<4s4I")
+"""Magic, bytes of the filter, bytes of the index, CRC-32C of both, CRC-32C of the Parquet footer."""
+TRAILER_MAGIC = b"BKS1"
+FOOTER_END = struct.Struct("<I4s")
+"""Length of the Parquet footer, magic: the last eight bytes of the file."""
+
+VERSION_KEY = b"bookkeeper.format_version"
+GROUP_KEY = b"bookkeeper.group"
+FAMILIES_KEY = b"bookkeeper.families"
+"""JSON list of the base64 families present; absent when there are more than FAMILIES_MAX."""
+FAMILIES_MAX = 256
+
+ENDING = ".parquet"
+TEMPORARY_ENDING = ".tmp"
+"""Added to the final name while a file is written."""
+
+_KEY_FIELDS = [ENTRY_SCHEMA.field(name) for name in KEY_COLUMNS]
+KEY_SCHEMA = pa.schema(_KEY_FIELDS)
+INDEX_SCHEMA = pa.schema(
+    [
+        *(field.with_name(f"first_{field.name}") for field in _KEY_FIELDS),
+        *(field.with_name(f"last_{field.name}") for field in _KEY_FIELDS),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("crc", pa.uint32(), nullable=False),
+        pa.field("records", pa.int64(), nullable=False),
+    ]
+)
+
+
+_Row = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """One segment as the books know it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries."""
+
+    uri: str
+    group: str
+    records: int
+    bytes: int
+    min_row: _Row
+    max_row: _Row
+    first_seq: int
+    last_seq: int
+    flush_id: int
+
+
+NewSegment = SegmentRef
+"""A segment that is durable and not yet in the books."""
+
+
+def crc32c(content: bytes | pa.Buffer) -> int:
+    """CRC-32C of a buffer."""
+    return int(google_crc32c.value(content))
+
+
+def corrupt(path: Path, reason: str) -> CorruptionError:
+    """The error that names the file, the reason and the next step."""
+    return CorruptionError(
+        f"segment {path} is corrupt: {reason}; restore the file from a copy or a peer",
+        {"uri": uri_of(path), "reason": reason},
+    )

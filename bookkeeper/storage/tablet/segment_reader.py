@@ -1,0 +1,221 @@
+"""Reading segments: nothing is parsed before its checksum was compared.
+
+Arrives: a reference from the books. Leaves: the segment's blocks, one a row group, as a merge source. Every file is
+opened for each read and closed again, so a tablet may have any number of segments. What is not exactly as it was
+written, is a CorruptionError that names the file and the reason; a missing file is one too (callers that may race
+with a deletion ask whether the segment still counts).
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bookkeeper.errors import IncompatibleError, UnavailableError
+from bookkeeper.storage.tablet import bloom, segment_format
+from bookkeeper.storage.tablet.cache import BlockCache
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, Position, SortedBlock
+from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
+from bookkeeper.storage.wal.files import path_of
+
+
+class _Window(io.RawIOBase):
+    """A file of which only ``[start, start + len(content))`` can be read."""
+
+    def __init__(self, content: bytes, start: int, size: int) -> None:
+        super().__init__()
+        self._content = memoryview(content)
+        self._start = start
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> memoryview:
+        low = self._position - self._start
+        if low < 0 or size < 0:
+            raise OSError("read outside of the checked range")
+        part = self._content[low : low + size]
+        self._position += len(part)
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """What a segment says of itself, checked."""
+
+    footer: pq.FileMetaData
+    filter_bytes: bytes
+    index: pa.RecordBatch
+    first: SortedBlock
+    last: SortedBlock
+    families: frozenset[bytes] | None
+    size: int
+
+
+class Segment:
+    """A segment file. Thread-safe; reads nothing until asked."""
+
+    def __init__(self, ref: SegmentRef, cache: BlockCache) -> None:
+        self.ref = ref
+        self.path = path_of(ref.uri)
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._loaded: _Tail | None = None
+
+    def may_hold(self, families: Collection[bytes] | None, low: bytes, high: bytes | None) -> bool:
+        """False when no entry of these families (None: any) lies in rows ``[low, high)``. May read the footer."""
+        if self.ref.max_row < low or (high is not None and self.ref.min_row >= high):
+            return False
+        present = None if families is None else self._tail().families
+        if families is not None and present is not None and present.isdisjoint(families):
+            return False
+        return high != low + b"\x00" or bloom.may_hold(self._tail().filter_bytes, low)
+
+    @property
+    def block_count(self) -> int:
+        """See :class:`Source`."""
+        return int(self._tail().index.num_rows)
+
+    def seek(self, position: Position) -> int:
+        """See :class:`Source`."""
+        return self._tail().last.bisect(position)
+
+    def first_key(self, index: int) -> Position:
+        """See :class:`Source`."""
+        return self._tail().first.key(index)
+
+    def block(self, index: int) -> SortedBlock:
+        """See :class:`Source`."""
+        return self._cache.get((self.path, index), lambda: self._read_block(index))
+
+    def check(self) -> None:
+        """Read and check the footer, index and filter; raises CorruptionError or IncompatibleError."""
+        self._tail()
+
+    def _read(self, start: int, length: int) -> bytes:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                content = os.pread(fd, length, start)
+            finally:
+                os.close(fd)
+        except FileNotFoundError as error:
+            raise corrupt(self.path, "the file is missing") from error
+        except OSError as error:
+            raise UnavailableError(f"segment {self.path} can't be read: {error}") from error
+        if len(content) != length:
+            raise corrupt(self.path, f"truncated: bytes [{start}, {start + length}) are not all there")
+        return content
+
+    def _tail(self) -> _Tail:
+        tail = self._loaded
+        if tail is None:
+            with self._lock:
+                tail = self._loaded = self._loaded or self._load_tail()
+        return tail
+
+    def _load_tail(self) -> _Tail:
+        size = self._check_size()
+        footer_length, magic = FOOTER_END.unpack(self._read(size - FOOTER_END.size, FOOTER_END.size))
+        if magic != segment_format.PARQUET_MAGIC:
+            raise corrupt(self.path, "it does not end as a Parquet file")
+        footer_start = size - FOOTER_END.size - footer_length
+        trailer_start = footer_start - TRAILER.size
+        if trailer_start < len(segment_format.PARQUET_MAGIC):
+            raise corrupt(self.path, "its footer length is impossible")
+        trailer = TRAILER.unpack(self._read(trailer_start, TRAILER.size))
+        magic, filter_length, index_length, check, footer_check = trailer
+        if magic != segment_format.TRAILER_MAGIC:
+            raise corrupt(self.path, "it has no segment trailer: a foreign or damaged file")
+        tail_start = trailer_start - filter_length - index_length
+        if tail_start < len(segment_format.PARQUET_MAGIC):
+            raise corrupt(self.path, "the lengths in its trailer are impossible")
+        tail = self._read(tail_start, filter_length + index_length)
+        footer = self._read(footer_start, size - footer_start)
+        if crc32c(tail) != check or crc32c(footer[:footer_length]) != footer_check:
+            raise corrupt(self.path, "the checksum of its footer does not match")
+        if self._read(0, 4) != segment_format.PARQUET_MAGIC:
+            raise corrupt(self.path, "it does not start as a Parquet file")
+        return self._parse_tail(tail[:filter_length], tail[filter_length:], footer, size)
+
+    def _check_size(self) -> int:
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError as error:
+            raise corrupt(self.path, "the file is missing") from error
+        if size != self.ref.bytes:
+            raise corrupt(self.path, f"it has {size} bytes, the books say {self.ref.bytes}")
+        if size < len(segment_format.PARQUET_MAGIC) + TRAILER.size + FOOTER_END.size:
+            raise corrupt(self.path, f"{size} bytes are too few for a segment")
+        return size
+
+    def _parse_tail(self, filter_bytes: bytes, index_bytes: bytes, footer: bytes, size: int) -> _Tail:
+        """Checksums hold: from here on a mismatch means other software, or another file than the books mean."""
+        try:
+            metadata = pq.read_metadata(pa.BufferReader(segment_format.PARQUET_MAGIC + footer))
+        except (pa.ArrowException, OSError) as error:
+            raise corrupt(self.path, f"its footer is not Parquet: {error}") from error
+        named = metadata.metadata or {}
+        version = named.get(segment_format.VERSION_KEY)
+        if version != str(segment_format.FORMAT_VERSION).encode():
+            raise IncompatibleError(f"segment {self.path} has format version {version!r}: upgrade to read it")
+        if named.get(segment_format.GROUP_KEY) != self.ref.group.encode():
+            raise corrupt(self.path, f"it belongs to another locality group than {self.ref.group!r}")
+        if metadata.num_rows != self.ref.records:
+            raise corrupt(self.path, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
+        with pa.ipc.open_stream(index_bytes) as reader:
+            index = reader.read_next_batch()
+        if not index.schema.equals(segment_format.INDEX_SCHEMA) or index.num_rows != metadata.num_row_groups:
+            raise corrupt(self.path, "its index does not go with its footer")
+        families = named.get(segment_format.FAMILIES_KEY)
+        return _Tail(
+            footer=metadata,
+            filter_bytes=filter_bytes,
+            index=index,
+            first=SortedBlock(_keys(index, "first_")),
+            last=SortedBlock(_keys(index, "last_")),
+            families=None if families is None else frozenset(map(base64.b64decode, json.loads(families))),
+            size=size,
+        )
+
+    def _read_block(self, number: int) -> SortedBlock:
+        tail = self._tail()
+        start, length = (tail.index.column(name)[number].as_py() for name in ("start", "bytes"))
+        content = self._read(start, length)
+        if crc32c(content) != tail.index.column("crc")[number].as_py():
+            raise corrupt(self.path, f"the checksum of row group {number} does not match")
+        try:
+            file = pq.ParquetFile(_Window(content, start, tail.size), metadata=tail.footer, pre_buffer=True)
+            table = file.read_row_group(number, use_threads=False)
+            batch = table.combine_chunks().to_batches()[0]
+        except (pa.ArrowException, OSError) as error:
+            raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
+        if batch.num_rows != tail.index.column("records")[number].as_py() or not batch.schema.equals(ENTRY_SCHEMA):
+            raise corrupt(self.path, f"row group {number} is not what its index says")
+        return SortedBlock(pa.RecordBatch.from_arrays(batch.columns, schema=ENTRY_SCHEMA))
+
+
+def _keys(index: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+    columns = [index.column(prefix + name) for name in KEY_COLUMNS]
+    return pa.RecordBatch.from_arrays(columns, schema=segment_format.KEY_SCHEMA)

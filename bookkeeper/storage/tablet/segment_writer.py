@@ -1,0 +1,194 @@
+"""Writing segments: sorted entries in, one durable immutable file out.
+
+Arrives: batches of entries in key order. Leaves: a file under a temporary name, complete and synced, then renamed.
+A crash before the rename leaves a temporary file that no reader ever opens; a crash after it leaves a file that no
+books name. Both are found by ``leftovers`` and can be deleted by whoever holds the tablet.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bookkeeper.storage.tablet import bloom, segment_format
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SortedBlock
+from bookkeeper.storage.tablet.order import adjacent_equal
+from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
+from bookkeeper.storage.tablet.settings import TabletSettings
+from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_all
+
+
+def _parquet_writer(sink: pa.NativeFile) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        ENTRY_SCHEMA,
+        compression="lz4",
+        use_dictionary=["family", "qualifier", "visibility"],
+        write_statistics=["row"],
+        write_page_checksum=True,
+        store_schema=False,
+    )
+
+
+def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[bytes]:
+    """What lies between the row groups and the Parquet footer."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, index.schema) as writer:
+        writer.write_batch(index)
+    index_bytes = sink.getvalue().to_pybytes()
+    check = crc32c(filter_bytes + index_bytes)
+    trailer = TRAILER.pack(segment_format.TRAILER_MAGIC, len(filter_bytes), len(index_bytes), check, crc32c(footer))
+    return [filter_bytes, index_bytes, trailer]
+
+
+class SegmentWriter:
+    """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`."""
+
+    def __init__(self, path: Path, group: str, settings: TabletSettings, ops: FileOps) -> None:
+        """``path``: the final name, never used before; its directory exists."""
+        self.path = path
+        self.temporary = path.with_name(path.name + segment_format.TEMPORARY_ENDING)
+        self._group = group
+        self._settings = settings
+        self._ops = ops
+        self._sink = pa.OSFile(str(self.temporary), "wb")
+        self._writer = _parquet_writer(self._sink)
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_records = 0
+        self._waiting_bytes = 0
+        self._index: list[dict[str, Any]] = []
+        self._hashes: list[bloom.Hashes] = []
+        self._last_row: bytes | None = None
+        self._families: set[bytes] = set()
+        self._seqs: list[int] = []
+
+    def add(self, entries: pa.RecordBatch) -> None:
+        """Append entries, none before those added already; writes whole row groups, raises OSError."""
+        low = 0
+        while low < entries.num_rows:
+            left = self._settings.row_group_records - self._waiting_records
+            rest = entries.slice(low, left)
+            fits = int((self._settings.row_group_bytes - self._waiting_bytes) / (rest.nbytes / rest.num_rows))
+            part = rest.slice(0, max(1, fits))
+            self._waiting.append(part)
+            self._waiting_records += part.num_rows
+            self._waiting_bytes += part.nbytes
+            low += part.num_rows
+            if (
+                self._waiting_records >= self._settings.row_group_records
+                or self._waiting_bytes >= self._settings.row_group_bytes
+                or part.num_rows < rest.num_rows
+            ):
+                self._write_row_group()
+
+    def _write_row_group(self) -> None:
+        group = pa.concat_batches(self._waiting)
+        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
+        start = self._sink.tell()
+        self._writer.write_table(pa.Table.from_batches([group]), row_group_size=group.num_rows)
+        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": group.num_rows}
+        for name in KEY_COLUMNS:
+            line[f"first_{name}"] = group.column(name)[0].as_py()
+            line[f"last_{name}"] = group.column(name)[-1].as_py()
+        self._index.append(line)
+        self._note_rows(group)
+        if len(self._families) <= segment_format.FAMILIES_MAX:
+            self._families.update(pc.unique(group.column("family")).to_pylist())
+        extremes = pc.min_max(group.column("seq"))
+        self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
+
+    def _note_rows(self, group: pa.RecordBatch) -> None:
+        """Hash each row once: entries of one row are neighbours."""
+        rows = group.column("row")
+        new = np.ones(len(rows), bool)
+        new[1:] = ~adjacent_equal(rows)
+        block = SortedBlock(group)
+        new[0] = block.row(0) != self._last_row
+        self._last_row = block.row(block.records - 1)
+        self._hashes.append(bloom.hash_rows(rows if new.all() else rows.filter(pa.array(new))))
+
+    def finish(self, flush_id: int) -> NewSegment:
+        """Complete and sync the temporary file, read every byte of it back for its checksum. At least one entry was
+        added. Raises OSError; the segment has no name yet.
+        """
+        if self._waiting:
+            self._write_row_group()
+        self._writer.add_key_value_metadata(self._metadata())
+        self._writer.close()
+        self._sink.close()
+        fd = self._ops.open(self.temporary, os.O_RDWR)
+        try:
+            size = self._add_tail(fd)
+            self._ops.fsync(fd)
+        finally:
+            self._ops.close(fd)
+        return NewSegment(
+            uri=uri_of(self.path),
+            group=self._group,
+            records=sum(line["records"] for line in self._index),
+            bytes=size,
+            min_row=self._index[0]["first_row"],
+            max_row=self._index[-1]["last_row"],
+            first_seq=min(self._seqs),
+            last_seq=max(self._seqs),
+            flush_id=flush_id,
+        )
+
+    def _metadata(self) -> dict[bytes, bytes]:
+        metadata = {
+            segment_format.VERSION_KEY: str(segment_format.FORMAT_VERSION).encode(),
+            segment_format.GROUP_KEY: self._group.encode(),
+        }
+        if len(self._families) <= segment_format.FAMILIES_MAX:
+            listed = [base64.b64encode(family).decode() for family in sorted(self._families)]
+            metadata[segment_format.FAMILIES_KEY] = json.dumps(listed).encode()
+        return metadata
+
+    def _add_tail(self, fd: int) -> int:
+        """Insert the tail before the footer; returns the size of the file."""
+        size = os.fstat(fd).st_size
+        footer_length, _ = FOOTER_END.unpack(os.pread(fd, FOOTER_END.size, size - FOOTER_END.size))
+        footer_start = size - FOOTER_END.size - footer_length
+        end = os.pread(fd, size - footer_start, footer_start)
+        for line in self._index:
+            line["crc"] = crc32c(os.pread(fd, line["bytes"], line["start"]))
+        index = pa.RecordBatch.from_pylist(self._index, schema=segment_format.INDEX_SCHEMA)
+        filter_bytes = bloom.build(np.concatenate(self._hashes))
+        os.lseek(fd, footer_start, os.SEEK_SET)
+        tail = [*_tail(filter_bytes, index, end[:footer_length]), end]
+        write_all(fd, tail, self._ops)
+        return int(footer_start + sum(map(len, tail)))
+
+    def discard(self) -> None:
+        """Give up: remove what was written. Idempotent; harmless after ``finish``, not after ``publish``."""
+        self._sink.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+def publish(writers: Sequence[SegmentWriter], ops: FileOps) -> None:
+    """Give finished segments their final names, durably: all or, after an OSError, perhaps some."""
+    for writer in writers:
+        writer.temporary.rename(writer.path)
+    for directory in {writer.path.parent for writer in writers}:
+        sync_directory(directory, ops)
+
+
+def leftovers(directory: Path, referenced: Collection[str]) -> list[Path]:
+    """Files of interrupted flushes: temporary ones, and segments whose URI is not in ``referenced``.
+
+    Only meaningful while no flush of this directory is under way.
+    """
+    if not directory.is_dir():
+        return []
+    endings = (segment_format.ENDING, segment_format.ENDING + segment_format.TEMPORARY_ENDING)
+    files = (path for path in directory.iterdir() if path.name.endswith(endings))
+    return sorted(path for path in files if uri_of(path) not in referenced)

@@ -1,0 +1,108 @@
+"""The ten lines that a tablet must agree with, and the generators of what is done to both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.tablet import ScanPage, TabletData
+
+Cell = tuple[bytes, bytes, bytes, bytes]
+
+
+class Record(NamedTuple):
+    """A row of MUTATION_SCHEMA."""
+
+    row: bytes
+    family: bytes
+    qualifier: bytes
+    visibility: bytes
+    timestamp: int
+    delete: bool
+    value: bytes
+
+    @property
+    def cell(self) -> Cell:
+        return self[:4]
+
+
+class Model:
+    """All records by sequence number; the newest of a cell, unless it is a delete, is what a reader sees."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def apply(self, records: Iterable[Record]) -> int:
+        first_seq = len(self.records) + 1
+        self.records += records
+        return first_seq
+
+    def visible(self, wanted: Callable[[Record], bool] = lambda _: True) -> list[Record]:
+        newest: dict[Cell, tuple[int, int, Record]] = {}
+        for seq, record in enumerate(self.records):
+            newest[record.cell] = max(newest.get(record.cell, (-(2**63), -1, record)), (record.timestamp, seq, record))
+        found = [newest[cell][2] for cell in sorted(newest)]
+        return [record for record in found if not record.delete and wanted(record)]
+
+
+def to_batch(records: Collection[Record]) -> pa.RecordBatch:
+    columns = list(zip(*records, strict=True)) if records else [[] for _ in MUTATION_SCHEMA]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, MUTATION_SCHEMA, strict=True)],
+        schema=MUTATION_SCHEMA,
+    )
+
+
+def to_records(batch: pa.RecordBatch) -> list[Record]:
+    assert batch.schema.equals(MUTATION_SCHEMA)
+    batch.validate(full=True)
+    return [Record(*row.values()) for row in batch.to_pylist()]
+
+
+def scan_all(
+    tablet: TabletData,
+    page_bytes: int = 1 << 20,
+    start: bytes | None = None,
+    stop: bytes | None = None,
+    families: Collection[bytes] = (),
+    columns: Collection[tuple[bytes, bytes]] = (),
+    between_pages: Callable[[ScanPage], None] = lambda _: None,
+) -> list[Record]:
+    """All pages of a scan, joined."""
+    found: list[Record] = []
+    resume: bytes | None = None
+    while True:
+        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes)
+        found += to_records(page.records)
+        if page.next is None:
+            return found
+        assert page.next != resume, "a page must go on"
+        resume = page.next
+        between_pages(page)
+
+
+def parts(most: int, *, least: int = 0) -> st.SearchStrategy[bytes]:
+    """Short byte strings that collide often and hold the bytes that break naive encodings."""
+    tricky = st.sampled_from([b"\x00", b"\xff", b"\x00\x00", b"\xff\xff", b"a", b"aa", b"a\x00", b"ab", b"b"])
+    long = st.sampled_from([b"prefix-of-many-rows-" + end for end in (b"", b"\x00", b"\x00\x00", b"1", b"11", b"2")])
+    plain = st.binary(min_size=least, max_size=most)
+    return st.one_of(plain, tricky, long, st.just(b"")).filter(lambda value: len(value) >= least)
+
+
+rows = parts(3, least=1)
+families = st.sampled_from([b"", b"f", b"g", b"h\x00", b"\xff"])
+records = st.builds(
+    Record,
+    row=rows,
+    family=families,
+    qualifier=st.one_of(st.sampled_from([b"", b"q"]), parts(2)),
+    visibility=st.sampled_from([b"", b"secret", b"\x00"]),
+    timestamp=st.one_of(st.integers(-3, 3), st.sampled_from([-(2**63), 2**63 - 1])),
+    delete=st.booleans(),
+    value=st.binary(max_size=6),
+)
+batches = st.lists(records, min_size=1, max_size=30)

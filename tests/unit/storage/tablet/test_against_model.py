@@ -1,0 +1,171 @@
+"""Whatever is applied, flushed and scanned, in any order: the tablet and ten lines of Python say the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import FrozenMemtable, GroupMap, NewSegment, ScanPage, TabletData, TabletSettings
+from tests.support.tablet_model import Model, Record, batches, families, parts, rows, scan_all, to_batch
+
+GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g", b"\xff"})})
+REGROUPED = GroupMap({"one": frozenset({b"g"}), "three": frozenset({b"h\x00", b""})})
+TINY = TabletSettings(
+    young_blocks_max=3,
+    small_runs_max=2,
+    run_records_max=40,
+    row_group_records=4,
+    row_group_bytes=200,
+    cache_bytes_max=4000,
+    page_examined_records_max=25,
+)
+EXTENT = Extent("t", None, None)
+optional_row = st.one_of(st.none(), rows)
+page_sizes = st.sampled_from([1, 60, 200, 1 << 20])
+column_names = st.tuples(families, st.one_of(st.just(b""), st.just(b"q"), parts(2)))
+
+
+class TabletMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = tempfile.TemporaryDirectory()
+        self.tablet = TabletData(EXTENT, GROUPS, Path(self.place.name) / "t", [], TINY)
+        self.model = Model()
+        self.frozen: FrozenMemtable | None = None
+        self.written: list[NewSegment] | None = None
+        self.flush_id = 0
+
+    @rule(batch=batches)
+    def apply(self, batch: list[Record]) -> None:
+        self.tablet.apply(to_batch(batch), self.model.apply(batch))
+
+    @rule()
+    def begin_flush(self) -> None:
+        frozen = self.tablet.begin_flush()
+        assert self.frozen is None or frozen is self.frozen
+        self.frozen = frozen
+
+    @precondition(lambda self: self.frozen is not None)
+    @rule()
+    def write_segments(self) -> None:
+        assert self.frozen is not None
+        self.flush_id += 1
+        self.written = self.tablet.write_segments(self.frozen, self.flush_id)
+        assert sum(segment.records for segment in self.written) == self.frozen.records
+
+    @precondition(lambda self: self.written is not None)
+    @rule()
+    def finish_flush(self) -> None:
+        assert self.frozen is not None
+        assert self.written is not None
+        self.tablet.finish_flush(self.frozen, self.written)
+        self.frozen = self.written = None
+
+    @rule(groups=st.sampled_from([GROUPS, REGROUPED]))
+    def set_groups(self, groups: GroupMap) -> None:
+        self.tablet.set_groups(groups)
+
+    @rule()
+    def reopen_what_is_on_disk(self) -> None:
+        """A crash: memory is lost, the WAL gives it back."""
+        self.tablet = TabletData(EXTENT, self.tablet.groups, self.tablet.directory, self.tablet.segments, TINY)
+        flushed = max((segment.last_seq for segment in self.tablet.segments), default=0)
+        rest = self.model.records[flushed:]
+        if rest:
+            self.tablet.apply(to_batch(rest), flushed + 1)
+        self.frozen = self.written = None
+
+    @rule(
+        start=optional_row,
+        stop=optional_row,
+        wanted=st.frozensets(families, max_size=3),
+        columns=st.frozensets(column_names, max_size=3),
+        page_bytes=page_sizes,
+    )
+    def scan(
+        self,
+        start: bytes | None,
+        stop: bytes | None,
+        wanted: frozenset[bytes],
+        columns: frozenset[tuple[bytes, bytes]],
+        page_bytes: int,
+    ) -> None:
+        def in_scan(record: Record) -> bool:
+            return (
+                (start is None or record.row >= start)
+                and (stop is None or record.row < stop)
+                and (not wanted or record.family in wanted)
+                and (not columns or record[1:3] in columns)
+            )
+
+        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns)
+        assert found == self.model.visible(in_scan)
+
+    @rule(row=rows)
+    def read_row(self, row: bytes) -> None:
+        found = scan_all(self.tablet, start=row, stop=row + b"\x00")
+        assert found == self.model.visible(lambda record: record.row == row)
+
+    @rule(data=st.data(), page_bytes=page_sizes)
+    def scan_while_things_happen(self, data: Any, page_bytes: int) -> None:
+        """What was there at the start and is not touched meanwhile is given once; nothing is given twice."""
+        before = self.model.visible()
+        touched: set[Any] = set()
+
+        def meddle(_: ScanPage) -> None:
+            for _ in range(data.draw(st.integers(0, 2))):
+                choice = data.draw(st.integers(0, 3))
+                if choice == 0:
+                    batch = data.draw(batches)
+                    touched.update(record.cell for record in batch)
+                    self.apply(batch)
+                elif choice == 1:
+                    self.begin_flush()
+                elif choice == 2 and self.frozen:
+                    self.write_segments()
+                elif self.written:
+                    self.finish_flush()
+
+        found = scan_all(self.tablet, page_bytes, between_pages=meddle)
+        cells = [record.cell for record in found]
+        assert cells == sorted(set(cells))
+        untouched = [record for record in found if record.cell not in touched]
+        assert untouched == [record for record in before if record.cell not in touched]
+        assert set(found) <= set(before) | set(self.model.records)
+
+    @invariant()
+    def memory_is_what_no_segment_holds(self) -> None:
+        flushed = sum(segment.records for segment in self.tablet.segments)
+        assert self.tablet.memory_records == len(self.model.records) - flushed
+
+    def teardown(self) -> None:
+        assert scan_all(self.tablet) == self.model.visible()
+        self.place.cleanup()
+
+
+TabletMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestAgainstModel = TabletMachine.TestCase
+
+
+@given(batch=st.lists(batches, max_size=4), page_bytes=page_sizes)
+@settings(max_examples=60, deadline=None)
+def test_versions_of_one_cell_in_every_part_show_the_newest(batch: list[list[Record]], page_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        tablet = TabletData(EXTENT, GROUPS, Path(place), [], TINY)
+        model = Model()
+        for flush_id, some in enumerate(batch, 1):
+            one_cell = [record._replace(row=b"r", family=b"f", qualifier=b"", visibility=b"") for record in some]
+            tablet.apply(to_batch(one_cell), model.apply(one_cell))
+            frozen = tablet.begin_flush()
+            assert frozen is not None
+            if flush_id < len(batch):
+                tablet.finish_flush(frozen, tablet.write_segments(frozen, flush_id))
+        assert scan_all(tablet, page_bytes) == model.visible()
