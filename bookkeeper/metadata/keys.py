@@ -24,6 +24,7 @@ REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fat
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
 FLUSH = Column("tablet", b"flush")
+SERIAL = Column("tablet", b"serial")
 LOCATION = Column("location", b"assigned")
 FATE_OP = Column("fate", b"op")
 FATE_STEP = Column("fate", b"step")
@@ -31,6 +32,9 @@ DEL = Column("del", b"")
 
 ONCE_RANK = 1
 """Rank of cells that are written once and never change."""
+
+SERIAL_VALUE = b""
+"""Value of ``tablet:serial``: its rank says everything, it counts the sessions that held the tablet (rule R1)."""
 
 OFFSET_MAX = 2**61 - 1
 """Highest record offset whose ranks stay below those of CLOSED."""
