@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -45,7 +45,7 @@ class MetadataSettings(_Section):
         default="sqlite:///metadata.db",
         pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
         description="sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift "
-        "server). SQLite needs no other process.",
+        "server), percent-escaped. SQLite needs no other process.",
     )
 
 
@@ -274,9 +274,9 @@ class Settings(Sections):
 
     @property
     def metadata_url(self) -> str:
-        """The metadata URL: an absolute, escaped path (``sqlite:///abs/metadata.db``), or ``hbase://`` as is."""
+        """The metadata URL with an absolute path (``sqlite:////abs/metadata.db``), or ``hbase://`` as it stands."""
         scheme, _, tail = self.metadata.url.partition(":///")
-        return f"sqlite://{quote(str(self.directory / tail))}" if scheme == "sqlite" else self.metadata.url
+        return f"sqlite:///{quote(str(self.directory / unquote(tail)))}" if scheme == "sqlite" else self.metadata.url
 
     @property
     def coordination_dir(self) -> Path:

@@ -56,7 +56,7 @@ def test_only_the_instance_is_required(tmp_path: Path) -> None:
 
 def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
     settings = load_settings(_file(tmp_path, INSTANCE))
-    assert settings.metadata_url == f"sqlite://{tmp_path}/metadata.db"
+    assert settings.metadata_url == f"sqlite:///{tmp_path}/metadata.db"
     assert settings.coordination_dir == tmp_path / "coordination"
     assert settings.wal_dir == tmp_path / "wal"
     far = load_settings(_file(tmp_path, INSTANCE + '[metadata]\nurl = "hbase://h:9090/west"\n'))
@@ -103,7 +103,7 @@ def test_missing_unreadable_and_malformed_files_are_told_apart(tmp_path: Path) -
 
 def test_a_directory_with_any_name_can_hold_the_metadata(tmp_path: Path) -> None:
     url = new_settings(tmp_path / "50% of #1?", "west").metadata_url
-    assert url == f"sqlite://{tmp_path}/50%25%20of%20%231%3F/metadata.db"
+    assert url == f"sqlite:///{tmp_path}/50%25%20of%20%231%3F/metadata.db"
 
 
 def test_further_settings_of_a_new_cluster_are_named_with_their_section(tmp_path: Path) -> None:

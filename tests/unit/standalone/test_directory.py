@@ -1,0 +1,127 @@
+"""init makes a whole cluster or changes nothing, and what a cut left out is completed at the next start."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config import SETTINGS_FILE, Settings, load_settings, new_settings, write_settings
+from bookkeeper.coordination.config_tree import Instance, read_config
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError, TransientError
+from bookkeeper.metadata.opening import open_metadata, sqlite_url
+from bookkeeper.metadata.table import Column, RowPut
+from bookkeeper.standalone.directory import complete_cluster, init_cluster
+
+
+def _instance(settings: Settings) -> Instance | None:
+    coordination = open_coordination(settings)
+    try:
+        return read_config(coordination).instance
+    finally:
+        coordination.close()
+
+
+def _paths(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*")}
+
+
+def test_a_new_cluster_is_whole(tmp_path: Path) -> None:
+    made = init_cluster(tmp_path / "a" / "west", "west", tservers=2, overrides={"tserver.wal_roll_bytes": 4_096})
+    settings = load_settings(tmp_path / "a" / "west")
+    assert settings == made
+    assert (settings.instance.name, settings.standalone.tservers, settings.tserver.wal_roll_bytes) == ("west", 2, 4_096)
+    assert {"wal", "tables", "logs", "metadata.db", "coordination"} <= _paths(settings.directory)
+    assert _instance(settings) == Instance(settings.instance.instance_id, "west")
+
+
+def test_two_clusters_of_one_machine_differ_in_identity_and_port(tmp_path: Path) -> None:
+    west, east = init_cluster(tmp_path / "west", "west"), init_cluster(tmp_path / "east", "east")
+    assert west.instance.instance_id != east.instance.instance_id
+    for settings in (west, east):
+        with socket.socket() as free:
+            free.bind((settings.master.host, settings.master.port))
+
+
+def test_a_port_that_is_given_is_kept(tmp_path: Path) -> None:
+    assert init_cluster(tmp_path, "west", master_port=12_345).master.address == "127.0.0.1:12345"
+
+
+def test_an_existing_cluster_is_refused_and_kept(tmp_path: Path) -> None:
+    init_cluster(tmp_path, "west")
+    before = (tmp_path / SETTINGS_FILE).read_bytes()
+    with pytest.raises(ExistsError, match="holds a cluster already"):
+        init_cluster(tmp_path, "west")
+    assert (tmp_path / SETTINGS_FILE).read_bytes() == before
+
+
+def test_logs_of_a_cluster_whose_settings_are_gone_are_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "wal").mkdir()
+    with pytest.raises(ExistsError, match="'wal'"):
+        init_cluster(tmp_path, "west")
+    assert _paths(tmp_path) == {"wal"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "a b"}, "instance.name"),
+        ({"master_port": 70_000}, "master.port"),
+        ({"tservers": 0}, "standalone.tservers"),
+        ({"metadata_url": "mysql://host/db"}, "metadata.url"),
+        ({"metadata_url": "sqlite:///nowhere/books.db"}, "no directory"),
+        ({"overrides": {"tserver.nonsense": 1}}, "tserver.nonsense"),
+        ({"overrides": {"tserver.wal_roll_bytes": "much"}}, "wal_roll_bytes"),
+    ],
+)
+def test_bad_input_changes_nothing(tmp_path: Path, arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        init_cluster(tmp_path / "new", **{"name": "west", **arguments})  # type: ignore[arg-type]
+    assert "\n" not in caught.value.message
+    assert not _paths(tmp_path)
+
+
+def test_a_path_that_can_not_be_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidInputError, match="choose another directory"):
+            init_cluster(path, "west")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_books_of_another_cluster_are_not_shared(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "books.db")
+    books = open_metadata(url)
+    books.put([RowPut(b"1<", {Column("tablet", b"dir"): b"t0"})], 1)
+    books.close()
+    with pytest.raises(ExistsError, match="holds the books"):
+        init_cluster(tmp_path / "west", "west", metadata_url=url)
+    assert not (tmp_path / "west").exists()
+
+
+def test_a_metadata_store_that_does_not_answer_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.standalone.directory.METADATA_RETRY_MS", 100)
+    with pytest.raises(TransientError):
+        init_cluster(tmp_path / "west", "west", metadata_url="hbase://127.0.0.1:1/west")
+    assert not _paths(tmp_path)
+
+
+def test_what_a_cut_left_out_is_completed(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west")
+    write_settings(settings)
+    complete_cluster(settings)
+    complete_cluster(settings)
+    assert _instance(settings) == Instance(settings.instance.instance_id, "west")
+    assert (tmp_path / "wal").is_dir()
+
+
+def test_a_copied_coordination_store_is_refused(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path, "west")
+    other = new_settings(tmp_path, "west")
+    assert settings.instance.instance_id != other.instance.instance_id
+    with pytest.raises(RefusedError, match="belongs to instance"):
+        complete_cluster(other)
