@@ -9,6 +9,7 @@ Source: design section 3 ("standalone runs one of each in one process tree").
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -166,6 +167,7 @@ class Supervisor:
 
     def _ended(self, child: _Child) -> None:
         assert child.process is not None
+        _end_group(child.process.pid)
         code = child.process.wait()
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
@@ -195,6 +197,12 @@ class Supervisor:
                     os.read(wake_read, 4096)
                 else:
                     self._ended(key.data)
+
+
+def _end_group(pid: int) -> None:
+    """Kill what an ended process left in its group (a JVM, say); before it is reaped, while the id is surely its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _describe(code: int) -> str:

@@ -75,6 +75,24 @@ def test_a_killed_process_is_started_again_and_stops_with_its_supervisor(cluster
         supervisor.wait()
 
 
+def test_what_a_killed_process_started_does_not_outlive_it(cluster: Path) -> None:
+    (cluster / "modules" / "idle.py").write_text("import subprocess\nsubprocess.run(['sleep', '600'])\n")
+    supervisor = _supervise(cluster)
+    try:
+        first = _pid_after(cluster, 1)
+        clock, never, left = SystemClock(), threading.Event(), psutil.Process(first)
+        while not left.children():
+            clock.wait(never, 20)
+        child = left.children()[0]
+        os.kill(first, signal.SIGKILL)
+        _pid_after(cluster, 2)
+        while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+            clock.wait(never, 20)
+    finally:
+        supervisor.terminate()
+        supervisor.wait()
+
+
 def test_children_die_with_a_killed_supervisor(cluster: Path) -> None:
     supervisor = _supervise(cluster)
     child = psutil.Process(_pid_after(cluster, 1))
