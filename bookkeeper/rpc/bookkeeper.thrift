@@ -73,13 +73,13 @@ struct ScanRequest {
   3: optional binary stop_row             // exclusive
   4: required list<binary> families       // empty = all
   5: required list<binary> columns        // pairs family, qualifier, flattened; empty = all
-  6: optional binary resume               // `next` of the page before
+  6: optional binary resume               // `resume` of the page before
   7: required i32 page_bytes
 }
 
 struct ScanPage {
   1: required binary records              // Arrow record batch, sorted, newest version, deletes resolved; may be empty
-  2: optional binary next                 // absent = nothing left in this tablet
+  2: optional binary resume               // absent = nothing left in this tablet
 }
 
 // ---- replication status

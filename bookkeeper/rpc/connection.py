@@ -1,0 +1,114 @@
+"""One connection of a server: bytes in, whole frames out, answers back, without ever waiting.
+
+Arrives: a socket that is ready. Leaves: frames, as they become whole; the caller arms the socket for what
+:attr:`Connection.wants` says. A frame's length is held against the limit before anything is allocated for it. A
+connection in the middle of a frame, in either direction, has a deadline.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.rpc.dispatch import Conversation
+from bookkeeper.rpc.envelope import FRAME_HEADER
+from bookkeeper.rpc.wire import Buffers
+
+SCRATCH_BYTES = 64 * 1024
+
+
+class PeerClosedError(Exception):
+    """The other side closed the connection."""
+
+
+class Connection:
+    """State of one accepted socket. Used by one thread at a time."""
+
+    def __init__(
+        self, sock: socket.socket, peer: str, now_ns: int, frame_bytes_max: int, frame_timeout_ms: int
+    ) -> None:
+        self.sock = sock
+        self.conversation = Conversation(peer)
+        self.closing = False
+        """Close once the answers have left."""
+        self.last_used_ns = now_ns
+        self.deadline_ns: int | None = None
+        """Boot clock by which the frame under way must be whole or gone; None between frames."""
+        self._frame_bytes_max = frame_bytes_max
+        self._frame_timeout_ns = frame_timeout_ms * 1_000_000
+        self._inbox = bytearray()
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._outbox: list[memoryview] = []
+
+    @property
+    def wants(self) -> int:
+        """The event to wait for: writable while an answer has not left, else readable."""
+        return select.EPOLLOUT if self._outbox else select.EPOLLIN
+
+    def receive(self, scratch: memoryview, now_ns: int) -> bool:
+        """Take what is there; False when nothing was. Raises PeerClosedError, OSError, CorruptionError (bad length)."""
+        target = scratch if self._frame is None else memoryview(self._frame)[self._filled :]
+        try:
+            count = self.sock.recv_into(target)
+        except BlockingIOError:
+            return False
+        if count == 0:
+            raise PeerClosedError
+        self.last_used_ns = now_ns
+        if self.deadline_ns is None:
+            self.deadline_ns = now_ns + self._frame_timeout_ns
+        if self._frame is None:
+            self._inbox += scratch[:count]
+        else:
+            self._filled += count
+        return True
+
+    def frames(self) -> Iterator[memoryview]:
+        """The frames that are whole now; raises CorruptionError on an impossible length."""
+        while True:
+            if self._frame is None and not self._begin_frame():
+                return
+            if self._frame is None or self._filled < len(self._frame):
+                return
+            frame, self._frame, self._filled = self._frame, None, 0
+            self.deadline_ns = None
+            yield memoryview(frame)
+
+    def _begin_frame(self) -> bool:
+        if len(self._inbox) < FRAME_HEADER.size:
+            if not self._inbox:
+                self.deadline_ns = None
+            return False
+        (size,) = FRAME_HEADER.unpack_from(self._inbox)
+        if not 0 < size <= self._frame_bytes_max:
+            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
+        taken = self._inbox[FRAME_HEADER.size : FRAME_HEADER.size + size]
+        del self._inbox[: FRAME_HEADER.size + size]
+        self._frame = bytearray(size)
+        self._frame[: len(taken)] = taken
+        self._filled = len(taken)
+        return True
+
+    def answer(self, buffers: Buffers, now_ns: int) -> None:
+        """Send as much as goes; the rest waits for :meth:`flush`. Raises OSError."""
+        self._outbox.extend(memoryview(buffer).cast("B") for buffer in buffers)
+        self.deadline_ns = now_ns + self._frame_timeout_ns
+        self.flush(now_ns)
+
+    def flush(self, now_ns: int) -> bool:
+        """Send on; True when nothing is left. Raises OSError."""
+        while self._outbox:
+            try:
+                sent = self.sock.sendmsg(self._outbox)
+            except BlockingIOError:
+                return False
+            while self._outbox and sent >= len(self._outbox[0]):
+                sent -= len(self._outbox.pop(0))
+            if sent:
+                self._outbox[0] = self._outbox[0][sent:]
+        self.last_used_ns = now_ns
+        self.deadline_ns = None
+        return True

@@ -1,0 +1,255 @@
+"""The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
+
+``Extent``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of :mod:`bookkeeper.model`. Lists arrive as
+tuples. Record batches (``records``) are Arrow IPC record batch messages without a schema message. A test compares
+every class with the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bookkeeper.model import Extent, LocalityGroup, StreamKey, TargetKey
+
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error on its way to the caller; only :mod:`bookkeeper.rpc.faults` deals with it."""
+
+    transient_: bool
+    code: str
+    message: str
+    details: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who speaks. ``instance_id`` is empty for a plain client; ``role`` is client, master, tserver or replay."""
+
+    protocol_version: int
+    instance_id: str
+    cluster_name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class TabletLocation:
+    """Where a tablet is served; ``address`` None while nobody serves it."""
+
+    extent: Extent
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the master describes it. ``state``: creating, online, deleting."""
+
+    table_id: str
+    name: str
+    state: str
+    groups: tuple[LocalityGroup, ...]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBatch:
+    """Whole row mutations for the tablet that the client believes in."""
+
+    extent: Extent
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Extents of the batches that were not applied, because the tablet is not here."""
+
+    not_serving: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before."""
+
+    extent: Extent
+    start_row: bytes | None
+    stop_row: bytes | None
+    families: tuple[bytes, ...]
+    columns: tuple[bytes, ...]
+    resume: bytes | None
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """Sorted records, newest version, deletes resolved; ``resume`` None when the tablet holds nothing more."""
+
+    records: bytes
+    resume: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """How far one file has come for one target."""
+
+    file: str
+    target: TargetKey
+    state: str
+    needed: int
+    finished: int
+    lag_records: int
+    lag_bytes: int
+    lag_seconds: float
+    phase: str
+    last_error: str | None
+    next_try_in_ms: int | None
+    worker: str | None
+    records_shipped: int
+    bytes_shipped: int
+    resends: int
+    table: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A position in a WAL: its record ``offset``."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """A defined peer cluster."""
+
+    name: str
+    quorum: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """One configured target of a table; ``groups`` empty = every group."""
+
+    table: str
+    target: TargetKey
+    groups: tuple[str, ...]
+    remote_table: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBlock:
+    """Records of a source file, offsets inclusive; may hold fewer records than the offsets span (filtered)."""
+
+    first_offset: int
+    last_offset: int
+    records: bytes
+    record_count: int
+    min_row: bytes
+    max_row: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateRequest:
+    """Everything of a source file in ``(after_offset, to_offset]`` for one target table."""
+
+    stream_session: str
+    stream: StreamKey
+    provenance: tuple[str, ...]
+    acked_offset: int
+    after_offset: int
+    to_offset: int
+    blocks: tuple[SourceBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateResult:
+    """What became of a request: records written now, and records that were here already."""
+
+    acked_offset: int
+    records_applied: int
+    records_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    """One receiving tablet's share of a :class:`ReplicateRequest`."""
+
+    extent: Extent
+    stream: StreamKey
+    provenance: tuple[str, ...]
+    acked_offset: int
+    after_offset: int
+    to_offset: int
+    blocks: tuple[SourceBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``."""
+
+    txid: str
+    file: str
+    target: TargetKey
+    first_offset: int
+    last_offset: int
+    peer_quorum: str
+    peer_instance_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """What a worker has done; ``finished_offset`` is durable on the peer and in the books."""
+
+    txid: str
+    file: str
+    target: TargetKey
+    finished_offset: int
+    records: int
+    bytes: int  # the name in the contract
+    filtered: int
+    resends: int
+    error: str | None
+    error_transient: bool
+    queued_ranges: int
+
+
+@dataclass(frozen=True, slots=True)
+class TabletAssignment:
+    """A tablet to load, its directory, and the epoch of the master that decided it."""
+
+    extent: Extent
+    directory: str
+    epoch: int
+
+
+STRUCTS: tuple[type, ...] = (
+    ApplyRequest,
+    ClusterInfo,
+    Extent,
+    Fault,
+    FileMark,
+    Hello,
+    LocalityGroup,
+    ReplicateRequest,
+    ReplicateResult,
+    ReplicationConfig,
+    ScanPage,
+    ScanRequest,
+    SourceBlock,
+    StreamKey,
+    TableInfo,
+    TabletAssignment,
+    TabletLocation,
+    TargetKey,
+    TargetStatus,
+    WorkItem,
+    WorkReport,
+    WriteBatch,
+    WriteResult,
+)
+"""All of them; a struct of the contract is decoded into the class of its name."""

@@ -1,0 +1,212 @@
+"""The server: a fixed number of threads answer calls on many connections; none of them ever waits for a slow peer.
+
+Arrives: connections. Leaves: calls of a handler, answers, log lines about what was refused. Every thread waits for any
+socket that is ready, reads what is there, and calls the handler once a frame is whole: a half-sent or slow frame costs
+memory until its deadline, but no thread. What does not parse closes its connection with one log line. The first call
+on a connection must be ``hello``. Nothing survives a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Mapping
+
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import RpcSettings
+from bookkeeper.errors import CorruptionError
+from bookkeeper.rpc.address import Address
+from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, PeerClosedError
+from bookkeeper.rpc.dispatch import Dispatcher
+from bookkeeper.rpc.messages import Hello
+
+LOG = logging.getLogger(__name__)
+
+EXIT_THREAD_DIED = 70
+TICK_MS = 250
+"""How often deadlines are looked at."""
+
+
+class RpcServer:
+    """Serves one service of the contract. ``handler`` has its methods, see :mod:`bookkeeper.rpc.services`.
+
+    ``concurrency`` bounds the calls of single methods; beyond it callers get OverloadedError. A method that waits for
+    calls to servers of the same kind must be bounded, or all threads of two servers may wait for each other.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        handler: object,
+        hello: Hello,
+        settings: RpcSettings,
+        clock: Clock | None = None,
+        *,
+        host: str | None = None,
+        port: int = 0,
+        concurrency: Mapping[str, int] | None = None,
+    ) -> None:
+        """Bind (``port`` 0 = any free one); raises OSError when that fails, InvalidInputError on a handler that lacks
+        a method.
+        """
+        self._service = service
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._dispatcher = Dispatcher(service, handler, hello, settings.frame_bytes_max, concurrency or {})
+        self._listener = socket.create_server((host or settings.bind_host, port), backlog=256)
+        self._listener.setblocking(False)
+        self.address = str(Address(*self._listener.getsockname()[:2]))
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._connections: dict[int, Connection] = {}
+        self._busy: set[int] = set()
+        self._idle = threading.Condition()
+        self._stopping = threading.Event()
+        self._janitor = threading.Thread(target=self._guarded, args=(self._tick,), name="rpc-janitor", daemon=True)
+        self._workers = [
+            threading.Thread(target=self._guarded, args=(self._work,), name=f"rpc-{n}", daemon=True)
+            for n in range(settings.threads_max)
+        ]
+
+    def start(self) -> None:
+        """Begin to serve."""
+        for thread in (*self._workers, self._janitor):
+            thread.start()
+
+    def stop(self, grace_ms: int = 2_000) -> None:
+        """Take no more calls, let those under way end for up to ``grace_ms``, close every connection; idempotent."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._busy, grace_ms / 1000)
+        os.eventfd_write(self._wake, 1)
+        for thread in (*self._workers, self._janitor):
+            if thread is not threading.current_thread() and thread.is_alive():
+                thread.join(grace_ms / 1000)
+        self._listener.close()
+        for connection in list(self._connections.values()):
+            self._close(connection)
+
+    # ---- threads
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException:
+            LOG.critical("a thread of the %s server died", self._service, exc_info=True)
+            os._exit(EXIT_THREAD_DIED)
+
+    def _work(self) -> None:
+        scratch = memoryview(bytearray(SCRATCH_BYTES))
+        while not self._stopping.is_set():
+            for descriptor, event in self._epoll.poll(None, 1):
+                if descriptor == self._wake:
+                    return
+                if descriptor == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._serve(descriptor, event, scratch)
+
+    def _tick(self) -> None:
+        while not self._clock.wait(self._stopping, TICK_MS):
+            now_ns = self._clock.boot_ns()
+            for descriptor, connection in list(self._connections.items()):
+                if descriptor not in self._busy and self._is_overdue(connection, now_ns):
+                    with contextlib.suppress(OSError):
+                        connection.sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it closes it
+
+    def _is_overdue(self, connection: Connection, now_ns: int) -> bool:
+        deadline_ns = connection.deadline_ns
+        if deadline_ns is not None and now_ns > deadline_ns:
+            LOG.warning(
+                "%s: a frame was not whole in %d ms, closed",
+                connection.conversation.peer,
+                self._settings.frame_timeout_ms,
+            )
+            return True
+        return now_ns > connection.last_used_ns + self._settings.idle_timeout_ms * 1_000_000
+
+    # ---- connections
+
+    def _accept(self) -> None:
+        try:
+            while True:
+                sock, peer = self._listener.accept()
+                self._admit(sock, f"{peer[0]}:{peer[1]}")
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            LOG.warning("the %s server can't accept a connection: %s", self._service, error)
+            self._clock.wait(self._stopping, TICK_MS)
+        if not self._stopping.is_set():
+            self._epoll.modify(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        if len(self._connections) >= self._settings.connections_max:
+            LOG.warning("%s: turned away, %d connections are open", peer, len(self._connections))
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = Connection(
+            sock, peer, self._clock.boot_ns(), self._settings.frame_bytes_max, self._settings.frame_timeout_ms
+        )
+        self._connections[sock.fileno()] = connection
+        self._epoll.register(sock, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _close(self, connection: Connection) -> None:
+        self._connections.pop(connection.sock.fileno(), None)
+        connection.sock.close()
+
+    def _serve(self, descriptor: int, event: int, scratch: memoryview) -> None:
+        connection = self._connections.get(descriptor)
+        if connection is None:
+            return
+        with self._idle:
+            self._busy.add(descriptor)
+        try:
+            keep = self._exchange(connection, event, scratch)
+        except PeerClosedError:
+            keep = False
+        except CorruptionError as error:
+            LOG.warning("%s: %s; closed", connection.conversation.peer, error)
+            keep = False
+        except OSError as error:
+            LOG.info("%s: connection lost: %s", connection.conversation.peer, error)
+            keep = False
+        finally:
+            with self._idle:
+                self._busy.discard(descriptor)
+                self._idle.notify_all()
+        if keep and not self._stopping.is_set():
+            self._epoll.modify(descriptor, connection.wants | select.EPOLLONESHOT)
+        else:
+            self._close(connection)
+
+    def _exchange(self, connection: Connection, event: int, scratch: memoryview) -> bool:
+        """Move what moves; False when the connection is to be closed."""
+        if event & select.EPOLLOUT:
+            if not connection.flush(self._clock.boot_ns()):
+                return True
+            if connection.closing:
+                return False
+        while True:
+            for frame in connection.frames():
+                answer = self._dispatcher.respond(frame, connection.conversation)
+                connection.closing = answer.close
+                if answer.buffers is not None:
+                    connection.answer(answer.buffers, self._clock.boot_ns())
+                if connection.wants == select.EPOLLOUT:
+                    return True
+                if connection.closing or self._stopping.is_set():
+                    return False
+            if not connection.receive(scratch, self._clock.boot_ns()):
+                return True
