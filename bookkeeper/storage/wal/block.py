@@ -15,6 +15,7 @@ import pyarrow as pa
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.wal.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.ipc_message import check_uncompressed
 
 COMPRESSIONS = ("", "lz4", "zstd")
 """Allowed values of ``BlockHeader.compression``; empty means none."""
@@ -50,6 +51,7 @@ def decode_batch(payload: pa.Buffer | bytes | memoryview) -> pa.RecordBatch:
     buffer = payload if isinstance(payload, pa.Buffer) else pa.py_buffer(payload)
     try:
         message = pa.ipc.read_message(buffer)
+        check_uncompressed(message)
         batch = pa.ipc.read_record_batch(message, MUTATION_SCHEMA)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, EOFError) as error:

@@ -176,7 +176,7 @@ Global___Origin: _TypeAlias = Origin  # noqa: Y015
 
 @_typing.final
 class Predecessor(_message.Message):
-    """R24: the tablet's last record before this file"""
+    """R24: the tablet's last record in the file that it wrote before"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -241,7 +241,7 @@ class BlockHeader(_message.Message):
     def origin(self) -> Global___Origin: ...
     @_builtins.property
     def after(self) -> Global___Predecessor:
-        """only on the tablet's first block in this file"""
+        """on the tablet's first block in this file, and when it comes back to it"""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,6 +57,11 @@ def end_process(reason: str) -> None:
     _log.critical("this process ends: %s", reason)
     logging.shutdown()
     os._exit(EXIT_CODE)
+
+
+def needs_sync(asked: Iterable[Durability]) -> bool:
+    """Whether a group is answered only after ``fdatasync``."""
+    return any(durability is Durability.SYNC for durability in asked)
 
 
 class _EndedError(Exception):
@@ -245,7 +250,7 @@ class GroupCommitter:
             if self._unsynced_since_ns is None:
                 self._unsynced_since_ns = self._clock.boot_ns()
         late = ready[len(early) :]
-        if any(entry.durability is Durability.SYNC for entry in late):
+        if needs_sync(entry.durability for entry in late):
             self._sync()
         elif late:
             self._check_fence()

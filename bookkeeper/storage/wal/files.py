@@ -11,7 +11,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +23,9 @@ from bookkeeper.storage.wal.frame import Source
 
 IOV_MAX = 1024
 """Buffers that one ``writev`` takes on Linux."""
+
+REMOTE_WINDOW_BYTES = 1 << 18
+"""Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
 
 
 class FileOps:
@@ -137,15 +140,24 @@ class MappedSource:
         return self.content.slice(position, length)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RemoteSource:
-    """A file behind ``pyarrow.fs``: each read is a request."""
+    """A file behind ``pyarrow.fs``: each request brings a window, so that small reads in a row cost one. One thread."""
 
     file: pyarrow.fs.NativeFile
     size: int
+    window_position: int = 0
+    window: pa.Buffer = field(default_factory=lambda: pa.py_buffer(b""))
 
     def read(self, position: int, length: int) -> pa.Buffer:
-        """See :class:`Source`; raises UnavailableError when the filesystem gives less."""
+        """See :class:`Source`; raises UnavailableError when the filesystem fails or gives less."""
+        start = position - self.window_position
+        if start < 0 or start + length > self.window.size:
+            wanted = max(length, min(REMOTE_WINDOW_BYTES, self.size - position))
+            self.window, self.window_position, start = self._fetch(position, wanted), position, 0
+        return self.window.slice(start, length)
+
+    def _fetch(self, position: int, length: int) -> pa.Buffer:
         try:
             raw = pa.py_buffer(self.file.read_at(length, position))
         except OSError as error:

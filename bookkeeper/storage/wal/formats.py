@@ -87,6 +87,11 @@ def parse_block_header(uri: str, frame: Frame) -> BlockHeader:
     return header
 
 
+def readable_bytes(source: Source, seal: Seal | None) -> int:
+    """Rule R15: a reader stops at the seal, whatever a late owner wrote behind it."""
+    return source.size if seal is None else seal.position
+
+
 class BlockLog:
     """The project's own format, see ``frame``."""
 
@@ -95,7 +100,7 @@ class BlockLog:
         self.uri = uri
         self.seal = seal
         self._source = source
-        self._limit = source.size if seal is None else seal.position
+        self._limit = readable_bytes(source, seal)
         if self._limit > source.size:
             raise corrupt(uri, source.size, f"the file is shorter than its seal, {seal}")
         self.start_position = self.created_time_ms = self.salt = 0

@@ -71,7 +71,7 @@ def find_end(uri: str, source: Source) -> Seal:
             frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
             read_payload(source, frame)
         except FrameError as error:
-            _refuse_blocks_behind(uri, source, position, salt, error)
+            refuse_blocks_behind(uri, source, position, salt, error)
             break
         header = parse_block_header(uri, frame)
         if header.first_offset != offset + 1:
@@ -90,7 +90,7 @@ def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
     raise corrupt(uri, 0, f"its file header is no header: {error}")
 
 
-def _refuse_blocks_behind(uri: str, source: Source, position: int, salt: int, error: FrameError) -> None:
+def refuse_blocks_behind(uri: str, source: Source, position: int, salt: int, error: FrameError) -> None:
     """A torn tail has nothing whole behind it, and nothing that proves it had been durable."""
     for at, prefix in find_prefixes(source, position + 1, salt):
         if prefix.synced_position > position:

@@ -33,7 +33,7 @@ def encode_seal(seal: Seal) -> bytes:
 
 
 def decode_seal(raw: bytes) -> Seal:
-    """Inverse of :func:`encode_seal`; raises ValueError, KeyError or TypeError on anything else."""
+    """Inverse of :func:`encode_seal`; raises ValueError, KeyError, TypeError or RecursionError on anything else."""
     fields = json.loads(raw)
     offset, position, checksum = fields["offset"], fields["bytes"], fields["crc32c"]
     if type(offset) is not int or type(position) is not int or checksum != _checksum(offset, position):
@@ -48,7 +48,7 @@ def read_seal(uri: str) -> Seal | None:
         return None
     try:
         return decode_seal(raw)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptionError(f"the seal of {uri} does not parse: {error}; content {raw[:80]!r}") from error
 
 
