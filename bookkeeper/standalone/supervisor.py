@@ -200,7 +200,7 @@ class Supervisor:
 
 
 def _end_group(pid: int) -> None:
-    """Kill what an ended process left in its group (a JVM, say); before it is reaped, while the id is surely its own."""
+    """Kill what an ended process left in its group, such as a JVM; before it is reaped, so that the id is its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
