@@ -1,7 +1,7 @@
 """One place that turns a URL into a metadata table.
 
-Arrives: ``sqlite:///absolute/path``. Leaves: an open table. The store's client
-library is imported only when its URL asks for it.
+Arrives: ``sqlite:///FILE`` or ``hbase://HOST:PORT/PREFIX``. Leaves: an open table. The store's client library is
+imported only when its URL asks for it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,47 @@ from urllib.parse import quote, unquote, urlsplit
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.table import MetadataTable
 
+HBASE_THRIFT_PORT = 9090
+
 
 def sqlite_url(path: Path) -> str:
-    """The URL of a SQLite file; the path is made absolute, and special characters are percent-escaped."""
-    return "sqlite://" + quote(str(path.absolute()))
+    """The URL of a SQLite file, special characters percent-escaped; ``sqlite:////`` starts an absolute path."""
+    return "sqlite:///" + quote(str(path))
 
 
-def open_metadata(url: str, *, retry_for_ms: int = 30_000) -> MetadataTable:
-    """Open (and create, where it is missing) the metadata table at ``url``.
+def open_metadata(
+    url: str, directory: Path = Path(), *, timeout_ms: int = 15_000, retry_for_ms: int = 30_000
+) -> MetadataTable:
+    """Open the metadata table at ``url``; it is created where it is missing.
 
-    ``sqlite:///dir/metadata.db``: one absolute path, percent-escaped. ``retry_for_ms`` bounds the tries of one call.
-    Raises InvalidInputError on any other URL, TransientError when the store does not answer.
+    ``sqlite:///metadata.db`` is a file relative to ``directory``, ``sqlite:////dir/metadata.db`` an absolute one,
+    percent-escaped. ``hbase://host:9090/west``: HBase's Thrift server and a prefix for the table's name, so that
+    clusters can share one HBase. ``timeout_ms`` bounds one request to HBase, ``retry_for_ms`` the tries of one call.
+    Raises InvalidInputError on any other URL, NotFoundError when the file's directory is missing, TransientError when
+    the store does not answer, CorruptionError or IncompatibleError when what is there is no metadata table.
     """
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         raise InvalidInputError(f"metadata URL {url!r}: '?' and '#' have to be percent-escaped")
-    if parts.scheme == "sqlite" and not parts.netloc and parts.path.startswith("/"):
+    if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1:
         from bookkeeper.metadata.sqlite import SqliteMetadataTable
 
-        return SqliteMetadataTable(Path(unquote(parts.path)), busy_timeout_ms=retry_for_ms)
-    raise InvalidInputError(f"metadata URL {url!r} is not sqlite:///path")
+        return SqliteMetadataTable(directory / unquote(parts.path[1:]), busy_timeout_ms=retry_for_ms)
+    if parts.scheme == "hbase" and parts.hostname and parts.path.count("/") == 1:
+        from bookkeeper.metadata.hbase import HBaseMetadataTable
+
+        return HBaseMetadataTable(
+            parts.hostname,
+            _port(url),
+            unquote(parts.path[1:]),
+            timeout_ms=timeout_ms,
+            retry_for_ms=retry_for_ms,
+        )
+    raise InvalidInputError(f"metadata URL {url!r} is neither sqlite:///FILE nor hbase://HOST:PORT/PREFIX")
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url).port or HBASE_THRIFT_PORT
+    except ValueError as error:
+        raise InvalidInputError(f"metadata URL {url!r}: {error}") from error
