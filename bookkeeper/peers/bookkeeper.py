@@ -1,0 +1,168 @@
+"""The replica system ``bookkeeper``: another cluster of this project, over Thrift.
+
+Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer, one at a time. The way there:
+any master of the quorum names the leader; the leader must be of the instance that is expected (a name or an address
+may come to belong to another cluster, R23); it picks a tserver; that one opens the stream. All of it happens when the
+first message is sent, and again when a tserver went away or a stream expired: at most ``message_retries`` times a
+message, and no new try once ``message_timeout_ms`` have passed. Survives a crash: nothing; the peer drops what it has.
+Sources: design section 7; books.md R19, R20, R23; plan "Receiving side".
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass, field
+
+from tenacity import RetryCallState, Retrying, retry_if_exception
+
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.errors import (
+    BookkeeperError,
+    GapError,
+    OverloadedError,
+    RefusedError,
+    StreamExpiredError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.protocol import Acked, Message, Peer
+from bookkeeper.rpc.address import parse_quorum
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
+from bookkeeper.rpc.services import TServer
+
+
+@dataclass(slots=True)
+class BookkeeperSystem:
+    """See :class:`bookkeeper.peers.protocol.ReplicaSystem`. Keeps its connections."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    rng: random.Random = field(default_factory=random.Random)
+    name: str = "bookkeeper"
+    _pool: RpcPool | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> BookkeeperSession:
+        """A session that connects with its first message; raises InvalidInputError for a quorum that can't be one."""
+        parse_quorum(peer.quorum)
+        with self._lock:
+            if self._pool is None:
+                own = settings.instance
+                hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
+                self._pool = RpcPool(hello, settings.rpc, self.clock)
+            return BookkeeperSession(self._pool, peer, stream, settings, self.clock, self.rng)
+
+
+@dataclass(slots=True)
+class BookkeeperSession:
+    """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until it is open."""
+
+    pool: RpcPool
+    peer: Peer
+    stream: StreamKey
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+    tserver: str = ""
+    token: str = ""
+
+    def ship(self, message: Message) -> Acked:
+        """See the protocol."""
+        give_up_ns = self.clock.boot_ns() + self.settings.replay.message_timeout_ms * 1_000_000
+        retrying = Retrying(
+            retry=retry_if_exception(may_retry),
+            stop=lambda state: self._is_over(state, give_up_ns),
+            wait=self._pause_seconds,
+            sleep=self._pause,
+            reraise=True,
+        )
+        return retrying(self._ship_once, message)
+
+    def close(self) -> None:
+        """See the protocol; the peer forgets an idle token by itself."""
+        self.tserver = self.token = ""
+
+    def _ship_once(self, message: Message) -> Acked:
+        if not self.token:
+            self._open()
+        request = ReplicateRequest(
+            stream_session=self.token,
+            stream=self.stream,
+            provenance=message.provenance,
+            acked_offset=message.acked_offset,
+            after_offset=message.after_offset,
+            to_offset=message.to_offset,
+            blocks=message.blocks,
+        )
+        try:
+            result = self._tserver().replicate(request)
+        except BookkeeperError as error:
+            self._leave(error)
+            raise
+        return Acked(result.acked_offset, result.records_applied, result.records_dropped)
+
+    def _open(self) -> None:
+        """Find a tserver and open the stream. Who answered is checked behind each call: a connection may be new."""
+        if not self.tserver:
+            leader = self._leader()
+            picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
+            expect_instance(self.peer, leader, self.pool.peer_hello(leader))
+            self.tserver = picked
+        try:
+            token = self._tserver().open_stream(self.stream)
+            expect_instance(self.peer, self.tserver, self.pool.peer_hello(self.tserver))
+        except BookkeeperError as error:
+            self._leave(error)
+            raise
+        self.token = token
+
+    def _leader(self) -> str:
+        problems: list[str] = []
+        for address in parse_quorum(self.peer.quorum):
+            try:
+                return self.pool.master(str(address), self._timeout_ms).leader()
+            except TransientError as error:
+                problems.append(f"{address}: {error.message}")
+        raise UnavailableError(f"no master of {self.peer.cluster} names a leader ({'; '.join(problems)})")
+
+    def _tserver(self) -> TServer:
+        return self.pool.tserver(self.tserver, self._timeout_ms)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self.settings.replay.message_timeout_ms
+
+    def _leave(self, error: BookkeeperError) -> None:
+        """After an error: keep a tserver that is merely busy, reopen a stream that expired, leave any other."""
+        if not isinstance(error, OverloadedError | GapError):
+            self.token = ""
+        if not isinstance(error, OverloadedError | GapError | StreamExpiredError):
+            self.tserver = ""
+
+    def _is_over(self, state: RetryCallState, give_up_ns: int) -> bool:
+        return state.attempt_number > self.settings.replay.message_retries or self.clock.boot_ns() >= give_up_ns
+
+    def _pause_seconds(self, state: RetryCallState) -> float:
+        replay = self.settings.replay
+        ceiling_ms = min(replay.retry_max_ms, replay.retry_base_ms * 2 ** (state.attempt_number - 1))
+        return self.rng.uniform(ceiling_ms / 2, ceiling_ms) / 1000
+
+    def _pause(self, seconds: float) -> None:
+        self.clock.wait(threading.Event(), seconds * 1000)
+
+
+def may_retry(error: BaseException) -> bool:
+    """Transient errors are tried again within a message; a gap is not: the sender has to read again (R19)."""
+    return isinstance(error, TransientError) and not isinstance(error, GapError)
+
+
+def expect_instance(peer: Peer, address: str, hello: Hello) -> None:
+    """Raise RefusedError unless the process that answered belongs to the expected cluster (R23)."""
+    if hello.instance_id != peer.instance_id:
+        raise RefusedError(
+            f"{address} belongs to {hello.cluster_name or 'an unnamed cluster'} ({hello.instance_id or 'no id'}), and "
+            f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if that is meant"
+        )

@@ -1,0 +1,89 @@
+"""What a replica system is: the strategy for one kind of peer, chosen by name.
+
+Arrives: a stream (one source file for one target) in messages that ascend without a gap. Leaves: for each message
+the acknowledgement that everything in it is durable at the peer, or an error. Survives a crash: what was
+acknowledged, at the peer; nothing on this side.
+
+A replica system must guarantee, whatever dies in between:
+
+* **durable before acknowledged**: when :meth:`ReplicaSession.ship` returns, every record of the message survives
+  the loss of any process of the peer (design section 10, rule 1);
+* **idempotent by stream and offset**: a message that was applied before, in whole or in part, through this session
+  or another one, at the same time even, changes nothing (section 10, rule 4; R18). "Applied" and "remembered as
+  applied" are one durable step;
+* **contiguous**: a message that starts above what is there is declined with GapError and the high-water, never
+  applied (R19). ``acked_offset`` of the message is a fact that raises the high-water, ``after_offset`` is a claim
+  that is checked against it;
+* **in order**: the blocks of a message, and the messages of a session, take effect in the order of their offsets;
+* **the right peer**: a session ships to the instance that was asked for and to no other, told apart by instance id
+  and not by name or address (R23);
+* **no loop**: a peer whose own id is in the provenance of a message declines it (design section 7, loop rule).
+
+Errors: TransientError when sending again later, unchanged, may succeed; PermanentError when a person has to act.
+A session bounds its own retries and waits by the settings, and is used by one thread at a time.
+Sources: design sections 7 and 10; books.md R18, R19, R20, R21, R23.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bookkeeper.config import Settings
+from bookkeeper.model import StreamKey
+from bookkeeper.rpc.messages import SourceBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where a stream goes. ``quorum`` is the address in the replica system's own form, without its name."""
+
+    cluster: str
+    quorum: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Everything that this target wants of ``(after_offset, to_offset]`` of the source file; ``blocks`` ascend.
+
+    A block's records may be any object that gives a buffer; they often lie in the pages of the source file.
+    ``provenance`` holds for all of its blocks and ends with the sender's own instance id. ``acked_offset`` is a fact:
+    everything up to there that this target wants is durable at the peer.
+    """
+
+    provenance: tuple[str, ...]
+    acked_offset: int
+    after_offset: int
+    to_offset: int
+    blocks: tuple[SourceBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """Everything up to ``offset`` is durable at the peer; of the message, ``applied`` records are new there."""
+
+    offset: int
+    applied: int
+    dropped: int
+
+
+class ReplicaSession(Protocol):
+    """One stream on its way to one peer."""
+
+    def ship(self, message: Message) -> Acked:
+        """Send and wait until durable. Raises GapError (the peer's high-water), TransientError or PermanentError."""
+
+    def close(self) -> None:
+        """Let go of what the session holds; idempotent, never raises."""
+
+
+class ReplicaSystem(Protocol):
+    """One kind of peer. Thread-safe; cheap to keep for the life of a process."""
+
+    @property
+    def name(self) -> str:
+        """The name under which the registry knows it, and the scheme of its quorums."""
+
+    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ReplicaSession:
+        """A session for one stream. May connect at once or with the first message; raises like ``ship``."""

@@ -1,0 +1,124 @@
+"""What every replica system promises (``bookkeeper.peers.protocol``), over the twin in memory and over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config import Settings, new_settings
+from bookkeeper.errors import GapError, RefusedError, UnavailableError
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.bookkeeper import BookkeeperSystem
+from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession, ReplicaSystem
+from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.storage.wal import encode_batch
+from tests.support.memory_peer import MemoryPeer, MemorySystem
+from tests.support.thrift_peer import ThriftPeer
+from tests.support.wal_files import EAST, NORTH, WEST, records
+
+STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
+
+
+def block(first: int, last: int) -> SourceBlock:
+    rows = [b"%06d" % n for n in range(first, last + 1)]
+    return SourceBlock(first, last, encode_batch(records(rows)), len(rows), rows[0], rows[-1])
+
+
+def message(after: int, to: int, acked: int | None = None) -> Message:
+    return Message((WEST,), after if acked is None else acked, after, to, (block(after + 1, to),))
+
+
+def rows(first: int, last: int) -> list[bytes]:
+    return [b"%06d" % n for n in range(first, last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A replica system and the peer behind it."""
+
+    system: ReplicaSystem
+    quorum: str
+    received: MemoryPeer
+    settings: Settings
+
+    def open(self, stream: StreamKey = STREAM, instance_id: str = EAST) -> ReplicaSession:
+        return self.system.open(Peer("east", self.quorum, instance_id), stream, self.settings)
+
+
+@pytest.fixture(params=["memory", "bookkeeper"])
+def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
+    received = MemoryPeer(EAST, splits=[b"000010"])
+    base = new_settings(tmp_path, "west", instance_id=WEST)
+    settings = base.model_copy(update={"replay": base.replay.model_copy(update={"message_retries": 0})})
+    if request.param == "memory":
+        yield Setting(MemorySystem({"east": received}), "east", received, settings)
+        return
+    with ThriftPeer(received) as peer:
+        yield Setting(BookkeeperSystem(), peer.quorum, received, settings)
+
+
+def test_what_is_shipped_arrives_in_order_and_is_acknowledged_to_its_end(setting: Setting) -> None:
+    session = setting.open()
+    assert session.ship(message(0, 8)) == Acked(8, 8, 0)
+    assert session.ship(message(8, 20)) == Acked(20, 12, 0)
+    assert setting.received.rows == rows(1, 20)
+
+
+def test_a_message_again_changes_nothing_through_whatever_session(setting: Setting) -> None:
+    session = setting.open()
+    session.ship(message(0, 20))
+    assert session.ship(message(0, 20)) == Acked(20, 0, 20)
+    assert setting.open().ship(message(0, 20)) == Acked(20, 0, 20)
+    assert setting.received.rows == rows(1, 20)
+
+
+def test_streams_are_apart_by_incarnation_and_run(setting: Setting) -> None:
+    setting.open().ship(message(0, 5))
+    setting.open(replace(STREAM, incarnation=2)).ship(message(0, 5))
+    setting.open(replace(STREAM, run_id="again")).ship(message(0, 5))
+    assert setting.received.rows == rows(1, 5) * 3
+
+
+def test_a_message_above_what_is_there_is_declined_with_the_high_water(setting: Setting) -> None:
+    session = setting.open()
+    session.ship(message(0, 5))
+    with pytest.raises(GapError) as caught:
+        session.ship(message(7, 9, acked=0))
+    assert caught.value.high_water == 5
+    assert setting.received.rows == rows(1, 5)
+
+
+def test_a_fact_raises_the_high_water(setting: Setting) -> None:
+    assert setting.open().ship(message(7, 9, acked=7)) == Acked(9, 2, 0)
+
+
+def test_a_failure_of_one_tablet_is_an_error_and_a_resend_completes_it(setting: Setting) -> None:
+    setting.received.trouble = lambda _: frozenset({1})
+    session = setting.open()
+    with pytest.raises(UnavailableError):
+        session.ship(message(0, 20))
+    setting.received.trouble = lambda _: frozenset()
+    assert session.ship(message(0, 20)) == Acked(20, 10, 10)
+    assert setting.received.rows == rows(1, 20)
+
+
+def test_nothing_is_shipped_to_another_instance_at_the_address(setting: Setting) -> None:
+    with pytest.raises(RefusedError, match=EAST):
+        setting.open(instance_id=NORTH).ship(message(0, 5))
+    assert setting.received.messages == []
+
+
+def test_a_cluster_declines_what_has_been_there(setting: Setting) -> None:
+    with pytest.raises(RefusedError):
+        setting.open().ship(replace(message(0, 5), provenance=(EAST, WEST)))
+    assert setting.received.rows == []
+
+
+def test_closing_twice_is_nothing(setting: Setting) -> None:
+    session = setting.open()
+    session.ship(message(0, 5))
+    session.close()
+    session.close()

@@ -1,0 +1,137 @@
+"""A receiving cluster behind real sockets: a master and a tserver that speak the contract, over a peer in memory.
+
+It keeps the promises of the protocol (``memory_peer``) and shows every call. Its ``trouble`` lets a test expire
+streams, move away, hang, or answer as another cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from bookkeeper.config import RpcSettings
+from bookkeeper.errors import NotLeaderError, PermanentError, StreamExpiredError
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.protocol import Message
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.server import RpcServer
+from tests.support.memory_peer import MemoryPeer
+
+
+class _Contract:
+    """Answers every method that a subclass lacks with an error."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def refuse(*_: object) -> object:
+            raise PermanentError(f"{name} is not part of this test peer")
+
+        return refuse
+
+    def status(self) -> dict[str, str]:
+        return {}
+
+
+class _Master(_Contract):
+    def __init__(self, peer: ThriftPeer) -> None:
+        self._peer = peer
+
+    def leader(self) -> str:
+        if not self._peer.leads:
+            raise NotLeaderError("nobody leads")
+        return self._peer.master.address
+
+    def pick_tserver(self, table_id: str) -> str:
+        self._peer.picked.append(table_id)
+        return self._peer.tservers[next(self._peer.turn) % len(self._peer.tservers)].address
+
+
+class _TServer(_Contract):
+    def __init__(self, peer: ThriftPeer) -> None:
+        self._peer = peer
+
+    def open_stream(self, stream: StreamKey) -> str:
+        return self._peer.open_stream(stream)
+
+    def replicate(self, request: ReplicateRequest) -> ReplicateResult:
+        return self._peer.replicate(request)
+
+
+def nothing_special(_request: ReplicateRequest) -> None:
+    """Take the request as it comes."""
+
+
+@dataclass(slots=True)
+class ThriftPeer:
+    """Use as a context manager; ``quorum`` is where a sender starts. One or more tservers share what was received."""
+
+    memory: MemoryPeer
+    tserver_count: int = 1
+    leads: bool = True
+    before: Callable[[ReplicateRequest], None] = nothing_special
+    master_port: int = 0
+    picked: list[str] = field(default_factory=list)
+    tokens: dict[str, StreamKey] = field(default_factory=dict)
+    turn: itertools.count[int] = field(default_factory=itertools.count)
+    master: RpcServer = field(init=False)
+    tservers: list[RpcServer] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        """Start to listen."""
+        settings = RpcSettings(threads_max=8)
+        self.master = RpcServer("Master", _Master(self), self._hello("master"), settings, port=self.master_port)
+        self.tservers = [
+            RpcServer("TServer", _TServer(self), self._hello("tserver"), settings) for _ in range(self.tserver_count)
+        ]
+        for server in (self.master, *self.tservers):
+            server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening."""
+        for server in (self.master, *self.tservers):
+            server.stop(grace_ms=100)
+
+    @property
+    def quorum(self) -> str:
+        """Address of the master."""
+        return self.master.address
+
+    def _hello(self, role: str) -> Hello:
+        return Hello(PROTOCOL_VERSION, self.memory.instance_id, "test-peer", role)
+
+    def expire(self) -> None:
+        """Forget every open stream."""
+        with self._lock:
+            self.tokens.clear()
+
+    def open_stream(self, stream: StreamKey) -> str:
+        """A new token."""
+        with self._lock:
+            self.memory.opened += 1
+            token = f"token-{self.memory.opened}"
+            self.tokens[token] = stream
+            return token
+
+    def replicate(self, request: ReplicateRequest) -> ReplicateResult:
+        """Take one message."""
+        self.before(request)
+        with self._lock:
+            if self.tokens.get(request.stream_session) != request.stream:
+                raise StreamExpiredError(f"no stream {request.stream_session}")
+            acked = self.memory.apply(
+                request.stream,
+                Message(
+                    request.provenance, request.acked_offset, request.after_offset, request.to_offset, request.blocks
+                ),
+            )
+        return ReplicateResult(acked.offset, acked.applied, acked.dropped)

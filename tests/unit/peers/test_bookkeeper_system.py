@@ -1,0 +1,237 @@
+"""How the replica system ``bookkeeper`` finds its way, loses it, and finds it again."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import Settings, new_settings
+from bookkeeper.errors import (
+    GapError,
+    InvalidInputError,
+    NotServingError,
+    OverloadedError,
+    RefusedError,
+    StreamExpiredError,
+    UnavailableError,
+)
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.bookkeeper import BookkeeperSession, BookkeeperSystem, may_retry
+from bookkeeper.peers.protocol import Acked, Message, Peer
+from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
+from bookkeeper.storage.wal import encode_batch
+from tests.support.memory_peer import MemoryPeer
+from tests.support.thrift_peer import ThriftPeer
+from tests.support.wal_files import EAST, NORTH, WEST, records
+
+STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
+
+
+class NoWait(SystemClock):
+    """Waits are counted and take no time."""
+
+    def __init__(self) -> None:
+        self.waits_ms: list[float] = []
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        self.waits_ms.append(timeout_ms)
+        return event.is_set()
+
+
+def message(after: int, to: int, blocks: int = 1) -> Message:
+    parts = []
+    step = (to - after) // blocks
+    for first in range(after + 1, to + 1, step):
+        rows = [b"%06d" % n for n in range(first, first + step)]
+        parts.append(SourceBlock(first, first + step - 1, encode_batch(records(rows)), len(rows), rows[0], rows[-1]))
+    return Message((WEST,), after, after, to, tuple(parts))
+
+
+@pytest.fixture
+def peer() -> Iterator[ThriftPeer]:
+    with ThriftPeer(MemoryPeer(EAST), tserver_count=2) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return new_settings(tmp_path, "west", instance_id=WEST)
+
+
+@pytest.fixture
+def clock() -> NoWait:
+    return NoWait()
+
+
+def opened(peer: ThriftPeer, settings: Settings, clock: NoWait, quorum: str | None = None) -> BookkeeperSession:
+    system = BookkeeperSystem(clock, random.Random(1))
+    return system.open(Peer("east", quorum or peer.quorum, EAST), STREAM, settings)
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_the_tserver_is_asked_for_by_the_table_of_the_peer(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    session.ship(message(5, 9))
+    assert peer.picked == ["r1"]
+    assert peer.memory.opened == 1
+    assert session.tserver == peer.tservers[0].address
+
+
+def test_any_master_of_the_quorum_will_do(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    session = opened(peer, settings, clock, quorum=f"{closed_port()},{peer.quorum}")
+    assert session.ship(message(0, 5)).offset == 5
+
+
+def test_a_peer_that_nobody_answers_for_is_unavailable_and_each_master_is_named(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    one, two = closed_port(), closed_port()
+    with pytest.raises(UnavailableError, match=f"{one}.*{two}"):
+        opened(peer, settings, clock, quorum=f"{one},{two}").ship(message(0, 5))
+    assert len(clock.waits_ms) == settings.replay.message_retries
+
+
+def test_a_quorum_that_can_not_be_one_is_refused_at_once(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    with pytest.raises(InvalidInputError):
+        opened(peer, settings, clock, quorum="not an address")
+
+
+def test_another_cluster_at_the_address_is_refused_without_another_try(settings: Settings, clock: NoWait) -> None:
+    with ThriftPeer(MemoryPeer(NORTH)) as other, pytest.raises(RefusedError, match="define it again"):
+        opened(other, settings, clock).ship(message(0, 5))
+    assert clock.waits_ms == []
+    assert other.memory.messages == []
+
+
+def test_a_cluster_that_takes_over_the_address_gets_nothing(settings: Settings, clock: NoWait) -> None:
+    with ThriftPeer(MemoryPeer(EAST)) as first:
+        session = opened(first, settings, clock)
+        session.ship(message(0, 5))
+        _, _, port = first.quorum.rpartition(":")
+    with ThriftPeer(MemoryPeer(NORTH), master_port=int(port)) as second, pytest.raises(RefusedError):
+        session.ship(message(5, 9))
+    assert second.memory.messages == []
+
+
+def test_an_expired_stream_is_opened_again_at_the_same_tserver(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    peer.expire()
+    assert session.ship(message(5, 9)) == Acked(9, 4, 0)
+    assert (len(peer.picked), peer.memory.opened) == (1, 2)
+
+
+def test_a_tserver_that_moved_the_table_away_is_left_for_another(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    calls: list[ReplicateRequest] = []
+
+    def once(request: ReplicateRequest) -> None:
+        calls.append(request)
+        if len(calls) == 1:
+            raise NotServingError("moved")
+
+    peer.before = once
+    session = opened(peer, settings, clock)
+    assert session.ship(message(0, 5)) == Acked(5, 5, 0)
+    assert session.tserver == peer.tservers[1].address
+    assert len(clock.waits_ms) == 1
+
+
+def test_a_tserver_that_died_is_left_for_another(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    peer.tservers[0].stop(grace_ms=0)
+    assert session.ship(message(5, 9)) == Acked(9, 4, 0)
+    assert session.tserver == peer.tservers[1].address
+
+
+def test_a_busy_tserver_is_kept(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    calls: list[ReplicateRequest] = []
+
+    def once(request: ReplicateRequest) -> None:
+        calls.append(request)
+        if len(calls) == 1:
+            raise OverloadedError("full")
+
+    peer.before = once
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    assert (len(peer.picked), peer.memory.opened) == (1, 1)
+
+
+def test_tries_are_bounded_and_pauses_grow_with_jitter(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    def never(_request: ReplicateRequest) -> None:
+        raise NotServingError("moving")
+
+    peer.before = never
+    with pytest.raises(NotServingError):
+        opened(peer, settings, clock).ship(message(0, 5))
+    replay = settings.replay
+    assert len(clock.waits_ms) == replay.message_retries
+    for number, waited_ms in enumerate(clock.waits_ms):
+        ceiling_ms = min(replay.retry_max_ms, replay.retry_base_ms * 2**number)
+        assert ceiling_ms / 2 <= waited_ms <= ceiling_ms
+
+
+def test_no_new_try_begins_once_the_time_for_a_message_is_up(peer: ThriftPeer, settings: Settings) -> None:
+    hurried = settings.model_copy(
+        update={"replay": settings.replay.model_copy(update={"message_timeout_ms": 50, "message_retries": 100})}
+    )
+    released = threading.Event()
+
+    def hang(_request: ReplicateRequest) -> None:
+        released.wait(60)
+
+    peer.before = hang
+    session = BookkeeperSystem().open(Peer("east", peer.quorum, EAST), STREAM, hurried)
+    with pytest.raises(UnavailableError):
+        session.ship(message(0, 5))
+    released.set()
+    assert len(peer.picked) == 1
+
+
+def test_a_gap_is_the_senders_to_mend_and_is_not_tried_again(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    calls: list[ReplicateRequest] = []
+
+    def gap(request: ReplicateRequest) -> None:
+        calls.append(request)
+        raise GapError("lost some", {"high_water": "3"})
+
+    peer.before = gap
+    with pytest.raises(GapError) as caught:
+        opened(peer, settings, clock).ship(message(5, 9))
+    assert (caught.value.high_water, len(calls)) == (3, 1)
+
+
+def test_a_message_of_very_many_blocks_arrives_whole(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
+    assert opened(peer, settings, clock).ship(message(0, 3000, blocks=3000)) == Acked(3000, 3000, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (StreamExpiredError("x"), True),
+        (UnavailableError("x"), True),
+        (GapError("x", {"high_water": "1"}), False),
+        (RefusedError("x"), False),
+        (ValueError("x"), False),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(error: Exception, again: bool) -> None:
+    assert may_retry(error) is again

@@ -1,0 +1,52 @@
+"""Replica systems are found by name; an unknown name says which there are."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.peers import registry
+from bookkeeper.peers.bookkeeper import BookkeeperSystem
+from bookkeeper.peers.registry import GROUP, Registry, split_quorum
+from tests.support.memory_peer import MemorySystem
+
+
+@pytest.mark.parametrize(
+    ("quorum", "parts"),
+    [
+        ("a:1,b:2", ("bookkeeper", "a:1,b:2")),
+        ("hbase://h:9090/t", ("hbase", "h:9090/t")),
+        ("bookkeeper://a:1", ("bookkeeper", "a:1")),
+    ],
+)
+def test_a_scheme_names_the_system_and_without_one_it_is_a_cluster_of_ours(quorum: str, parts: tuple[str, str]) -> None:
+    assert split_quorum(quorum) == parts
+
+
+@pytest.mark.parametrize("quorum", ["", "://x", "hbase://"])
+def test_a_quorum_that_names_nothing_is_refused(quorum: str) -> None:
+    with pytest.raises(InvalidInputError):
+        split_quorum(quorum)
+
+
+def test_the_built_in_system_needs_no_entry_point_and_is_made_once() -> None:
+    systems = Registry()
+    assert isinstance(systems.system("bookkeeper"), BookkeeperSystem)
+    assert systems.system("bookkeeper") is systems.system("bookkeeper")
+
+
+def test_an_installed_package_adds_a_system_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("memory", "tests.unit.peers.test_registry:make_memory_system", GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    assert Registry().system("memory").name == "memory"
+
+
+def make_memory_system() -> MemorySystem:
+    return MemorySystem({})
+
+
+def test_an_unknown_name_says_which_are_known() -> None:
+    with pytest.raises(NotFoundError, match="bookkeeper"):
+        Registry().system("cassandra")
