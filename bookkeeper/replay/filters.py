@@ -1,0 +1,87 @@
+"""Which records of a block travel to which target: pure decisions on the block's own header.
+
+Arrives: a block header as it was written, a target, the peer's instance id. Leaves: nothing, the whole block, or the
+families to keep. Today's configuration is never asked: a block carries the targets in force when it was written
+(R13), and its own provenance (R21). Each rule is one function, so that a test can break just that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.storage.wal import BlockHeader, Group, stamp_from_pb, target_from_pb
+
+
+class Share(Enum):
+    """How much of a block a target gets."""
+
+    NOTHING = "nothing"
+    WHOLE = "whole"
+    FAMILIES = "families"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``families`` are those to keep when the share is FAMILIES."""
+
+    share: Share
+    families: frozenset[bytes] = frozenset()
+
+
+NOTHING = Decision(Share.NOTHING)
+WHOLE = Decision(Share.WHOLE)
+
+
+def decide(header: BlockHeader, target: TargetKey, peer_instance_id: str) -> Decision:
+    """What of the block goes to ``target`` at the peer of that instance id."""
+    stamp = stamp_for(header, target)
+    if stamp is None or would_loop(header.provenance, peer_instance_id):
+        return NOTHING
+    return share_of(header.groups, stamp)
+
+
+def stamp_for(header: BlockHeader, target: TargetKey) -> Stamp | None:
+    """The block's stamp for exactly this target, incarnation included; None when it was not in force (R13, R5)."""
+    for message in header.stamps:
+        if target_from_pb(message) == target:
+            return stamp_from_pb(message)
+    return None
+
+
+def would_loop(provenance: Collection[str], peer_instance_id: str) -> bool:
+    """Tell whether the data has been at the peer: then it never goes there again (design section 7, R21, R23)."""
+    return peer_instance_id in provenance
+
+
+def share_of(groups: Sequence[Group], stamp: Stamp) -> Decision:
+    """Whole when every group in the block travels, nothing when none does, else the families of those that do."""
+    if stamp.groups is None:
+        return WHOLE
+    wanted = [group for group in groups if group.name in stamp.groups]
+    if len(wanted) == len(groups):
+        return WHOLE
+    families = frozenset(family for group in wanted for family in group.families)
+    return Decision(Share.FAMILIES, families) if families else NOTHING
+
+
+def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]:
+    """Provenance of the block as it leaves this cluster: what it came with, and this cluster (loop rule)."""
+    return (*header.provenance, own_instance_id)
+
+
+def keep_families(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.RecordBatch:
+    """Records of these families, order kept."""
+    mask = pc.is_in(batch.column("family"), value_set=pa.array(sorted(families), pa.binary()))
+    return batch.filter(mask)
+
+
+def row_bounds(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
+    """Least and greatest row of a batch that has at least one record."""
+    bounds = pc.min_max(batch.column("row"))
+    return bounds["min"].as_py(), bounds["max"].as_py()

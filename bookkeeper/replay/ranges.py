@@ -1,0 +1,222 @@
+"""Range descriptors and result rows: what goes into a replay run and what comes back.
+
+Arrives: ranges of WALs, each for one target. Leaves: Arrow tables of them, and their IPC stream form on the wire.
+An error is a row, not an exception: good ranges count, whatever became of the others. Nothing here survives a crash.
+Source: design section 7; contract ``Replay.run``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+
+from bookkeeper.errors import BookkeeperError, InvalidInputError, TransientError
+from bookkeeper.model import StreamKey, TargetKey
+
+RANGES_MAX = 10_000
+"""Most ranges in one run; a caller sends hundreds."""
+
+TASK_FIELD = pa.field("task", pa.int32(), nullable=False)
+"""Added by the job: which task ships the range."""
+
+RANGE_SCHEMA = pa.schema(
+    [
+        pa.field("range_id", pa.int64(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("first", pa.int64(), nullable=False),
+        pa.field("last", pa.int64(), nullable=False),
+        pa.field("position_hint", pa.int64(), nullable=False),
+        pa.field("cluster", pa.string(), nullable=False),
+        pa.field("remote_table_id", pa.string(), nullable=False),
+        pa.field("source_table_id", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int64(), nullable=False),
+        pa.field("peer_quorum", pa.string(), nullable=False),
+        pa.field("peer_instance_id", pa.string(), nullable=False),
+        pa.field("own_instance_id", pa.string(), nullable=False),
+        pa.field("finished", pa.int64(), nullable=False),
+        pa.field("order_key", pa.int64(), nullable=False),
+    ]
+)
+
+RESULT_SCHEMA = pa.schema(
+    [
+        pa.field("range_id", pa.int64(), nullable=False),
+        pa.field("acked_offset", pa.int64(), nullable=False),
+        pa.field("acked_position", pa.int64(), nullable=False),
+        pa.field("high_water", pa.int64(), nullable=True),
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("filtered", pa.int64(), nullable=False),
+        pa.field("resent", pa.int64(), nullable=False),
+        pa.field("blocks", pa.int64(), nullable=False),
+        pa.field("error_code", pa.string(), nullable=True),
+        pa.field("error", pa.string(), nullable=True),
+        pa.field("error_transient", pa.bool_(), nullable=False),
+        pa.field("host", pa.string(), nullable=False),
+        pa.field("pid", pa.int64(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Ship records ``first`` to ``last`` (inclusive, both at block borders) of ``file`` to one target.
+
+    ``finished`` is the books' finished offset: a fact the receiver may rely on. ``position_hint`` is the byte position
+    behind the block that ends at ``first - 1``, or 0. Ranges of a file are handled in order; files of one task in the
+    order of ``order_key``.
+    """
+
+    range_id: int
+    file: str
+    first: int
+    last: int
+    position_hint: int
+    target: TargetKey
+    peer_quorum: str
+    peer_instance_id: str
+    own_instance_id: str
+    finished: int
+    order_key: int
+
+    @property
+    def stream(self) -> StreamKey:
+        """The identity under which the receiver remembers what it has (R5, R18)."""
+        key = self.target
+        return StreamKey(self.own_instance_id, self.file, key.source_table_id, key.remote_table_id, key.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeError:
+    """Why a range stopped: the error's stable code, its one-line message, and whether trying again may help."""
+
+    code: str
+    message: str
+    transient: bool
+
+    @classmethod
+    def of(cls, error: BookkeeperError) -> RangeError:
+        """The row form of an error of ours."""
+        return cls(error.code, error.message, isinstance(error, TransientError))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What became of one range.
+
+    ``acked_offset``: everything up to it is durable at the peer (at most the range's last; the range's ``finished`` at
+    least). ``acked_position``: byte position behind the block that ends there; 0 when nothing was acknowledged in this
+    run. Short of ``last`` without an error means that the time for this run was up. ``high_water`` comes with a gap
+    (R19): read on behind it. ``records`` were acknowledged, ``resent`` of them were there already, ``filtered`` are not
+    for this target; ``bytes`` are those of the records sent.
+    """
+
+    range_id: int
+    acked_offset: int
+    acked_position: int
+    high_water: int | None
+    records: int
+    bytes: int
+    filtered: int
+    resent: int
+    blocks: int
+    error: RangeError | None
+    host: str
+    pid: int
+    seconds: float
+
+
+_TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")
+_ERROR_COLUMNS = ("error_code", "error", "error_transient")
+_PLAIN_RANGE = tuple(f.name for f in fields(Range) if f.name != "target")
+_PLAIN_RESULT = tuple(f.name for f in fields(RangeResult) if f.name != "error")
+
+
+def ranges_to_table(ranges: Sequence[Range]) -> pa.Table:
+    """One row per range, in the order given."""
+    rows = [
+        {
+            **{name: getattr(r, name) for name in _PLAIN_RANGE},
+            **{name: getattr(r.target, name) for name in _TARGET_COLUMNS},
+        }
+        for r in ranges
+    ]
+    return pa.Table.from_pylist(rows, schema=RANGE_SCHEMA)
+
+
+def ranges_from_table(table: pa.Table | pa.RecordBatch) -> list[Range]:
+    """Inverse of :func:`ranges_to_table`; columns that are not of a range are ignored."""
+    return [
+        Range(target=TargetKey(*(row[name] for name in _TARGET_COLUMNS)), **{name: row[name] for name in _PLAIN_RANGE})
+        for row in table.select(RANGE_SCHEMA.names).to_pylist()
+    ]
+
+
+def check_range(r: Range) -> None:
+    """Raise InvalidInputError unless the range is one that can be shipped."""
+    problem = (
+        f"first {r.first} to last {r.last} is no range"
+        if not 1 <= r.first <= r.last
+        else f"finished {r.finished} is not below first {r.first}"
+        if not 0 <= r.finished < r.first
+        else f"position hint {r.position_hint} is negative"
+        if r.position_hint < 0
+        else "an identity is empty"
+        if not (r.file and r.peer_quorum and r.peer_instance_id and r.own_instance_id)
+        else ""
+    )
+    if problem:
+        raise InvalidInputError(f"range {r.range_id} of {r.file!r} for {r.target.cluster}: {problem}")
+
+
+def results_to_batch(results: Sequence[RangeResult]) -> pa.RecordBatch:
+    """One row per result."""
+    rows = [{**{name: getattr(r, name) for name in _PLAIN_RESULT}, **_error_columns(r.error)} for r in results]
+    return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
+
+
+def results_from_table(table: pa.Table) -> list[RangeResult]:
+    """Inverse of :func:`results_to_batch`."""
+    return [
+        RangeResult(error=_error_from(row), **{name: row[name] for name in _PLAIN_RESULT}) for row in table.to_pylist()
+    ]
+
+
+def encode_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
+    """An Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    raw: bytes = sink.getvalue().to_pybytes()
+    return raw
+
+
+def decode_table(raw: bytes, schema: pa.Schema) -> pa.Table:
+    """The table in an Arrow IPC stream, checked in full; raises InvalidInputError."""
+    try:
+        with pa.ipc.open_stream(raw) as reader:
+            table = reader.read_all()
+        if not table.schema.equals(schema):
+            raise InvalidInputError(f"columns are not those of this version: want {schema.names}, got {table.schema}")
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{len(raw)} bytes are no Arrow stream: {error}") from error
+    for name in schema.names:
+        if not schema.field(name).nullable and table.column(name).null_count:
+            raise InvalidInputError(f"column {name!r} holds nulls")
+    return table
+
+
+def _error_columns(error: RangeError | None) -> dict[str, str | bool | None]:
+    if error is None:
+        return {"error_code": None, "error": None, "error_transient": False}
+    return {"error_code": error.code, "error": error.message, "error_transient": error.transient}
+
+
+def _error_from(row: dict[str, object]) -> RangeError | None:
+    code, message, transient = (row[name] for name in _ERROR_COLUMNS)
+    return None if code is None else RangeError(str(code), str(message), bool(transient))

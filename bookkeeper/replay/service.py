@@ -1,0 +1,210 @@
+"""The service ``Replay``: runs of ranges, many at once, over one warm Spark session.
+
+Arrives: range descriptors from the lanes of tservers. Leaves: one result row per range. A run waits for the session to
+be up, for task slots of its peer, and for its job; each wait is bounded. A job that fails as a whole (a task process
+was killed) is run again file by file, so that one bad range does not take the others along. Survives a crash: nothing.
+When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its supervisor starts another.
+Source: design section 7.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.model import TargetKey
+from bookkeeper.replay.job import run_job
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RANGES_MAX,
+    RESULT_SCHEMA,
+    Range,
+    RangeError,
+    RangeResult,
+    decode_table,
+    encode_table,
+    ranges_from_table,
+    results_to_batch,
+)
+from bookkeeper.replay.session import jvm_process, start_session
+from bookkeeper.replay.shipping import files_of
+from bookkeeper.replay.slots import TaskSlots
+
+LOG = logging.getLogger(__name__)
+
+EXIT_BROKEN = 70
+"""Exit code when this process can't do its work any more and must be started anew."""
+
+FAILED_CODE = "task_failed"
+"""Error code of a range whose task process died each time."""
+
+
+class ReplayService:
+    """Handler of the contract's ``Replay``. ``leave`` ends the process with an exit code."""
+
+    def __init__(self, settings: Settings, clock: Clock, leave: Callable[[int], None] = os._exit) -> None:
+        """Nothing runs before :meth:`start`."""
+        self._settings = settings
+        self._clock = clock
+        self._leave = leave
+        replay = settings.replay
+        self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
+        self._slots = TaskSlots(replay.tasks_max, self._cores, clock)
+        self._jobs = ThreadPoolExecutor(replay.tasks_max, thread_name_prefix="replay-job")
+        self._spark: SparkSession | None = None
+        self._jvm: subprocess.Popen[bytes] | None = None
+        self._warm = threading.Event()
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start the session in the background; the process ends when that fails or takes too long."""
+        threading.Thread(target=self._warm_up, name="replay-start", daemon=True).start()
+        threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """End the JVM and with it every task; what was under way is sent again by whoever asked for it."""
+        jvm = self._jvm
+        if jvm is None:
+            return
+        if jvm.stdin is not None:
+            jvm.stdin.close()
+        try:
+            jvm.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+
+    def _warm_up(self) -> None:
+        try:
+            spark = start_session(self._settings)
+            self._jvm = jvm_process(spark)
+            threading.Thread(target=self._watch_jvm, args=(self._jvm,), name="replay-jvm-watch", daemon=True).start()
+            run_job(spark, warm_up_ranges(self._settings), self._settings.replay.tasks_max, self._settings)
+        except BaseException:
+            LOG.critical("the Spark session did not start", exc_info=True)
+            self._leave(EXIT_BROKEN)
+            raise
+        self._spark = spark
+        self._warm.set()
+        LOG.info("the Spark session is warm, JVM %d, %d task slots", self._jvm.pid, self._settings.replay.tasks_max)
+
+    def _watch_start(self) -> None:
+        if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms):
+            LOG.critical("the Spark session was not up in %d ms", self._settings.replay.start_timeout_ms)
+            self._leave(EXIT_BROKEN)
+
+    def _watch_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
+        code = jvm.wait()
+        LOG.critical("the JVM %d ended with %d", jvm.pid, code)
+        self._leave(EXIT_BROKEN)
+
+    # ---- calls
+
+    def status(self) -> Mapping[str, str]:
+        """State (starting, warm), the JVM's pid, and slots in use by peer."""
+        held = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.held().items()))
+        return {
+            "state": "warm" if self._warm.is_set() else "starting",
+            "pid": str(os.getpid()),
+            "jvm_pid": str(self._jvm.pid) if self._jvm else "",
+            "slots": f"{self._settings.replay.tasks_max}",
+            "slots_held": held,
+        }
+
+    def warm(self) -> None:
+        """Return once runs are fast; raises UnavailableError when that takes too long."""
+        self._session()
+
+    def run(self, ranges: bytes) -> bytes:
+        """Ship every range and tell what became of each, in any order. Raises InvalidInputError on a table that is
+        none, UnavailableError while the session is starting, OverloadedError when no slot gets free.
+        """
+        wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
+        if len(wanted) > RANGES_MAX or len({r.range_id for r in wanted}) != len(wanted):
+            raise InvalidInputError(f"{len(wanted)} ranges: at most {RANGES_MAX}, each with an id of its own")
+        self._session()
+        futures = [self._jobs.submit(self._run_peer, share) for share in by_peer(wanted)]
+        results = [result for future in futures for result in self._outcome(future)]
+        return encode_table([results_to_batch(results)], RESULT_SCHEMA)
+
+    def _session(self) -> SparkSession:
+        if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms) or self._spark is None:
+            raise UnavailableError("the Spark session of the replay process is not up yet")
+        return self._spark
+
+    def _outcome(self, future: Future[list[RangeResult]]) -> list[RangeResult]:
+        try:
+            return future.result(self._settings.replay.run_timeout_ms / 1000)
+        except FutureTimeoutError:
+            LOG.critical("a run took more than %d ms: taken for hung", self._settings.replay.run_timeout_ms)
+            self._leave(EXIT_BROKEN)
+            raise UnavailableError("the replay process hangs and is started anew") from None
+
+    def _run_peer(self, ranges: Sequence[Range]) -> list[RangeResult]:
+        peer, replay = ranges[0].peer_instance_id, self._settings.replay
+        wanted = min(self._cores, len(files_of(ranges)))
+        with self._slots.hold(peer, wanted, replay.message_timeout_ms + replay.run_budget_ms) as tasks:
+            results = self._run_isolating(ranges, tasks)
+        self._slots.judge(peer, healthy=peer_works(ranges, results))
+        return results
+
+    def _run_isolating(self, ranges: Sequence[Range], tasks: int) -> list[RangeResult]:
+        try:
+            return run_job(self._session(), ranges, tasks, self._settings)
+        except (PySparkException, Py4JError) as error:
+            if self._jvm is not None and self._jvm.poll() is not None:
+                raise UnavailableError("the JVM of the replay process died; it is started anew") from error
+            LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
+            files = files_of(ranges)
+            if len(files) == 1:
+                return [failed(r, one_line(error)) for r in ranges]
+        return [result for file in files for result in self._run_isolating(file, 1)]
+
+
+def by_peer(ranges: Sequence[Range]) -> list[list[Range]]:
+    """Ranges of one call, by peer: none waits for another."""
+    shares: dict[str, list[Range]] = {}
+    for r in ranges:
+        shares.setdefault(r.peer_instance_id, []).append(r)
+    return list(shares.values())
+
+
+def peer_works(ranges: Sequence[Range], results: Sequence[RangeResult]) -> bool:
+    """A peer is suspect when nothing got through to it and at least one range says that it may later."""
+    finished = {r.range_id: r.finished for r in ranges}
+    progress = any(result.acked_offset > finished[result.range_id] for result in results)
+    return progress or not any(result.error and result.error.transient for result in results)
+
+
+def failed(r: Range, reason: str) -> RangeResult:
+    """The row of a range whose task died: nothing is known of it but what the books say."""
+    error = RangeError(FAILED_CODE, f"the task that shipped the range failed: {reason}", transient=True)
+    return RangeResult(r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0)
+
+
+def warm_up_ranges(settings: Settings) -> list[Range]:
+    """As many ranges of files that don't exist as there are slots: they wake every part and ship nothing."""
+    missing = (settings.directory / "no-such-file").absolute().as_uri()
+    target = TargetKey("nobody", "none", "none", 0)
+    return [
+        Range(n, f"{missing}-{n}", 1, 1, 0, target, "nobody:1", "nobody", settings.instance.instance_id, 0, n)
+        for n in range(settings.replay.tasks_max)
+    ]
+
+
+def one_line(error: BaseException) -> str:
+    """The last line of what Spark says, which names the cause; the log of the process has the rest."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

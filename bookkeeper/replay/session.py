@@ -1,0 +1,91 @@
+"""The warm Spark session of the replay process.
+
+Arrives: the settings of the cluster. Leaves: a session in which a small job takes about a tenth of a second.
+Survives a crash: nothing. A JVM that died can't be replaced inside the process that held it, so the process ends with
+it; and the JVM ends with the process, because it watches the pipe that is its standard input.
+Sources: design section 7; the Spark parts of the container and data-plane notes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+
+from bookkeeper.config import Settings
+
+LOOPBACK = "127.0.0.1"
+SCRATCH = "replay"
+"""Directory below the cluster's for what Spark writes; emptied at start, because a killed JVM leaves its files."""
+
+
+def start_session(settings: Settings) -> SparkSession:
+    """Start the JVM and the session; takes seconds. Once in the life of a process."""
+    scratch = _fresh_scratch(settings)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["PYTHONPATH"] = _python_path()
+    builder = SparkSession.builder.master(spark_master(settings)).appName(f"{settings.instance.name} replay")
+    for key, value in session_conf(settings, scratch).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def spark_master(settings: Settings) -> str:
+    """``local[*]`` becomes as many task slots as the settings allow: a slot waits for a peer more than for a core."""
+    master = settings.replay.spark_master
+    return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
+
+
+def session_conf(settings: Settings, scratch: Path) -> dict[str, str]:
+    """Every Spark setting that differs from Spark's own."""
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": f"{settings.replay.heap_mib}m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.log.level": "ERROR",
+        # Runs of several peers go side by side, and no task is ever tried twice at once.
+        "spark.scheduler.mode": "FAIR",
+        "spark.speculation": "false",
+        "spark.python.daemon.module": "bookkeeper.replay.daemon",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # One record batch is one partition: a table of few rows must not be cut again, across streams.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+
+
+def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM behind the session."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no other way
+    return cast("subprocess.Popen[bytes]", gateway.proc)
+
+
+def _fresh_scratch(settings: Settings) -> Path:
+    scratch = settings.directory / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
+
+
+def _python_path() -> str:
+    """The task processes must find this package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

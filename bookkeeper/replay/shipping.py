@@ -1,0 +1,140 @@
+"""Ships ranges inside a task: each file is read once for all its targets, each stream keeps its order.
+
+Arrives: ranges of one task. Leaves: messages to peers, one result per range. Memory is bounded by one message and one
+block per target. An error is a row: it stops the stream it belongs to and nothing else. A task that has used up its
+time stops between two blocks, and its ranges come back short, without an error. Survives a crash: nothing.
+Source: design section 7; ``reference`` figures say why: messages of 1-4 MB, no record in Python.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession
+from bookkeeper.peers.registry import Registry, split_quorum
+from bookkeeper.replay.ranges import Range, RangeResult
+from bookkeeper.replay.stream import RangeStream
+from bookkeeper.storage.wal import read_blocks
+
+SESSIONS_MAX = 256
+"""Open streams that one task process remembers between runs."""
+
+SessionKey = tuple[str, Peer, StreamKey]
+
+
+class Sessions:
+    """Replica sessions kept between runs of one process; one that raised is forgotten, the least used one as well."""
+
+    def __init__(self, registry: Registry, settings: Settings, sessions_max: int = SESSIONS_MAX) -> None:
+        """At most ``sessions_max`` are kept."""
+        self._registry = registry
+        self._settings = settings
+        self._sessions_max = sessions_max
+        self._open: OrderedDict[SessionKey, ReplicaSession] = OrderedDict()
+
+    def session(self, wanted: Range) -> ReplicaSession:
+        """The session for a range's stream, opened if need be; raises what the replica system raises."""
+        system, quorum = split_quorum(wanted.peer_quorum)
+        key = (system, Peer(wanted.target.cluster, quorum, wanted.peer_instance_id), wanted.stream)
+        if key not in self._open:
+            self._open[key] = self._registry.system(system).open(key[1], key[2], self._settings)
+        self._open.move_to_end(key)
+        if len(self._open) > self._sessions_max:
+            self._open.popitem(last=False)[1].close()
+        return _Forgetting(self._open[key], lambda: self._forget(key))
+
+    def _forget(self, key: SessionKey) -> None:
+        session = self._open.pop(key, None)
+        if session is not None:
+            session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgetting:
+    """Passes on to a session, and has it forgotten when it raises."""
+
+    inner: ReplicaSession
+    forget: Callable[[], None]
+
+    def ship(self, message: Message) -> Acked:
+        try:
+            return self.inner.ship(message)
+        except BaseException:
+            self.forget()
+            raise
+
+    def close(self) -> None:
+        self.forget()
+
+
+@dataclass(slots=True)
+class Shipper:
+    """What one task needs: the sessions of its process, the settings, and how long it may take."""
+
+    sessions: Sessions
+    settings: Settings
+    clock: Clock = field(default_factory=SystemClock)
+
+    def ship(self, ranges: Sequence[Range], budget_ms: int) -> Iterator[RangeResult]:
+        """Results in the order of files; within a stream in the order of offsets. Stops reading after ``budget_ms``."""
+        deadline_ns = self.clock.boot_ns() + budget_ms * 1_000_000
+        for units in files_of(ranges):
+            yield from self._ship_file(units, deadline_ns)
+
+    def _ship_file(self, ranges: Sequence[Range], deadline_ns: int) -> list[RangeResult]:
+        streams = [
+            RangeStream(stream, self.sessions.session, self.settings.replay.message_bytes, self.clock)
+            for stream in streams_of(ranges)
+        ]
+        try:
+            self._read(ranges[0].file, streams, deadline_ns)
+        except BookkeeperError as error:
+            fail_all(streams, error)
+        except OSError as error:
+            fail_all(streams, UnavailableError(f"{ranges[0].file} can't be read: {error}"))
+        return [result for stream in streams for result in stream.results()]
+
+    def _read(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> None:
+        wanted = [stream for stream in streams if stream.active]
+        if not wanted or self._expired(deadline_ns, wanted):
+            return
+        first = min(wanted, key=lambda stream: stream.next_offset)
+        last_offset = max(stream.last_offset for stream in wanted)
+        for block in read_blocks(file, first.next_offset, last_offset, first.position_hint or None):
+            for stream in wanted:
+                stream.take(block)
+            wanted = [stream for stream in wanted if stream.active]
+            if not wanted or self._expired(deadline_ns, wanted):
+                return
+
+    def _expired(self, deadline_ns: int, streams: Sequence[RangeStream]) -> bool:
+        if self.clock.boot_ns() < deadline_ns:
+            return False
+        for stream in streams:
+            stream.expire()
+        return True
+
+
+def fail_all(streams: Sequence[RangeStream], error: BookkeeperError) -> None:
+    """The file can't be read on: what was read before still goes out, then every unfinished stream has the error."""
+    for stream in streams:
+        stream.fail(error)
+
+
+def files_of(ranges: Sequence[Range]) -> list[list[Range]]:
+    """Ranges grouped by file and peer, the oldest file first: what is read once and waits for one peer only."""
+    ordered = sorted(ranges, key=lambda r: (r.order_key, r.file, r.peer_instance_id))
+    return [list(group) for _, group in groupby(ordered, key=lambda r: (r.file, r.peer_instance_id))]
+
+
+def streams_of(ranges: Sequence[Range]) -> list[list[Range]]:
+    """Ranges of one file grouped by target, each ascending."""
+    ordered = sorted(ranges, key=lambda r: (r.target, r.first))
+    return [list(group) for _, group in groupby(ordered, key=lambda r: r.target)]

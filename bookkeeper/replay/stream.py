@@ -1,0 +1,231 @@
+"""One target's ranges of one file on their way: what is wanted, in messages, strictly without a gap.
+
+Arrives: the blocks of the file, ascending, from the reader. Leaves: messages through a replica session, and one result
+per range. Survives a crash: nothing; the peer knows what it has, and the books what it acknowledged.
+
+``acked`` is a fact: everything up to it that this target wants is durable at the peer. It starts at the books'
+finished offset and grows only with an acknowledgement that covers all in between, or over records that are not wanted.
+Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
+others. A stream stops at its first error; what was acknowledged before counts.
+Sources: design section 7; books.md R13, R18, R19, R21.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, GapError, IncompatibleError, InvalidInputError, PermanentError
+from bookkeeper.peers.protocol import Acked, Message, ReplicaSession
+from bookkeeper.replay import filters
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
+from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.storage.wal import Block, encode_batch
+
+OpenSession = Callable[[Range], ReplicaSession]
+
+
+@dataclass(slots=True)
+class _Counts:
+    records: int = 0
+    bytes: int = 0
+    filtered: int = 0
+    resent: int = 0
+    blocks: int = 0
+    position: int = 0
+
+
+class RangeStream:
+    """Takes every block of the file once and keeps at most one message and one block in memory."""
+
+    def __init__(self, ranges: Sequence[Range], open_session: OpenSession, message_bytes: int, clock: Clock) -> None:
+        """``ranges``: at least one, of one file and target, ascending."""
+        self._ranges = ranges
+        self._open = open_session
+        self._message_bytes = message_bytes
+        self._clock = clock
+        self._index = 0
+        self._counts = _Counts()
+        self._results: list[RangeResult] = []
+        self._pending: list[SourceBlock] = []
+        self._pending_bytes = 0
+        self._provenance: tuple[str, ...] = ()
+        self._after = self._acked = self._seen = ranges[0].finished
+        self._seen_position = 0
+        self._started_ns = clock.boot_ns()
+        self._error: RangeError | None = None
+        self._high_water: int | None = None
+        self._expired = False
+        self._guarded(self._begin)
+
+    @property
+    def active(self) -> bool:
+        """Tell whether the stream still wants blocks."""
+        return self._index < len(self._ranges) and self._error is None and not self._expired
+
+    @property
+    def next_offset(self) -> int:
+        """First offset not seen yet."""
+        return self._seen + 1
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the last range."""
+        return self._ranges[-1].last
+
+    @property
+    def position_hint(self) -> int:
+        """Where reading may start for the first range; 0 when not known."""
+        return self._ranges[0].position_hint
+
+    def take(self, block: Block) -> None:
+        """Consider the next block of the file; ship when a message is full or a range is complete."""
+        if self.active and block.last_offset > self._seen:
+            self._guarded(lambda: self._take(block))
+
+    def fail(self, error: BookkeeperError) -> None:
+        """Nothing more can be read: ship what is at hand, then stop with ``error``."""
+        if self.active:
+            self._guarded(self._flush)
+        if self.active:
+            self._stop(error)
+
+    def expire(self) -> None:
+        """The time for this run is up: ship what is at hand and stop, without an error."""
+        if self.active:
+            self._guarded(self._flush)
+            self._expired = True
+
+    def results(self) -> list[RangeResult]:
+        """One result per range, in order; ends the stream."""
+        while self._index < len(self._ranges):
+            self._complete()
+        return self._results
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BookkeeperError as error:
+            self._stop(error)
+        except Exception as error:  # noqa: BLE001 - not hidden: it becomes the row's error, and other streams go on
+            self._stop(PermanentError(f"shipping failed in an unforeseen way: {type(error).__name__}: {error}"))
+
+    def _stop(self, error: BookkeeperError) -> None:
+        self._error = RangeError.of(error)
+        self._high_water = error.high_water if isinstance(error, GapError) else None
+        self._pending = []
+
+    def _begin(self) -> None:
+        current = self._ranges[self._index]
+        check_range(current)
+        if starts_behind(current, self._acked):
+            return
+        raise InvalidInputError(
+            f"range {current.first} to {current.last} of {current.file} must start right behind what "
+            f"{current.target.cluster} has acknowledged ({self._acked}); hand out the missing records first"
+        )
+
+    def _take(self, block: Block) -> None:
+        current = self._ranges[self._index]
+        if block.first_offset != self._seen + 1 or block.last_offset > current.last:
+            raise InvalidInputError(
+                f"the block of records {block.first_offset} to {block.last_offset} of {current.file} lies across "
+                f"a border of the range {self._seen + 1} to {current.last}; ranges must start and end with a block"
+            )
+        try:
+            part = self._part(block, current)
+        except BookkeeperError:
+            self._flush()  # what came before is good
+            raise
+        if part is not None:
+            self._append(part, filters.provenance_for(block.header, current.own_instance_id))
+        self._counts.filtered += block.header.record_count - (part.record_count if part else 0)
+        self._counts.blocks += 1
+        self._seen, self._seen_position = block.last_offset, block.end_position
+        if self._pending_bytes >= self._message_bytes or self._seen == current.last:
+            self._flush()
+        if self._seen == current.last:
+            self._complete()
+            if self._index < len(self._ranges):
+                self._begin()
+
+    def _part(self, block: Block, current: Range) -> SourceBlock | None:
+        header = block.header
+        decision = filters.decide(header, current.target, current.peer_instance_id)
+        if decision.share is filters.Share.NOTHING:
+            return None
+        first, last = block.first_offset, block.last_offset
+        if decision.share is filters.Share.WHOLE:
+            payload = pa.py_buffer(block.payload)
+            return SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row)
+        kept = filters.keep_families(block.batch(), decision.families)
+        if kept.num_rows == 0:
+            return None
+        rest = encode_batch(kept, header.compression)
+        return SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept))
+
+    def _append(self, part: SourceBlock, provenance: tuple[str, ...]) -> None:
+        size = payload_bytes(part)
+        if self._pending and (provenance != self._provenance or self._pending_bytes + size > self._message_bytes):
+            self._flush()
+        self._provenance = provenance
+        self._pending.append(part)
+        self._pending_bytes += size
+
+    def _flush(self) -> None:
+        if self._pending:
+            message = Message(self._provenance, self._acked, self._after, self._seen, tuple(self._pending))
+            acked = self._session().ship(message)
+            self._count(message, acked)
+        self._pending, self._pending_bytes = [], 0
+        self._after = self._acked = self._seen
+        self._counts.position = self._seen_position
+
+    def _session(self) -> ReplicaSession:
+        return self._open(self._ranges[self._index])
+
+    def _count(self, message: Message, acked: Acked) -> None:
+        if acked.offset < message.to_offset:
+            raise IncompatibleError(
+                f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
+            )
+        self._counts.records += sum(block.record_count for block in message.blocks)
+        self._counts.bytes += self._pending_bytes
+        self._counts.resent += acked.dropped
+
+    def _complete(self) -> None:
+        current, counts, now_ns = self._ranges[self._index], self._counts, self._clock.boot_ns()
+        self._results.append(
+            RangeResult(
+                range_id=current.range_id,
+                acked_offset=min(self._acked, current.last),
+                acked_position=counts.position,
+                high_water=self._high_water,
+                records=counts.records,
+                bytes=counts.bytes,
+                filtered=counts.filtered,
+                resent=counts.resent,
+                blocks=counts.blocks,
+                error=self._error,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                seconds=(now_ns - self._started_ns) / 1e9,
+            )
+        )
+        self._index += 1
+        self._counts, self._started_ns = _Counts(), now_ns
+
+
+def starts_behind(current: Range, acked: int) -> bool:
+    """Tell whether a range leaves no hole behind what is acknowledged (R19)."""
+    return current.first == acked + 1
+
+
+def payload_bytes(part: SourceBlock) -> int:
+    """Size of a block's records on the wire."""
+    return memoryview(part.records).nbytes

@@ -1,0 +1,89 @@
+"""Small real WALs for tests: a list of block descriptions in, a file written through the real writer out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.model import MUTATION_SCHEMA, Stamp, TargetKey
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal.writer import WalWriter
+
+WEST, EAST, NORTH = "instance-west", "instance-east", "instance-north"
+"""Instance ids: west is the source of the files, the others are peers."""
+
+TO_EAST = TargetKey("east", "r1", "t1", 1)
+"""The usual target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One block: its rows (each record's value is its row), families by record, stamps, provenance."""
+
+    rows: Sequence[bytes]
+    families: Sequence[bytes] = ()
+    stamps: Sequence[Stamp] = (Stamp(TO_EAST, None),)
+    provenance: Sequence[str] = ()
+    groups: Sequence[tuple[str, Sequence[bytes]]] = ()
+    table_id: str = "t1"
+    compression: str = ""
+
+
+def records(rows: Sequence[bytes], families: Sequence[bytes] = ()) -> pa.RecordBatch:
+    """One put per row, value = row, family ``f`` unless told."""
+    size = len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(rows, pa.binary()),
+            pa.array(families or [b"f"] * size, pa.binary()),
+            pa.array([b"q"] * size, pa.binary()),
+            pa.array([b""] * size, pa.binary()),
+            pa.array([1] * size, pa.int64()),
+            pa.array([False] * size, pa.bool_()),
+            pa.array(rows, pa.binary()),
+        ],
+        schema=MUTATION_SCHEMA,
+    )
+
+
+def block(spec: Spec, first_offset: int) -> Block:
+    """The block as the committer would make it."""
+    families = sorted(set(spec.families)) or [b"f"]
+    header = BlockHeader(
+        first_offset=first_offset,
+        record_count=len(spec.rows),
+        table_id=spec.table_id,
+        groups=[Group(name=name, families=present) for name, present in spec.groups]
+        or [Group(name="default", families=families)],
+        stamps=[stamp_to_pb(stamp) for stamp in spec.stamps],
+        provenance=spec.provenance,
+        min_row=min(spec.rows),
+        max_row=max(spec.rows),
+        compression=spec.compression,
+    )
+    return Block(header, encode_batch(records(spec.rows, spec.families), spec.compression))
+
+
+def write_wal(path: Path, specs: Sequence[Spec], *, seal: bool = False) -> str:
+    """Write the blocks, synced; returns the URI."""
+    writer = WalWriter.create(path, FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
+    append(writer, specs)
+    if seal:
+        writer.seal()
+    else:
+        writer.abandon()
+    return writer.uri
+
+
+def append(writer: WalWriter, specs: Sequence[Spec]) -> None:
+    """Append and sync."""
+    offset = writer.offset
+    blocks = []
+    for spec in specs:
+        blocks.append(block(spec, offset + 1))
+        offset += len(spec.rows)
+    writer.append(blocks)
+    writer.sync()

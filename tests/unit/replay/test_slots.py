@@ -1,0 +1,83 @@
+"""A slow or dead peer never holds the slots that others need."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import OverloadedError
+from bookkeeper.replay.slots import SUSPECTS_MAX, TaskSlots, grant
+
+PEERS = ("a", "b", "c", "d", "e")
+
+
+@given(
+    total=st.integers(2, 16),
+    per_peer=st.integers(1, 4),
+    suspects=st.sets(st.sampled_from(PEERS)),
+    asks=st.lists(st.tuples(st.sampled_from(PEERS), st.integers(1, 8)), max_size=30),
+)
+def test_no_order_of_asking_breaks_a_bound(
+    total: int, per_peer: int, suspects: set[str], asks: list[tuple[str, int]]
+) -> None:
+    held: dict[str, int] = {}
+    for peer, wanted in asks:
+        count = grant(total, per_peer, held, suspects, peer, wanted)
+        assert 0 <= count <= wanted
+        held[peer] = held.get(peer, 0) + count
+        assert sum(held.values()) <= total
+        assert held[peer] <= (1 if peer in suspects else per_peer)
+        assert sum(held.get(name, 0) for name in suspects) <= total // 2
+
+
+def test_a_healthy_peer_finds_a_slot_beside_any_number_of_dead_ones() -> None:
+    dead = {f"dead{n}": 0 for n in range(100)}
+    for peer in dead:
+        dead[peer] = grant(8, 2, dead, dead.keys(), peer, 2)
+    assert sum(dead.values()) == 4
+    assert grant(8, 2, dead, dead.keys(), "alive", 2) == 2
+
+
+def test_who_waits_goes_on_when_a_slot_is_given_back() -> None:
+    slots, got = TaskSlots(2, 2, SystemClock()), threading.Event()
+
+    def waiting() -> None:
+        with slots.hold("b", 1, timeout_ms=60_000):
+            got.set()
+
+    with slots.hold("a", 5, timeout_ms=0) as count:
+        assert count == 2
+        thread = threading.Thread(target=waiting)
+        thread.start()
+        assert not got.is_set()
+    thread.join(60)
+    assert got.is_set()
+    assert slots.held() == {}
+
+
+def test_who_gets_none_in_time_is_told_so() -> None:
+    slots = TaskSlots(2, 2, SystemClock())
+    with slots.hold("a", 2, timeout_ms=0), pytest.raises(OverloadedError, match="tasks_max"), slots.hold("b", 1, 1):
+        pass
+
+
+def test_a_peer_that_failed_gets_one_slot_until_it_works_again() -> None:
+    slots = TaskSlots(4, 2, SystemClock())
+    slots.judge("a", healthy=False)
+    with slots.hold("a", 2, 0) as count:
+        assert count == 1
+    slots.judge("a", healthy=True)
+    with slots.hold("a", 2, 0) as count:
+        assert count == 2
+
+
+def test_the_memory_of_suspects_is_bounded() -> None:
+    slots = TaskSlots(4, 2, SystemClock())
+    for n in range(SUSPECTS_MAX + 1):
+        slots.judge(f"p{n}", healthy=False)
+    with slots.hold("p0", 2, 0) as forgotten, slots.hold(f"p{SUSPECTS_MAX}", 2, 0) as remembered:
+        assert (forgotten, remembered) == (2, 1)
