@@ -1,0 +1,60 @@
+r"""What users type, turned into values; a mistake is a usage error that names the argument.
+
+Arrives: words of a command line. Leaves: bytes, rows, groups, properties, columns. ``\xHH`` stands for one byte
+anywhere, so that every key can be typed: a comma inside a name is ``\x2c``, a colon ``\x3a``, an equals sign ``\x3d``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+
+from bookkeeper.model import LocalityGroup
+from shell.output import parse_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """What a scan's ``-c`` asked for: a family, or one column of it."""
+
+    family: bytes
+    qualifier: bytes | None
+
+
+def rows(text: str) -> list[bytes]:
+    """``a,b,c``: rows."""
+    return [parse_bytes(part) for part in _parts(text, "rows")]
+
+
+def group(text: str) -> LocalityGroup:
+    """``NAME=fam,fam``: a locality group and its families."""
+    name, equals, families = text.partition("=")
+    if not (name and equals and families):
+        raise click.BadParameter(f"{text!r}: write NAME=family,family")
+    return LocalityGroup(name, tuple(parse_bytes(part) for part in _parts(families, "families")))
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """``key=value``."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{text!r}: write KEY=VALUE")
+    return key, value
+
+
+def columns(text: str) -> list[ColumnChoice]:
+    """``fam,fam:qualifier``: families and columns."""
+    return [_column(part) for part in _parts(text, "columns")]
+
+
+def _column(text: str) -> ColumnChoice:
+    family, colon, qualifier = text.partition(":")
+    return ColumnChoice(parse_bytes(family), parse_bytes(qualifier) if colon else None)
+
+
+def _parts(text: str, what: str) -> list[str]:
+    parts = text.split(",")
+    if not all(parts):
+        raise click.BadParameter(f"{text!r}: {what} are separated by single commas and none is empty")
+    return parts

@@ -1,0 +1,64 @@
+"""Every way to end has its exit code and says one line."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import pytest
+
+from bookkeeper.errors import BookkeeperError, NotFoundError, NotLeaderError, UnavailableError
+from shell.failures import ExitCode, WaitTimedOutError, run
+
+
+def _ending(error: BaseException | None) -> click.Command:
+    def end(number: int) -> None:
+        assert number == 7
+        if error is not None:
+            raise error
+
+    return click.Command("end", callback=end, params=[click.Argument(["number"], type=int)])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, ExitCode.OK),
+        (NotFoundError("no table x; list them"), ExitCode.FAILED),
+        (BookkeeperError("whatever"), ExitCode.FAILED),
+        (UnavailableError("no answer\nfrom there"), ExitCode.UNAVAILABLE),
+        (NotLeaderError("not me"), ExitCode.UNAVAILABLE),
+        (WaitTimedOutError("waited 3 s"), ExitCode.TIMED_OUT),
+        (click.UsageError("wrong"), ExitCode.USAGE),
+        (click.FileError("f", "gone"), ExitCode.FAILED),
+    ],
+)
+def test_each_ending_has_its_exit_code_and_one_line(
+    error: Exception | None, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(_ending(error), ["7"]) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == (error is not None)
+    assert said.startswith("error: ") == (error is not None)
+
+
+def test_a_wrong_command_line_names_the_argument_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(_ending(None), ["seven"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "'NUMBER': 'seven' is not a valid integer" in said
+    assert "end --help" in said
+
+
+def test_errors_for_programs_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(_ending(NotFoundError("no table x; list them")), ["7"], as_json=True) == ExitCode.FAILED
+    assert json.loads(capsys.readouterr().err) == {"error": "not_found", "message": "no table x; list them"}
+
+
+def test_an_interrupt_is_told_by_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(_ending(KeyboardInterrupt()), ["7"]) == ExitCode.INTERRUPTED
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_defect_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(_ending(ZeroDivisionError()), ["7"])
