@@ -1,0 +1,228 @@
+"""WorkAssigner: which range of which file goes to which tserver next.
+
+Arrives: outstanding files, how far their targets are, live tservers, what is in flight, which peers are backing off.
+Leaves: ranges to hand out: contiguous, one at a time for each (file, target), never past a barrier. Pure; a range that
+is handed out twice is harmless. Sources: design section 6, "Work is assigned"; books.md R11 and R24.
+
+Peers are looked at one by one, each with its own order, bound and backoff: one that is offline delays no other.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.master.files import FileBarrier, FileEntry
+from bookkeeper.master.shipping import Shipment, Shipping, WorkKey
+from bookkeeper.model import Target, TargetKey
+
+QueueKey = tuple[int, bytes, TargetKey]
+"""Creation time (ms; 0 for all when unordered), file, target."""
+
+PROBES = 1
+"""Ranges in flight to a peer that failed last time: enough to learn that it came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRange:
+    """Ship records ``first`` to ``last`` of ``file`` to ``target`` from tserver ``session``."""
+
+    file: bytes
+    target: Target
+    first: int
+    last: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Bounds of what is handed out: ranges for one peer, ranges for one peer at one tserver."""
+
+    peer_max: int
+    lane_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen`` the one that has its
+    operation.
+    """
+
+    files: Mapping[bytes, FileEntry]
+    live: Mapping[str, str]
+    shipping: Shipping
+    owner_of: Callable[[bytes], str | None]
+    chosen: Mapping[bytes, str]
+    limits: WorkLimits
+    now_ns: int
+
+
+@dataclass(slots=True)
+class PeerQueue:
+    """Work that may be waiting for one peer, in the order in which it is handed out.
+
+    Holds the first ``length_max`` only; ``overflow`` tells that a full cycle has to bring the rest. Finished work is
+    dropped when it is met.
+    """
+
+    length_max: int
+    keys: list[QueueKey] = field(default_factory=list)
+    overflow: bool = False
+
+    def refill(self, keys: Iterable[QueueKey]) -> None:
+        """Replace the content by the first of ``keys``."""
+        first = heapq.nsmallest(self.length_max + 1, keys)
+        self.overflow = len(first) > self.length_max
+        self.keys = first[: self.length_max]
+
+    def add(self, key: QueueKey) -> None:
+        """Add one, unless it belongs behind what did not fit."""
+        place = bisect.bisect_left(self.keys, key)
+        if place < len(self.keys) and self.keys[place] == key:
+            return
+        if self.overflow and place == len(self.keys):
+            return
+        self.keys.insert(place, key)
+        if len(self.keys) > self.length_max:
+            self.keys.pop()
+            self.overflow = True
+
+
+def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey:
+    """``sequential``: files of a target in order of creation. Otherwise by name, which says nothing."""
+    return (entry.created_ms() if sequential else 0, entry.file, target)
+
+
+def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipping) -> int:
+    """How far a target is: the books, or a report that came since they were read."""
+    shipment = shipping.shipments.get((entry.file, target))
+    booked = entry.progress_of(target).offset
+    return booked if shipment is None else max(booked, shipment.finished)
+
+
+def barrier_limit(
+    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping
+) -> tuple[int, FileBarrier | None]:
+    """Rule R24: the highest offset that may be shipped now, and the barrier that stands behind it, if one does.
+
+    Barriers are offsets: with barriers between whole files, two tablets that swap servers would deadlock. Nothing
+    beyond ``entry.safe`` is shipped, because barriers are complete only up to there.
+    """
+    for barrier in entry.barriers:
+        if barrier.offset > entry.safe:
+            break
+        if not is_passed(barrier, target, files, shipping):
+            return barrier.offset - 1, barrier
+    return entry.safe, None
+
+
+def is_passed(barrier: FileBarrier, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping) -> bool:
+    """The file that a barrier names is no longer outstanding for ``target``, or finished far enough."""
+    before = files.get(barrier.file)
+    if before is None or all(candidate.key != target for candidate in before.scope.targets):
+        return True
+    until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
+    return finished_of(before, target, shipping) >= until
+
+
+def next_range(
+    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping
+) -> tuple[int, int] | None:
+    """First and last offset to ship next, None when nothing may be: always from finished + 1, so never a gap."""
+    first = finished_of(entry, target, shipping) + 1
+    last, _ = barrier_limit(entry, target, files, shipping)
+    return (first, last) if first <= last else None
+
+
+def choose_tserver(world: World, file: bytes, cluster: str) -> str | None:
+    """The tserver that wrote the file if it is alive, else the one that has it already, else the least busy one.
+
+    None when that one has its fill: a file does not change hands because its tserver is busy.
+    """
+    for session in (world.owner_of(file), world.chosen.get(file)):
+        if session is not None and session in world.live:
+            return session if has_room(world, session, cluster) else None
+    candidates = [session for session in sorted(world.live) if has_room(world, session, cluster)]
+    return min(candidates, key=lambda session: world.shipping.load(session, cluster), default=None)
+
+
+def has_room(world: World, session: str, cluster: str) -> bool:
+    """The tserver's lane for that peer takes another range."""
+    return world.shipping.load(session, cluster) < world.limits.lane_max
+
+
+def peer_allowance(world: World, cluster: str) -> int:
+    """How many more ranges a peer may get now: none while it backs off, a probe after a failure."""
+    retry = world.shipping.peers.get(cluster)
+    flying = world.shipping.in_flight(cluster)
+    if retry is None or not retry.failures:
+        return world.limits.peer_max - flying
+    return PROBES - flying if world.now_ns >= retry.next_try_ns else 0
+
+
+def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
+    """Ranges for one peer, in the queue's order. The caller hands each one out before it asks for the next."""
+    idle: set[QueueKey] = set()
+    try:
+        for key in queue.keys:
+            if peer_allowance(world, cluster) <= 0:
+                return
+            work = plan_one(world, key)
+            if work is not None:
+                yield work
+            elif not is_waiting(world, key):
+                idle.add(key)
+    finally:
+        if idle:
+            queue.keys = [key for key in queue.keys if key not in idle]
+
+
+def plan_one(world: World, key: QueueKey) -> WorkRange | None:
+    """The next range of one (file, target), None when there is none now. Rule R11: a file not outstanding is void."""
+    _, file, target_key = key
+    entry = world.files.get(file)
+    target = None if entry is None else target_of(entry, target_key)
+    if entry is None or target is None or not is_due(world.shipping.shipments.get((file, target_key)), world.now_ns):
+        return None
+    work = next_range(entry, target_key, world.files, world.shipping)
+    session = None if work is None else choose_tserver(world, file, target_key.cluster)
+    if work is None or session is None:
+        return None
+    return WorkRange(file, target, work[0], work[1], session)
+
+
+def is_due(shipment: Shipment | None, now_ns: int) -> bool:
+    """Nothing of it is in flight, and it is not held back by an error of its own."""
+    return shipment is None or (shipment.flight is None and now_ns >= shipment.next_try_ns)
+
+
+def is_waiting(world: World, key: QueueKey) -> bool:
+    """There is more to ship than has been acknowledged, now or behind a barrier: keep it in the queue."""
+    _, file, target = key
+    entry = world.files.get(file)
+    if entry is None or target_of(entry, target) is None:
+        return False
+    return finished_of(entry, target, world.shipping) < entry.needed
+
+
+def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
+    """The configured target of that key, None when it is not configured for the file."""
+    return next((target for target in entry.scope.targets if target.key == key), None)
+
+
+def waiting_work(entries: Iterable[FileEntry], shipping: Shipping, sequential: bool) -> dict[str, list[QueueKey]]:
+    """Everything that has something left to ship, per cluster."""
+    waiting: dict[str, list[QueueKey]] = {}
+    for entry in entries:
+        for place, target in enumerate(entry.scope.targets):
+            booked = entry.progress[place].offset if place < len(entry.progress) else 0
+            if booked < entry.needed and finished_of(entry, target.key, shipping) < entry.needed:
+                waiting.setdefault(target.key.cluster, []).append(queue_key(entry, target.key, sequential))
+    return waiting
+
+
+def work_key(work: WorkRange) -> WorkKey:
+    """Where the range's shipment is found."""
+    return work.file, work.target.key

@@ -1,0 +1,193 @@
+"""One outstanding file as the master holds it in memory: what is needed, of whom, and what must come first.
+
+Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of
+them (equal parts are shared, offsets of targets that got nothing yet cost nothing). Survives a crash: nothing, all
+of it is folded again from the books. Sources: design section 6; rules R5, R9, R16 and R24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+import combiners
+from bookkeeper.errors import CorruptionError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Column
+from bookkeeper.model import Target, TargetKey
+from combiners import CLOSED, ReplicationStatus
+
+
+class FileBarrier(NamedTuple):
+    """Rule R24: records from ``offset`` on wait until ``file`` is finished up to ``until_offset``."""
+
+    offset: int
+    file: bytes
+    until_offset: int
+
+
+class CellFacts(NamedTuple):
+    """A `repl:` value taken apart: the needed side without its barriers, encoded, and what decisions ask for."""
+
+    status: bytes
+    needed: int
+    closed: bool
+    barriers: tuple[FileBarrier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The tables that refer to a file and the configured targets of those tables, in order of their keys.
+
+    One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
+    ``targets``; ``index`` finds a target's place by the qualifier of its cells.
+    """
+
+    table_ids: tuple[str, ...]
+    targets: tuple[Target, ...]
+    columns: tuple[Column, ...]
+    index: Mapping[bytes, int]
+
+
+class Progress(NamedTuple):
+    """How far one target has a file: the finished offset (records) and its position in the file (bytes)."""
+
+    offset: int
+    position: int
+
+
+NO_PROGRESS = Progress(0, 0)
+
+
+class FileEntry:
+    """One outstanding file. ``status`` is the encoded needed side (no barriers, nothing finished).
+
+    ``safe`` is how far ranges may go: the needed offset that was known before the rows with the barriers were read
+    (:func:`barriers_are_complete_to`). ``closed_in`` is the number of the first cycle of this reign that saw the file
+    CLOSED, 0 while it is OPEN (rule R7). ``progress`` is in the order of ``scope.targets``.
+    """
+
+    __slots__ = ("barriers", "closed_in", "file", "needed", "progress", "safe", "scope", "status")
+
+    def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
+        self.file = file
+        self.status = facts.status
+        self.needed = facts.needed
+        self.closed_in = 0
+        self.barriers = facts.barriers
+        self.scope = scope
+        self.safe = 0
+        self.progress: tuple[Progress, ...] = ()
+
+    def uri(self) -> str:
+        """The file's name as a string."""
+        return self.file.decode()
+
+    def message(self) -> ReplicationStatus:
+        """The needed side, decoded."""
+        return ReplicationStatus.FromString(self.status)
+
+    def is_closed(self) -> bool:
+        """No record can ever be added to the file."""
+        return self.closed_in > 0
+
+    def created_ms(self) -> int:
+        """When the file was made, in ms since the epoch; 0 when no cell tells."""
+        return self.message().created_time
+
+    def progress_of(self, target: TargetKey) -> Progress:
+        """How far ``target`` has the file; nothing yet when it is not known to be a target."""
+        for index, candidate in enumerate(self.scope.targets):
+            if candidate.key == target:
+                return self.progress[index] if index < len(self.progress) else NO_PROGRESS
+        return NO_PROGRESS
+
+
+def parse_cell(value: bytes) -> CellFacts:
+    """Take a `repl:` value apart. Raises CorruptionError when the bytes are no status."""
+    try:
+        message = ReplicationStatus.FromString(value)
+    except DecodeError as error:
+        raise CorruptionError(f"{len(value)} bytes in a repl cell are no replication status: {error}") from error
+    barriers: tuple[FileBarrier, ...] = ()
+    if message.barriers:
+        barriers = tuple(sorted(FileBarrier(b.offset, b.file.encode(), b.until_offset) for b in message.barriers))
+        message.ClearField("barriers")
+        value = message.SerializeToString(deterministic=True)
+    return CellFacts(value, message.replication_needed_offset, message.state == CLOSED, barriers)
+
+
+def merge_into(entry: FileEntry, facts: CellFacts) -> None:
+    """Fold the value of one more tablet into ``entry``: statuses by the combiner, barriers as a set."""
+    if facts.status != entry.status:
+        merged = merge_statuses(entry.status, facts.status)
+        entry.status = merged.SerializeToString(deterministic=True)
+        entry.needed = merged.replication_needed_offset
+    if facts.barriers:
+        entry.barriers = necessary_barriers((*entry.barriers, *facts.barriers))
+
+
+def merge_statuses(*values: bytes) -> ReplicationStatus:
+    """Fold encoded statuses through the one combiner. Raises CorruptionError when one does not parse."""
+    try:
+        return combiners.combine([ReplicationStatus.FromString(value) for value in values])
+    except DecodeError as error:
+        raise CorruptionError(f"a value in the books is no replication status: {error}") from error
+
+
+def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ...]:
+    """Leave out every barrier that an earlier one implies: same file, no higher offset, no lower ``until_offset``."""
+    highest: dict[bytes, int] = {}
+    kept: list[FileBarrier] = []
+    for barrier in sorted(set(barriers), key=lambda b: (b.offset, -b.until_offset)):
+        if barrier.until_offset > highest.get(barrier.file, 0):
+            highest[barrier.file] = barrier.until_offset
+            kept.append(barrier)
+    return tuple(sorted(kept))
+
+
+class Scopes:
+    """Hands out one shared :class:`Scope` for each combination of tables, under one configuration."""
+
+    def __init__(self, targets_by_table: Mapping[str, Sequence[Target]]) -> None:
+        self._targets = targets_by_table
+        self._known: dict[tuple[str, ...], Scope] = {}
+
+    def of(self, table_ids: tuple[str, ...]) -> Scope:
+        """The scope of files that exactly these tables (sorted) refer to."""
+        scope = self._known.get(table_ids)
+        if scope is None:
+            targets = configured_targets(table_ids, self._targets)
+            columns = tuple(keys.needed_column(target.key) for target in targets)
+            index = {column.qualifier: place for place, column in enumerate(columns)}
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, index)
+        return scope
+
+    def with_table(self, scope: Scope, table_id: str) -> Scope:
+        """The scope of a file that ``table_id`` refers to as well."""
+        return self.of(tuple(sorted({*scope.table_ids, table_id})))
+
+
+def configured_targets(
+    table_ids: Iterable[str], targets_by_table: Mapping[str, Sequence[Target]]
+) -> tuple[Target, ...]:
+    """Rule R9: the targets that count for a file are those configured now for the tables that refer to it.
+
+    Rule R5: each is told apart by its whole key, so two tables that map to one remote table both count.
+    """
+    found = {target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())}
+    return tuple(found[key] for key in sorted(found))
+
+
+def barriers_are_complete_to(known_before: int, needed: int) -> int:
+    """Up to which offset all barriers are known, given the needed offset known before the rows were read.
+
+    A tablet's first use of a file, barrier included, is in the books before its first record there is appended, and
+    a needed offset is written after that record is synced. So whoever knew ``known_before`` and only then read the
+    rows has seen every barrier at or below it. The rows may already show a higher ``needed``, but a row that was
+    read early may lack a barrier that lies below that one.
+    """
+    return min(known_before, needed)

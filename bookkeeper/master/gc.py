@@ -1,0 +1,86 @@
+"""Which files nobody needs any more: candidates, and what may be deleted of them.
+
+Arrives: the logs on disk, every reference in the books, live sessions, candidates marked before. Leaves: files to mark
+with `~del_` and marked files to delete. A file is deleted only by a later run than the one that marked it; its done
+cells go after it, when the peers were told (rule R3). Pure; a cut anywhere is found by the next run.
+Sources: books.md R3, R7 and R17; design section 10, rule 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Row
+
+REFERENCE_FAMILIES = ("log", "segment", "repl", "tablet")
+"""What a reference scan reads of tablet rows; ``tablet`` for the chain of rule R16."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log on disk: its URI, the session whose directory it is in, and whether it is sealed."""
+
+    uri: str
+    session: str
+    sealed: bool
+
+
+def referenced_files(tablet_rows: Iterable[Row], books_rows: Iterable[Row]) -> set[str]:
+    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet or a needed cell of a `~repl_` row names.
+
+    Rule R3: done cells don't count.
+    """
+    found: set[str] = set()
+    for row in tablet_rows:
+        for column in row.cells:
+            if column.family in ("log", "segment", "repl"):
+                found.add(keys.parse_file(column.qualifier))
+    for row in books_rows:
+        if any(column.family == "repl" for column in row.cells):
+            found.add(keys.parse_repl_row(row.key))
+    return found
+
+
+def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
+    """Rule R17: nothing refers to it, and nothing ever will: it is sealed, or its session is dead.
+
+    A file of a live session that nobody refers to may be a newborn.
+    """
+    return log.uri not in referenced and (log.sealed or log.session not in live)
+
+
+def to_mark(
+    logs: Iterable[LogFile], referenced: Collection[str], live: Collection[str], marked: Collection[str]
+) -> list[str]:
+    """Logs that get a `~del_` row now, sorted."""
+    return sorted(log.uri for log in logs if log.uri not in marked and is_collectable_log(log, referenced, live))
+
+
+def to_delete(
+    marked: Iterable[str], logs: Iterable[LogFile], referenced: Collection[str], live: Collection[str]
+) -> list[str]:
+    """Marked files that may go now: still referenced by nothing. ``logs`` were listed before the references were read.
+
+    Besides logs these are segments, which tservers and deletions of tables mark when their tablets name them no more,
+    and files that are gone already.
+    """
+    known = {log.uri: log for log in logs}
+    return [uri for uri in sorted(marked) if may_delete(uri, known.get(uri), referenced, live)]
+
+
+def may_delete(uri: str, log: LogFile | None, referenced: Collection[str], live: Collection[str]) -> bool:
+    """No reference in the books; for a log, rule R17 as well."""
+    return uri not in referenced if log is None else is_collectable_log(log, referenced, live)
+
+
+def parse_marks(rows: Iterable[Row]) -> list[str]:
+    """The files of `~del_` rows. Raises CorruptionError."""
+    found = []
+    for row in rows:
+        if keys.DEL not in row.cells:
+            raise CorruptionError(f"row {row.key!r} is no deletion candidate")
+        found.append(keys.parse_del_row(row.key))
+    return found

@@ -1,0 +1,97 @@
+"""Leadership: campaigning for it, the ranks of a reign, and knowing when it is over.
+
+Arrives: the coordination store and this process's session. Leaves: a :class:`Reign` with an epoch above all earlier
+ones and ranks that rise with every call. Survives a crash: the epoch, in the coordination store; the next leader's is
+higher, so whatever a deposed leader still writes is older by its rank. Sources: books.md R1, R7 and R8.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from bookkeeper.coordination.protocol import Coordination, Leader, Session
+from bookkeeper.errors import LeaseLostError, TransientError
+from bookkeeper.metadata import keys
+
+NUMBER_MAX = 2**32 - 1
+"""Highest number within an epoch; then the epoch is raised."""
+
+
+class RankAboveError(TransientError):
+    """The books hold a rank above this reign's (rule R8). The epoch was raised: decide again."""
+
+    code = "rank_above"
+
+
+class Reign:
+    """The time during which this process leads. Thread-safe.
+
+    Every value that a master writes gets a rank of its own from :meth:`next_rank`, which keeps rule R1 without looking.
+    """
+
+    def __init__(self, coordination: Coordination, session: Session, leader: Leader) -> None:
+        self._coordination = coordination
+        self._session = session
+        self._lock = threading.Lock()
+        self._leader = leader
+        self._number = 0
+
+    @property
+    def session_id(self) -> str:
+        """The leading session."""
+        return self._leader.session_id
+
+    @property
+    def epoch(self) -> int:
+        """The reign's epoch; it may rise within a reign (rule R8)."""
+        return self._leader.epoch
+
+    def is_valid(self) -> bool:
+        """Cheap: False as soon as another process may lead."""
+        return self._session.is_valid()
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless this process may still lead. Asked before every write, delete and call."""
+        self._session.check()
+
+    def next_rank(self) -> int:
+        """A rank that was never used: above all ranks of this reign and of those before. Raises LeaseLostError."""
+        self.check()
+        with self._lock:
+            if self._number >= NUMBER_MAX:
+                self._raise_to(self._leader.epoch)
+            self._number += 1
+            return keys.master_rank(self._leader.epoch, self._number)
+
+    def observe(self, rank: int) -> None:
+        """Rule R8: a rank above the own epoch's means that the epoch counter started again. The epoch is raised above
+        it and RankAboveError tells to decide again: what this reign wrote below that rank does not show.
+
+        Raises LeaseLostError when it is the rank of a younger leader, because then this process does not lead.
+        """
+        epoch, _ = keys.split_master_rank(rank)
+        if not is_foreign(epoch, self._leader.epoch):
+            return
+        with self._lock:
+            self._raise_to(epoch)
+        raise RankAboveError(f"the books hold epoch {epoch}; this reign now has epoch {self._leader.epoch}: read again")
+
+    def _raise_to(self, above: int) -> None:
+        raised = self._coordination.raise_epoch(self._session, above)
+        if raised.session_id != self._session.session_id:
+            raise LeaseLostError(f"session {raised.session_id} leads now")
+        self._leader = raised
+        self._number = 0
+
+
+def is_foreign(epoch: int, own_epoch: int) -> bool:
+    """Rule R8: whether a rank with ``epoch`` would hide what a reign of ``own_epoch`` writes."""
+    return epoch > own_epoch
+
+
+def campaign(coordination: Coordination, session: Session) -> Reign | None:
+    """Try once to lead; None while somebody else does. Raises LeaseLostError or TransientError."""
+    leader = coordination.try_lead(session)
+    if leader is None or leader.session_id != session.session_id:
+        return None
+    return Reign(coordination, session, leader)

@@ -1,0 +1,30 @@
+"""The FATE operations of a master, by kind.
+
+Arrives: arguments that are JSON. Leaves: a table of steps for each kind. What survives a crash is in ``fate_store``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bookkeeper.master.fate import Operation
+from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
+from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
+from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
+from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
+
+
+def all_operations(context: Context) -> Mapping[str, Operation]:
+    """Every kind that the engine executes (`replicate_file` is driven by the master's cycle)."""
+    return {
+        "create_table": CreateTable(context),
+        "delete_table": DeleteTable(context),
+        "set_groups": SetGroups(context),
+        "define_cluster": DefineCluster(context),
+        "delete_cluster": DeleteCluster(context),
+        "enable_replication": EnableReplication(context),
+        "disable_replication": DisableReplication(context),
+        "stream_done": StreamDone(context),
+        "forget_streams": ForgetStreams(context),
+    }

@@ -1,0 +1,118 @@
+"""What the steps of operations act on, and what several of them share.
+
+Arrives: the stores, the tservers, the peers, the reign. Leaves: :class:`Context`, arguments taken apart, and the step
+that waits until a change of the configuration is in force everywhere. Sources: design section 9; books.md R14.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import NotFoundError
+from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Wait
+from bookkeeper.master.leader import Reign
+from bookkeeper.master.peer_masters import PeerMasters
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.values import Json
+from bookkeeper.model import LocalityGroup
+
+CONFIRM_AGAIN_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The world of an operation. ``wake`` asks the master's thread for a cycle. Thread-safe."""
+
+    table: MetadataTable
+    coordination: Coordination
+    tservers: TServers
+    peers: PeerMasters
+    reign: Reign
+    clock: Clock
+    own_instance_id: str
+    stream_grace_ms: int
+    wake: Callable[[], None]
+
+    def config(self) -> ClusterConfig:
+        """The configuration now. Raises TransientError, CorruptionError."""
+        return read_config(self.coordination)
+
+
+def text(args: Args, name: str) -> str:
+    """A text argument."""
+    return cast(str, args[name])
+
+
+def texts(args: Args, name: str) -> list[str]:
+    """A list of texts."""
+    return [cast(str, item) for item in cast("list[Json]", args[name])]
+
+
+def number(args: Args, name: str) -> int:
+    """A whole number."""
+    return cast(int, args[name])
+
+
+def optional_texts(args: Args, name: str) -> list[str] | None:
+    """A list of texts, or None."""
+    return None if args[name] is None else texts(args, name)
+
+
+def encode_bytes(values: Collection[bytes]) -> list[Json]:
+    """Bytes as JSON holds them."""
+    return [b64encode(value).decode() for value in values]
+
+
+def decode_bytes(values: Sequence[str]) -> list[bytes]:
+    """Inverse of :func:`encode_bytes`."""
+    return [b64decode(value) for value in values]
+
+
+def encode_groups(groups: Sequence[LocalityGroup]) -> list[Json]:
+    """Locality groups as JSON."""
+    return [{"name": group.name, "families": encode_bytes(group.families)} for group in groups]
+
+
+def decode_groups(args: Args) -> list[LocalityGroup]:
+    """Inverse of :func:`encode_groups`, from the argument ``groups``."""
+    items = cast("list[dict[str, Json]]", args["groups"])
+    return [LocalityGroup(text(item, "name"), tuple(decode_bytes(texts(item, "families")))) for item in items]
+
+
+def online_table(config: ClusterConfig, name: str) -> TableConfig:
+    """A table that takes writes. Raises NotFoundError."""
+    table = config.table_named(name)
+    if table.state != "online":
+        raise NotFoundError(f"table {name} is {table.state}; wait until that is over")
+    return table
+
+
+def check_group_names(table: TableConfig, groups: Collection[str]) -> None:
+    """Raise NotFoundError on a group that the table does not have."""
+    unknown = sorted(set(groups) - set(table.group_names()))
+    if unknown:
+        raise NotFoundError(
+            f"table {table.name} has no locality group {', '.join(unknown)}; it has {', '.join(table.group_names())}"
+        )
+
+
+def confirm_step(context: Context, call: Call) -> Outcome:
+    """The last step of every change of the configuration (rule R14).
+
+    The generation is fixed when the step is first reached, so changes that follow do not prolong it.
+    """
+    generation = call.state.get("generation")
+    if generation is None:
+        return Next("confirm", {**call.state, "generation": context.coordination.generation()})
+    context.wake()
+    waiting_for = context.tservers.unconfirmed(cast(int, generation))
+    if waiting_for:
+        return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)
+    return Done(call.state.get("result"))

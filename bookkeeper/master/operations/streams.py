@@ -1,0 +1,124 @@
+"""The end of streams, on both sides (rules R3 and R20).
+
+Arrives: streams of files that are gone, at the source; the source's word that they are over, at the receiver. Leaves:
+no finished cells at the source, no `~recv_` cells and no high-water at the receiver. Cut after any step: the peer is
+told again, a stream is forgotten again. Sources: books.md R3, R5 and R20; design section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.operations.context import Context, text, texts
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.values import Json
+from bookkeeper.model import StreamKey, TargetKey
+
+STREAMS_MAX = 500
+"""Most streams in one operation: one message, one purge."""
+
+
+def stream_done_args(cluster: str, cells: Sequence[tuple[str, TargetKey]]) -> Args:
+    """Arguments of ``stream_done``: finished cells (file, target) of files that are gone, all of one cluster."""
+    pairs: list[Json] = [[file, target.encode().decode()] for file, target in cells]
+    return {"cluster": cluster, "cells": pairs}
+
+
+def forget_streams_args(streams: Iterable[StreamKey]) -> Args:
+    """Arguments of ``forget_streams``."""
+    encoded: list[Json] = [*sorted(stream.encode() for stream in streams)]
+    return {"streams": encoded}
+
+
+def stream_of(own_instance_id: str, file: str, target: TargetKey) -> StreamKey:
+    """The stream in which a target gets a file (rule R5)."""
+    return StreamKey(own_instance_id, file, target.source_table_id, target.remote_table_id, target.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDone:
+    """At the source: tell the peer, then purge the finished cells. See :class:`bookkeeper.master.fate.Operation`."""
+
+    context: Context
+    first: str = "tell"
+
+    def locks(self, _args: Args) -> Collection[str]:
+        """None: streams are independent."""
+        return ()
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """tell, purge."""
+        return {"tell": self.tell, "purge": self.purge}
+
+    def tell(self, call: Call) -> Outcome:
+        """Rule R20. A cluster that is defined no more has no address: it keeps its marks until an operator acts."""
+        peer = self.context.config().clusters.get(text(call.args, "cluster"))
+        if peer is not None:
+            streams = [stream_of(self.context.own_instance_id, file, target) for file, target in finished_cells(call)]
+            self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, streams)
+        return Next("purge", {})
+
+    def purge(self, call: Call) -> Outcome:
+        """Rule R3: only now, for a worker that comes late must find its old fact and not begin anew."""
+        self.context.reign.check()
+        self.context.table.purge(
+            [CellKey(keys.repl_row(file), keys.done_column(target)) for file, target in finished_cells(call)]
+        )
+        return Done()
+
+
+def finished_cells(call: Call) -> list[tuple[str, TargetKey]]:
+    """The (file, target) pairs of a ``stream_done`` operation."""
+    pairs = cast("list[list[str]]", call.args["cells"])
+    return [(file, TargetKey.decode(target.encode())) for file, target in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStreams:
+    """At the receiver: forget what is over, after a grace. See :class:`bookkeeper.master.fate.Operation`."""
+
+    context: Context
+    first: str = "grace"
+
+    def locks(self, _args: Args) -> Collection[str]:
+        """None: streams are independent."""
+        return ()
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """grace, forget, purge."""
+        return {"grace": self.grace, "forget": self.forget, "purge": self.purge}
+
+    def grace(self, call: Call) -> Outcome:
+        """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
+        left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.stream_grace_ms)
+        if left_ms > 0:
+            return Wait(f"messages sent before may live for {left_ms} ms more", min(left_ms, 1_000))
+        return Next("forget", {})
+
+    def forget(self, call: Call) -> Outcome:
+        """Every live tserver drops its high-water marks; a dead one's are not rebuilt, for their files are gone."""
+        streams = forgotten_streams(call)
+        problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
+        return Wait("; ".join(problems), 500) if problems else Next("purge", {})
+
+    def purge(self, call: Call) -> Outcome:
+        """Drop the index; names of files and incarnations are never used again."""
+        self.context.reign.check()
+        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call)])
+        return Done()
+
+
+def grace_left_ms(since_ns: int, now_ns: int, grace_ms: int) -> int:
+    """How long the marks of streams that are over have to be kept still, ms."""
+    return max(0, grace_ms - (now_ns - since_ns) // 1_000_000)
+
+
+def forgotten_streams(call: Call) -> list[StreamKey]:
+    """The streams of a ``forget_streams`` operation."""
+    return [StreamKey.decode(encoded) for encoded in texts(call.args, "streams")]

@@ -1,0 +1,118 @@
+"""Talking to the masters of other clusters: who they are, which table is which, what is over.
+
+Arrives: a quorum as it was defined. Leaves: the identity of whoever answers, ids of its tables, the message that
+streams are over. Nothing survives a crash; every call may be repeated. Sources: design sections 7 and 9; R20 and R23.
+
+A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
+quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which has no master to ask: its quorum is its identity.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bookkeeper.errors import (
+    BookkeeperError,
+    IncompatibleError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.registry import BUILT_IN, installed_system, split_quorum
+from bookkeeper.rpc.address import format_quorum, parse_quorum
+from bookkeeper.rpc.client import RpcPool
+
+LOG = logging.getLogger(__name__)
+
+CONTACT_TIMEOUT_MS = 5_000
+"""ms to wait for one answer of another cluster's master; an operator waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """Who answers at a quorum, and at which address its leading master does ("" without a master)."""
+
+    instance_id: str
+    name: str
+    leader: str
+
+
+class PeerMasters:
+    """Other clusters, asked through their masters. Thread-safe."""
+
+    def __init__(self, pool: RpcPool, own_instance_id: str) -> None:
+        self._pool = pool
+        self._own_instance_id = own_instance_id
+
+    def contact(self, quorum: str) -> PeerIdentity:
+        """Find the leading master and who it is.
+
+        Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
+        UnavailableError when no master of it answers, IncompatibleError when something else does.
+        """
+        system, rest = split_quorum(quorum)
+        if system != BUILT_IN:
+            return self._foreign(system, quorum)
+        problems: list[str] = []
+        for address in parse_quorum(rest):
+            try:
+                leader = self._pool.master(str(address), CONTACT_TIMEOUT_MS).leader()
+                hello = self._pool.peer_hello(leader)
+            except TransientError as error:
+                problems.append(error.message)
+                continue
+            if hello.role != "master":
+                raise IncompatibleError(f"{leader} is a {hello.role}, not a master: name the masters of the cluster")
+            return refuse_self(PeerIdentity(hello.instance_id, hello.cluster_name, leader), self._own_instance_id)
+        raise UnavailableError(f"no master of {format_quorum(parse_quorum(rest))} answers: {'; '.join(problems)}")
+
+    def contact_as(self, alias: str, quorum: str, instance_id: str) -> PeerIdentity:
+        """:meth:`contact`, and it must be the instance that was defined (rule R23): RefusedError otherwise."""
+        found = self.contact(quorum)
+        if found.instance_id != instance_id:
+            raise RefusedError(
+                f"cluster {alias} was defined as instance {instance_id}, and {found.instance_id} ({found.name}) "
+                f"answers at {quorum}: disable replication to it, then deletecluster and definecluster"
+            )
+        return found
+
+    def resolve_table(self, alias: str, peer: PeerIdentity, name: str) -> str:
+        """The id of a table there. Raises NotFoundError with the next step, TransientError."""
+        if not peer.leader:
+            return name
+        try:
+            return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).resolve_table(name)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"cluster {alias} has no table {name}: create it there, or name another with --remote-table"
+            ) from error
+
+    def tell_done(self, alias: str, quorum: str, instance_id: str, streams: Sequence[StreamKey]) -> None:
+        """Rule R20: these streams are over and will never be sent again. Raises TransientError, RefusedError."""
+        peer = self.contact_as(alias, quorum, instance_id)
+        if peer.leader:
+            self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).stream_done(streams)
+
+    def _foreign(self, system: str, quorum: str) -> PeerIdentity:
+        try:
+            installed_system(system, (BUILT_IN,))
+        except NotFoundError as error:
+            raise InvalidInputError(f"cluster {quorum}: {error.message}") from error
+        return PeerIdentity(quorum, system, "")
+
+
+def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
+    """Rule R23: clusters are told apart by instance id; this cluster is no peer of itself, whatever the name."""
+    if found.instance_id == own_instance_id:
+        raise RefusedError(f"{found.leader} is a master of this cluster itself ({found.name}): name another cluster")
+    return found
+
+
+def explain_unreachable(alias: str, error: BookkeeperError) -> UnavailableError:
+    """The error for an administrator whose request needs a peer that does not answer."""
+    return UnavailableError(f"cluster {alias} can't be asked ({error.message}); nothing was changed, try again")

@@ -1,0 +1,197 @@
+"""One look at all tablet rows: what is outstanding, folded per file, and who holds which tablet.
+
+Arrives: tablet rows in key order, as a scan gives them, and the snapshot before (only to share what did not change
+and to know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
+merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
+Memory grows with distinct outstanding files and tablets, never with cells.
+Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.errors import CorruptionError, TransientError
+from bookkeeper.master.files import CellFacts, FileEntry, Scopes, barriers_are_complete_to, merge_into, parse_cell
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Row
+from bookkeeper.model import Extent
+
+SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
+"""What a snapshot reads of each tablet row."""
+
+
+class BrokenChainError(TransientError):
+    """The tablets of a table did not join up (rule R16): tablets changed during the scan, read them again."""
+
+    code = "broken_chain"
+
+
+@dataclass(frozen=True, slots=True)
+class TabletView:
+    """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any."""
+
+    row: bytes
+    extent: Extent
+    directory: str
+    session: str | None
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCell:
+    """A `repl:` cell of a file that nobody has called CLOSED yet."""
+
+    row: bytes
+    file: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything outstanding and every tablet, as one scan saw it. ``problems`` name cells that do not parse."""
+
+    cycle: int
+    files: dict[bytes, FileEntry] = field(default_factory=dict)
+    tablets: dict[bytes, TabletView] = field(default_factory=dict)
+    open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def tablets_of_session(self) -> dict[str, list[bytes]]:
+        """Session to the rows of the tablets that it holds."""
+        held: dict[str, list[bytes]] = {}
+        for view in self.tablets.values():
+            if view.session is not None:
+                held.setdefault(view.session, []).append(view.row)
+        return held
+
+
+class SnapshotBuilder:
+    """Folds rows into a snapshot. ``online`` are the tables whose tablets must join up."""
+
+    def __init__(
+        self, cycle: int, scopes: Scopes, online: Collection[str], previous: Mapping[bytes, FileEntry]
+    ) -> None:
+        self._snapshot = Snapshot(cycle)
+        self._scopes = scopes
+        self._online = frozenset(online)
+        self._previous = previous
+        self._last: TabletView | None = None
+        self._seen_tables: set[str] = set()
+
+    def add(self, row: Row) -> None:
+        """Fold one tablet row. Raises BrokenChainError when it does not follow the row before."""
+        view = tablet_view(row)
+        self._follow(view)
+        self._snapshot.tablets[row.key] = view
+        for column, cell in row.cells.items():
+            if column.family == "repl":
+                self._fold(view, column.qualifier, cell.value)
+
+    def finish(self) -> Snapshot:
+        """The snapshot. Raises BrokenChainError when the last tablet of a table is missing."""
+        self._follow(None)
+        missing = self._online - self._seen_tables
+        if missing:
+            raise BrokenChainError(f"no tablets were found of tables {', '.join(sorted(missing))}: read them again")
+        for entry in self._snapshot.files.values():
+            carry_over(entry, self._previous.get(entry.file))
+        return self._snapshot
+
+    def _follow(self, view: TabletView | None) -> None:
+        verify_chain(self._last, view, self._online)
+        self._last = view
+        if view is not None:
+            self._seen_tables.add(view.extent.table_id)
+
+    def _fold(self, view: TabletView, file: bytes, value: bytes) -> None:
+        known = self._previous.get(file)
+        try:
+            facts = known_facts(known, value) or parse_cell(value)
+        except CorruptionError as error:
+            self._snapshot.problems.append(f"{view.row!r} repl:{file.decode(errors='replace')}: {error}")
+            facts = parse_cell(b"")
+        entry = self._snapshot.files.get(file)
+        if entry is None:
+            scope = self._scopes.of((view.extent.table_id,))
+            entry = FileEntry(known.file if known is not None else file, facts, scope)
+            self._snapshot.files[entry.file] = entry
+        else:
+            merge_into(entry, facts)
+            if view.extent.table_id not in entry.scope.table_ids:
+                entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
+        self._note_state(view, entry, facts, value)
+
+    def _note_state(self, view: TabletView, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
+        if facts.closed and not entry.closed_in:
+            entry.closed_in = self._snapshot.cycle
+            self._snapshot.open_cells.pop(entry.file, None)
+        elif not entry.closed_in:
+            cells = self._snapshot.open_cells.setdefault(entry.file, [])
+            cells.append(OpenCell(view.row, entry.file, value))
+
+
+def tablet_view(row: Row) -> TabletView:
+    """What the row says of its tablet. Raises CorruptionError when its key or cells do not parse."""
+    table_id, end_row = keys.parse_tablet_row(row.key)
+    prev_cell = row.cells.get(keys.PREV_ROW)
+    dir_cell = row.cells.get(keys.DIR)
+    location = row.cells.get(keys.LOCATION)
+    prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
+    assigned = None if location is None else values.Location.decode(location.value)
+    return TabletView(
+        row.key,
+        Extent(table_id, end_row, prev_row),
+        "" if dir_cell is None else dir_cell.value.decode(),
+        None if assigned is None else assigned.session,
+        None if assigned is None else assigned.address,
+    )
+
+
+def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:
+    """Rule R16: tablets of one table follow each other without gap or overlap, from the first row to the last.
+
+    References to a file move only to a row that sorts later, put before delete: a scan that met the tablets in an
+    unbroken chain has met every reference. Tables that are being made or deleted are left out.
+    """
+    old = None if before is None else before.extent
+    new = None if after is None else after.extent
+    if old is not None and new is not None and old.table_id == new.table_id:
+        if old.table_id in online and old.end_row != new.prev_row:
+            raise BrokenChainError(
+                f"table {old.table_id}: after row {old.end_row!r} comes a tablet from {new.prev_row!r}"
+            )
+        return
+    if old is not None and old.table_id in online and old.end_row is not None:
+        raise BrokenChainError(f"table {old.table_id}: no tablet follows the one that ends at {old.end_row!r}")
+    if new is not None and new.table_id in online and new.prev_row is not None:
+        raise BrokenChainError(f"table {new.table_id}: its first tablet starts at {new.prev_row!r}")
+
+
+def known_facts(known: FileEntry | None, value: bytes) -> CellFacts | None:
+    """The facts of a value that equals what the snapshot before had folded; None when it must be parsed."""
+    if known is None or value != known.status:
+        return None
+    return CellFacts(known.status, known.needed, known.closed_in > 0, ())
+
+
+def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
+    """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
+    if known is None:
+        return
+    entry.progress = known.progress if known.scope.targets == entry.scope.targets else ()
+    if known.status == entry.status or (known.closed_in and not entry.closed_in):
+        entry.status, entry.needed = known.status, known.needed
+    entry.safe = barriers_are_complete_to(known.needed, entry.needed)
+    entry.closed_in = known.closed_in or entry.closed_in
+
+
+def take_snapshot(
+    rows: Iterable[Row], cycle: int, scopes: Scopes, online: Collection[str], previous: Mapping[bytes, FileEntry]
+) -> Snapshot:
+    """Fold all rows. Raises BrokenChainError and CorruptionError."""
+    builder = SnapshotBuilder(cycle, scopes, online, previous)
+    for row in rows:
+        builder.add(row)
+    return builder.finish()

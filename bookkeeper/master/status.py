@@ -1,0 +1,140 @@
+"""What an operator sees: for each file and target how far it is, what it waits for, and why; and what a mark lacks.
+
+Arrives: outstanding files, shipments, the health of peers. Leaves: :class:`TargetState` values, and the (file, target)
+pairs that are below a mark. Pure; nothing survives a crash. Sources: design section 1; contract `replication_status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.master.assigner import barrier_limit, finished_of
+from bookkeeper.master.files import NO_PROGRESS, FileBarrier, FileEntry, Progress
+from bookkeeper.master.shipping import Retry, Shipment, Shipping
+from bookkeeper.model import Target
+
+STATUS_ROWS_MAX = 20_000
+"""Most rows of one answer, those that lag most first: a message has a size, and a person reads the first ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """One file on its way to one target. ``phase``: waiting, shipping, blocked, backing_off or done."""
+
+    file: str
+    target: Target
+    closed: bool
+    needed: int
+    finished: int
+    lag_bytes: int
+    lag_seconds: float
+    phase: str
+    last_error: str | None
+    next_try_in_ms: int | None
+    worker: str | None
+    records_shipped: int
+    bytes_shipped: int
+    resends: int
+
+    @property
+    def lag_records(self) -> int:
+        """Records that are needed and not finished."""
+        return max(0, self.needed - self.finished)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The moment of a status: boot clock for retries, wall clock for ages."""
+
+    boot_ns: int
+    wall_ms: int
+
+
+def target_states(
+    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool]
+) -> list[TargetState]:
+    """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most."""
+    states = list(_states(files, shipping, now, wanted))
+    states.sort(key=lambda state: (-state.lag_seconds, -state.lag_records, state.file, state.target.key))
+    return states[:STATUS_ROWS_MAX]
+
+
+def _states(
+    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool]
+) -> Iterator[TargetState]:
+    for entry in files.values():
+        for place, target in enumerate(entry.scope.targets):
+            if wanted(target):
+                progress = entry.progress[place] if place < len(entry.progress) else NO_PROGRESS
+                yield target_state(entry, target, progress, files, shipping, now)
+
+
+def target_state(
+    entry: FileEntry,
+    target: Target,
+    progress: Progress,
+    files: Mapping[bytes, FileEntry],
+    shipping: Shipping,
+    now: Now,
+) -> TargetState:
+    """The state of one (file, target)."""
+    shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
+    retry = shipping.peers.get(target.key.cluster) or Retry()
+    message = entry.message()
+    finished = finished_of(entry, target.key, shipping)
+    behind = finished < entry.needed
+    _, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
+    next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
+    waits = behind and next_try_ns > now.boot_ns
+    return TargetState(
+        file=entry.uri(),
+        target=target,
+        closed=entry.is_closed(),
+        needed=entry.needed,
+        finished=finished,
+        lag_bytes=max(0, message.needed_bytes - progress.position) if behind else 0,
+        lag_seconds=lag_seconds(message.created_time, shipment, now) if behind else 0.0,
+        phase=phase_of(behind, shipment, waits, barrier),
+        last_error=shipment.error or (retry.last_error if behind and retry.failures else None),
+        next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
+        worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
+        records_shipped=shipment.records,
+        bytes_shipped=shipment.sent_bytes,
+        resends=shipment.resends,
+    )
+
+
+def phase_of(behind: bool, shipment: Shipment, waits: bool, barrier: FileBarrier | None) -> str:
+    """One word for what happens to it. ``blocked``: another file has to be there first (rule R24)."""
+    if not behind:
+        return "done"
+    if shipment.flight is not None:
+        return "shipping"
+    if waits:
+        return "backing_off"
+    return "blocked" if barrier is not None and shipment.finished >= barrier.offset - 1 else "waiting"
+
+
+def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
+    """Age of the oldest record that is not there yet, at most: since the target fell behind, or since the file began."""
+    since_ms = shipment.behind_since_ms or created_ms
+    return max(0.0, (now.wall_ms - since_ms) / 1000) if since_ms else 0.0
+
+
+def pending_of_marks(
+    marks: Mapping[str, int],
+    outstanding: Mapping[str, Iterable[Target]],
+    finished: Callable[[str, Target], int],
+) -> list[tuple[str, Target]]:
+    """The (file, target) pairs that are below their mark.
+
+    ``marks`` is file to offset, ``outstanding`` the files with `repl:` columns now and their configured targets: a
+    file without books is done, because its `repl:` cell was written before the mark and goes only when all is there.
+    """
+    return [
+        (file, target)
+        for file, offset in sorted(marks.items())
+        for target in outstanding.get(file, ())
+        if finished(file, target) < offset
+    ]

@@ -1,0 +1,124 @@
+"""The tservers of this cluster, as the master calls them: who lives, who confirms, whose logs are sealed.
+
+Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Nothing
+survives a crash; every call may be repeated. Sources: design section 5; books.md R14, R15 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.errors import TransientError
+from bookkeeper.master.gc import LogFile
+from bookkeeper.model import Extent
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.services import TServer
+from bookkeeper.storage.wal import read_seal, uri_of
+
+LOG = logging.getLogger(__name__)
+
+TSERVER_KIND = "tserver"
+LOG_SUFFIX = ".wal"
+
+CALL_TIMEOUT_MS = 10_000
+"""ms to wait for a tserver's answer to the master; flushing a tablet is the longest of these calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class TServers:
+    """Calls to tservers of this cluster. Thread-safe."""
+
+    coordination: Coordination
+    pool: RpcPool
+    wal_dir: Path
+
+    def sessions(self) -> list[SessionInfo]:
+        """All sessions that were not forgotten, dead ones included."""
+        return self.coordination.sessions(TSERVER_KIND)
+
+    def live(self) -> dict[str, str]:
+        """Live session to its address."""
+        return {info.session_id: info.address for info in self.sessions() if info.alive}
+
+    def at(self, address: str) -> TServer:
+        """The tserver at an address."""
+        return self.pool.tserver(address, CALL_TIMEOUT_MS)
+
+    def logs(self) -> list[LogFile]:
+        """Every log on disk, by its session's directory."""
+        if not self.wal_dir.is_dir():
+            return []
+        return [log for directory in sorted(self.wal_dir.iterdir()) for log in self.logs_of(directory.name)]
+
+    def logs_of(self, session_id: str) -> list[LogFile]:
+        """The logs of one session that are on disk. Raises TransientError when they can't be read."""
+        directory = self.wal_dir / session_id
+        if not directory.is_dir():
+            return []
+        found = []
+        for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
+            uri = uri_of(path)
+            found.append(LogFile(uri, session_id, read_seal(uri) is not None))
+        return found
+
+    def unconfirmed(self, generation: int) -> list[str]:
+        """Rule R14: who may still write blocks with stamps of an older configuration: sessions and why.
+
+        Every live tserver has to confirm the generation; every dead one's logs have to be sealed, because only then
+        it is known that none of its late writes counts.
+        """
+        return [
+            f"{info.session_id}: {reason}"
+            for info in self.sessions()
+            if (reason := self._why_unconfirmed(info, generation)) is not None
+        ]
+
+    def _why_unconfirmed(self, info: SessionInfo, generation: int) -> str | None:
+        if not info.alive:
+            return None if is_sealed_off(self.logs_of(info.session_id)) else "dead, its logs are not sealed yet"
+        try:
+            confirmed = self.at(info.address).confirm_config(generation)
+        except TransientError as error:
+            return error.message
+        return None if confirmed >= generation else f"still at generation {confirmed}"
+
+    def for_each_live(self, what: Callable[[TServer], object]) -> list[str]:
+        """Call every live tserver; what went wrong, one line for each that failed for now."""
+        problems = []
+        for session, address in self.live().items():
+            try:
+                what(self.at(address))
+            except TransientError as error:
+                problems.append(f"{session}: {error.message}")
+        return problems
+
+    def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
+        """Let every live tserver drop these tablets without a flush; what went wrong, one line each."""
+
+        def drop(tserver: TServer) -> None:
+            for extent in sorted(set(tserver.tablets()) & set(extents), key=extent_order):
+                tserver.unload_tablet(extent, epoch, True)
+
+        return self.for_each_live(drop)
+
+
+def is_sealed_off(logs: Iterable[LogFile]) -> bool:
+    """No reader will ever go past what is known now: every log of the session is sealed (rule R15)."""
+    return all(log.sealed for log in logs)
+
+
+def extent_order(extent: Extent) -> tuple[str, bool, bytes]:
+    """Tablets in the order of their rows."""
+    return extent.table_id, extent.end_row is None, extent.end_row or b""
+
+
+def session_of_log(uri: str, wal_uri_prefix: str) -> str | None:
+    """The session that writes or wrote a log, None when the URI is not below the directory of logs."""
+    if not uri.startswith(wal_uri_prefix) or not uri.endswith(LOG_SUFFIX):
+        return None
+    session, separator, _ = uri[len(wal_uri_prefix) :].partition("/")
+    return session if separator else None

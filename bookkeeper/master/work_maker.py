@@ -1,0 +1,125 @@
+"""WorkMaker: for each outstanding file and each configured target, the needed cell that says so.
+
+Arrives: the snapshot's files in order and, streamed beside them, the `~repl_` rows. Leaves: for each file what to
+write and what to delete in its row (only what changed), and the progress of its targets. A cut anywhere is harmless:
+every value is a fact that the next cycle finds again, every delete is at the rank of the cycle that decided it.
+Sources: design section 6, step 2; books.md R1, R2, R5 and R9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress, merge_statuses
+from bookkeeper.master.finished import read_done
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.model import TargetKey
+
+BOOKS_FAMILIES = ("repl", "done")
+"""What the join reads of each `~repl_` row."""
+
+_PREFIX_LENGTH = len(keys.REPL_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What one `~repl_` row needs, all of it at the cycle's rank: needed values to write, needed cells to delete."""
+
+    key: bytes
+    puts: Mapping[Column, bytes]
+    deletes: Sequence[CellKey]
+
+    def put(self) -> RowPut | None:
+        """The row's put, or None when there is nothing to write."""
+        return RowPut(self.key, self.puts) if self.puts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A file of the snapshot, a `~repl_` row, or both."""
+
+    file: bytes
+    entry: FileEntry | None
+    row: Row | None
+
+
+def join(files: Mapping[bytes, FileEntry], rows: Iterable[Row]) -> Iterator[Joined]:
+    """Merge-join: the snapshot sorted by file beside the `~repl_` rows, which are streamed in the same order."""
+    ordered = iter(sorted(files))
+    file = next(ordered, None)
+    for row in rows:
+        row_file = row.key[_PREFIX_LENGTH:]
+        while file is not None and file < row_file:
+            yield Joined(file, files[file], None)
+            file = next(ordered, None)
+        if file == row_file:
+            yield Joined(row_file, files[row_file], row)
+            file = next(ordered, None)
+        else:
+            yield Joined(row_file, None, row)
+    while file is not None:
+        yield Joined(file, files[file], None)
+        file = next(ordered, None)
+
+
+def make_work(
+    entry: FileEntry, row: Row | None, configured: Collection[TargetKey], problems: list[str]
+) -> RowChange | None:
+    """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way.
+
+    ``configured`` are the targets of all tables: columns of others go.
+    """
+    cells: Mapping[Column, Cell] = {} if row is None else row.cells
+    scope = entry.scope
+    written: list[bytes | None] = [None] * len(scope.targets)
+    progress: list[Progress] = [NO_PROGRESS] * len(scope.targets)
+    strays: list[Column] = []
+    for column, cell in cells.items():
+        place = scope.index.get(column.qualifier)
+        if column.family == "done":
+            if place is not None:
+                progress[place] = read_done(cell.value, f"{entry.uri()} {column.qualifier!r}", problems)
+        elif place is not None:
+            written[place] = cell.value
+        else:
+            strays.append(column)
+    if entry.progress != tuple(progress):
+        entry.progress = tuple(progress)
+    key = keys.REPL_PREFIX + entry.file
+    puts = {
+        column: value
+        for column, before in zip(scope.columns, written, strict=True)
+        if (value := changed_value(before, entry.status)) is not None
+    }
+    deletes = [CellKey(key, column) for column in strays if is_unconfigured(column, configured)]
+    return RowChange(key, puts, deletes) if puts or deletes else None
+
+
+def changed_value(written: bytes | None, status: bytes) -> bytes | None:
+    """The needed value to write, or None when the cell says it already (messages are compared, not only bytes).
+
+    What is there is folded in: a fact that another leader knew is not lost by a rank above his.
+    """
+    if written == status:
+        return None
+    if written is None:
+        return status
+    before = merge_statuses(written)
+    after = merge_statuses(written, status)
+    return None if after == before else after.SerializeToString(deterministic=True)
+
+
+def is_unconfigured(column: Column, configured: Collection[TargetKey]) -> bool:
+    """Rule R9: a needed cell goes when its target is no longer configured at all. Rule R5: the whole key decides."""
+    try:
+        return keys.parse_target(column.qualifier) not in configured
+    except CorruptionError:
+        return True
+
+
+def needed_cells(row: Row) -> list[CellKey]:
+    """Every needed cell of a `~repl_` row. Rule R3: the done cells stay until the file itself is gone."""
+    return [CellKey(row.key, column) for column in row.cells if column.family == "repl"]
