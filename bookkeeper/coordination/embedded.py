@@ -151,7 +151,7 @@ class EmbeddedCoordination:
             if row is not None and not self._was_dead(db, row.session_id):
                 return None  # another candidate was faster
             session.check()
-            leader = Leader(session.session_id, address, (row.epoch if row is not None else 0) + 1)
+            leader = Leader(session.session_id, address, next_epoch(row))
             _write_leader(db, leader)
         return leader
 
@@ -244,6 +244,11 @@ def process_started(pid: int) -> str:
         return ""
     state, started = fields[0], fields[19]
     return "" if state in "ZX" else started
+
+
+def next_epoch(previous: Leader | None) -> int:
+    """Epoch of a new reign: above every one there ever was (rule R8)."""
+    return 1 if previous is None else previous.epoch + 1
 
 
 def _leader_row(db: sqlite3.Connection) -> Leader | None:

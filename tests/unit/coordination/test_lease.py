@@ -1,0 +1,190 @@
+"""When a session counts as alive: the record, the verdict, and a renewal that was held up half-way."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.config import CoordinationSettings
+from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
+from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
+from bookkeeper.coordination.lease import LeaseRecord, LeaseSight, is_dead
+from bookkeeper.errors import CorruptionError, UnavailableError
+from tests.support.faults import fault
+
+BOOT = "0b7b6a56-6c5e-4b43-9b53-3c4f6a1d2e3f"
+SECOND = 10**9
+SETTINGS = CoordinationSettings(session_lease_ms=3_600_000, session_renew_ms=1_000_000, session_margin_ms=1_000)
+HOUR = 3600 * SECOND
+
+
+class StepClock:
+    """Time moves when told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000 * SECOND
+
+    def wall_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+    def boot_ns(self) -> int:
+        return self.now_ns
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        return event.wait(timeout_ms / 1000)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_a_record_reads_back(expires_ns: int) -> None:
+    record = LeaseRecord(BOOT, expires_ns)
+    assert LeaseRecord.decode(record.encode()) == record
+
+
+@given(st.integers(0, 67), st.integers(1, 255))
+def test_a_record_with_any_byte_changed_or_cut_does_not_parse(at: int, change: int) -> None:
+    raw = bytearray(LeaseRecord(BOOT, 123456789).encode())
+    with pytest.raises(CorruptionError):
+        LeaseRecord.decode(bytes(raw[:at]))
+    raw[at] ^= change
+    with pytest.raises(CorruptionError):
+        LeaseRecord.decode(bytes(raw))
+
+
+def test_a_session_is_dead_when_lease_and_margin_are_over_or_its_process_or_boot_is_gone() -> None:
+    alive = LeaseSight(LeaseRecord(BOOT, 100), lock_held=True)
+    assert not is_dead(alive, BOOT, 110, 10)
+    assert is_dead(alive, BOOT, 111, 10)
+    assert is_dead(LeaseSight(alive.record, lock_held=False), BOOT, 0, 10)
+    assert is_dead(alive, "another boot", 0, 10)
+
+
+def _session_stopped_in_the_middle_of_a_renewal(directory: Path) -> tuple[bool, bool]:
+    """Whether others and the owner take the session for alive after lease and margin passed within a renewal."""
+    clock = StepClock()
+    coordination = EmbeddedCoordination(directory, SETTINGS, clock, boot_id=lambda: BOOT)
+    session = coordination.open_session("tserver", "h:1")
+    assert isinstance(session, EmbeddedSession)
+    clock.now_ns += HOUR - 1  # the last moment at which a renewal may begin
+    write = session._write
+
+    def write_late(descriptor: int, before_ns: int) -> None:
+        clock.now_ns += 2 * SECOND
+        assert not coordination.sessions("tserver")[0].alive
+        write(descriptor, before_ns)
+
+    session._write = write_late  # type: ignore[method-assign]
+    session._renew()
+    verdicts = coordination.sessions("tserver")[0].alive, session.is_valid()
+    coordination.close()
+    return verdicts
+
+
+def test_r15_a_renewal_written_after_others_saw_the_lease_run_out_does_not_count(tmp_path: Path) -> None:
+    assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (False, False)
+
+
+def test_r15_without_the_check_the_resumed_owner_believes_to_be_alive(tmp_path: Path) -> None:
+    with fault("late-renewal-counts"):
+        assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (False, True)
+
+
+def test_r15_without_the_written_verdict_the_dead_come_back(tmp_path: Path) -> None:
+    with fault("death-not-written-down"):
+        assert _session_stopped_in_the_middle_of_a_renewal(tmp_path) == (True, False)
+
+
+def _seen_dead_while_valid(directory: Path) -> bool:
+    clock = StepClock()
+    coordination = EmbeddedCoordination(directory, SETTINGS, clock, boot_id=lambda: BOOT)
+    session = coordination.open_session("tserver", "h:1")
+    found = False
+    for _ in range(40):
+        clock.now_ns += HOUR // 30 - SECOND // 60
+        found |= session.is_valid() and not coordination.sessions("tserver")[0].alive
+    assert not session.is_valid()
+    assert not coordination.sessions("tserver")[0].alive
+    coordination.close()
+    return found
+
+
+def test_r15_nobody_sees_an_owner_dead_that_may_still_acknowledge(tmp_path: Path) -> None:
+    assert not _seen_dead_while_valid(tmp_path)
+
+
+def test_r15_without_the_margin_somebody_does(tmp_path: Path) -> None:
+    with fault("no-lease-margin"):
+        assert _seen_dead_while_valid(tmp_path)
+
+
+def test_another_boot_ends_every_session(tmp_path: Path) -> None:
+    clock = StepClock()
+    first = EmbeddedCoordination(tmp_path, SETTINGS, clock, boot_id=lambda: BOOT)
+    leader = first.try_lead(first.open_session("master", "h:1"))
+    assert leader is not None
+    second = EmbeddedCoordination(tmp_path, SETTINGS, clock, boot_id=lambda: BOOT.replace("0", "1"))
+    assert second.leader() is None
+    assert not second.sessions("master")[0].alive
+    first.close()
+    second.close()
+
+
+def test_r8_without_a_rising_epoch_two_reigns_have_the_same_rank(tmp_path: Path) -> None:
+    coordination = EmbeddedCoordination(tmp_path, SETTINGS, StepClock())
+    with fault("epoch-starts-again"):
+        epochs = []
+        for _ in range(2):
+            session = coordination.open_session("master", "h:1")
+            leader = coordination.try_lead(session)
+            assert leader is not None
+            epochs.append(leader.epoch)
+            session.close()
+    assert epochs == [1, 1]
+    coordination.close()
+
+
+def test_an_owner_whose_file_was_removed_gives_up_and_only_then_is_dead(tmp_path: Path) -> None:
+    coordination = EmbeddedCoordination(tmp_path, SETTINGS, StepClock())
+    session = coordination.open_session("tserver", "h:1")
+    assert isinstance(session, EmbeddedSession)
+    (tmp_path / "sessions" / session.session_id).unlink()
+    assert coordination.sessions("tserver")[0].alive, "its process is there, and may still write"
+    assert not session._renew()
+    assert not session.is_valid()
+    coordination.close()
+
+
+def test_a_file_that_is_no_lease_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"rubbish")
+    with pytest.raises(CorruptionError, match="no lease record"):
+        look_at_lease(path)
+    with pytest.raises(FileNotFoundError):
+        look_at_lease(tmp_path / "y")
+
+
+def test_left_over_files_of_sessions_nobody_knows_are_swept(tmp_path: Path) -> None:
+    coordination = EmbeddedCoordination(tmp_path, SETTINGS)
+    stray = tmp_path / "sessions" / "tserver-77-deadbeef"
+    stray.write_bytes(b"")
+    session = coordination.open_session("tserver", "h:1")
+    assert [p.name for p in (tmp_path / "sessions").iterdir()] == [session.session_id]
+    coordination.close()
+
+
+def test_a_process_that_is_gone_has_no_start() -> None:
+    assert process_started(1)
+    assert process_started(2**22 + 1) == ""
+
+
+def test_a_damaged_store_and_a_closed_one_say_so(tmp_path: Path) -> None:
+    (tmp_path / "coordination.db").write_bytes(b"rubbish" * 1000)
+    with pytest.raises(CorruptionError, match=r"coordination\.db"):
+        EmbeddedCoordination(tmp_path, SETTINGS)
+    coordination = EmbeddedCoordination(tmp_path / "good", SETTINGS)
+    coordination.close()
+    with pytest.raises(UnavailableError):
+        coordination.generation()
