@@ -15,9 +15,10 @@ from bookkeeper.storage.tablet.order import WORD_BYTES, words
 
 Hashes = npt.NDArray[np.uint64]
 
-BITS_PER_ROW = 12
-PROBES = 6
-"""With 12 bits a row: about 0.4 % false answers."""
+BITS_PER_ROW = 16
+PROBES = 5
+PROBE_BITS = 6
+"""All bits of a row are in one 64-bit word: with 16 bits a row about 1 % false answers, and one memory access."""
 
 _MASK = (1 << 64) - 1
 _SEED = 0x9E3779B97F4A7C15
@@ -61,32 +62,27 @@ def hash_row(row: bytes) -> int:
     return value
 
 
+def _probe_bits(hashes: Hashes) -> Hashes:
+    """The bits of its word that each row sets, from the low half of its hash."""
+    bits = np.zeros(hashes.size, np.uint64)
+    for probe in range(PROBES):
+        bits |= np.uint64(1) << ((hashes >> np.uint64(probe * PROBE_BITS)) & np.uint64(63))
+    return bits
+
+
 def build(hashes: Hashes) -> bytes:
     """A filter for these rows; empty for none."""
-    if not hashes.size:
-        return b""
     size = -(-hashes.size * BITS_PER_ROW // 64)
     filled = np.zeros(size, np.uint64)
-    bits = np.uint64(size * 64)
-    step = (hashes >> np.uint64(32)) | np.uint64(1)
-    place = hashes.copy()
-    for _ in range(PROBES):
-        bit = place % bits
-        np.bitwise_or.at(filled, (bit >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bit & np.uint64(63)))
-        place += step
+    places = ((hashes >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
+    np.bitwise_or.at(filled, places.astype(np.int64), _probe_bits(hashes))
     return filled.astype("<u8").tobytes()
 
 
 def may_hold(filter_bytes: bytes | memoryview, row: bytes) -> bool:
     """False when the row is certainly not among those the filter was built for."""
-    bits = len(filter_bytes) * 8
-    if not bits:
-        return True
-    place = hash_row(row)
-    step = (place >> 32) | 1
-    for _ in range(PROBES):
-        bit = place % bits
-        if not filter_bytes[bit >> 3] >> (bit & 7) & 1:
-            return False
-        place = (place + step) & _MASK
-    return True
+    size = len(filter_bytes) // 8
+    value = hash_row(row)
+    place = ((value >> 32) * size) >> 32
+    word = int.from_bytes(filter_bytes[place * 8 : place * 8 + 8], "little")
+    return all(word >> (value >> probe * PROBE_BITS & 63) & 1 for probe in range(PROBES))

@@ -41,7 +41,7 @@ class BlockCache:
         with self._lock:
             if key not in self._blocks:
                 self._blocks[key] = block
-                self.bytes += _size(block)
+                self.bytes += block.bytes
                 self._shrink()
         return block
 
@@ -49,13 +49,9 @@ class BlockCache:
         """Drop the blocks of a file that is gone."""
         with self._lock:
             for key in [key for key in self._blocks if key[0] == path]:
-                self.bytes -= _size(self._blocks.pop(key))
+                self.bytes -= self._blocks.pop(key).bytes
 
     def _shrink(self) -> None:
         while self.bytes > self._bytes_max and self._blocks:
             _, block = self._blocks.popitem(last=False)
-            self.bytes -= _size(block)
-
-
-def _size(block: SortedBlock) -> int:
-    return int(block.batch.nbytes)
+            self.bytes -= block.bytes

@@ -8,7 +8,7 @@ timestamp and sequence number descending, so the newest version of a cell comes 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,55 +82,87 @@ def row_reader(array: pa.Array) -> Callable[[int], bytes]:
     return read
 
 
-class SortedBlock:
-    """A sorted, immutable batch of entries with access by key."""
+def _integer_reader(array: pa.Array) -> Callable[[int], int]:
+    """A fast ``index -> value`` of an int64 array without nulls; indices are not checked."""
+    values = memoryview(array.to_numpy())
 
-    __slots__ = ("_parts", "average_bytes", "batch", "records")
+    def read(index: int) -> int:
+        return int(values[index])
+
+    return read
+
+
+class SortedBlock:
+    """A sorted, immutable batch of at least one entry, with access by key."""
+
+    __slots__ = ("_columns", "_first_key", "_last_key", "average_bytes", "batch", "bytes", "records", "row")
+
+    row: Callable[[int], bytes]
+    """Row of one entry."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.records: int = batch.num_rows
-        self.average_bytes = max(float(batch.nbytes) / max(self.records, 1), 1.0)
-        self._parts: tuple[Callable[[int], bytes], ...] | None = None
+        self.bytes = int(batch.nbytes)
+        self.average_bytes = max(self.bytes / max(self.records, 1), 1.0)
+        self.row = row_reader(batch.column("row"))
+        self._columns: tuple[Callable[[int], Any], ...] | None = None
+        self._first_key: Position | None = None
+        self._last_key: Position | None = None
 
-    def _readers(self) -> tuple[Callable[[int], bytes], ...]:
-        parts = self._parts
-        if parts is None:
-            parts = self._parts = tuple(row_reader(self.batch.column(name)) for name in KEY_COLUMNS[:4])
-        return parts
-
-    def row(self, index: int) -> bytes:
-        """Row of one entry."""
-        return self._readers()[0](index)
+    def _readers(self) -> tuple[Callable[[int], Any], ...]:
+        readers = self._columns
+        if readers is None:
+            binary = (row_reader(self.batch.column(name)) for name in KEY_COLUMNS[1:4])
+            integer = (_integer_reader(self.batch.column(name)) for name in KEY_COLUMNS[4:])
+            readers = self._columns = (*binary, *integer)
+        return readers
 
     def cell(self, index: int) -> Cell:
         """Cell of one entry."""
-        row, family, qualifier, visibility = self._readers()
-        return row(index), family(index), qualifier(index), visibility(index)
+        family, qualifier, visibility, _, _ = self._readers()
+        return self.row(index), family(index), qualifier(index), visibility(index)
 
     def key(self, index: int) -> Position:
         """Full key of one entry; as a position, the point behind it."""
-        timestamp = self.batch.column("timestamp")[index].as_py()
-        return (*self.cell(index), -timestamp, -self.batch.column("seq")[index].as_py())
+        family, qualifier, visibility, timestamp, seq = self._readers()
+        return (
+            self.row(index),
+            family(index),
+            qualifier(index),
+            visibility(index),
+            -timestamp(index),
+            -seq(index),
+        )
+
+    @property
+    def first_key(self) -> Position:
+        """Key of the first entry."""
+        if self._first_key is None:
+            self._first_key = self.key(0)
+        return self._first_key
+
+    @property
+    def last_key(self) -> Position:
+        """Key of the last entry."""
+        if self._last_key is None:
+            self._last_key = self.key(self.records - 1)
+        return self._last_key
 
     def bisect(self, position: Position, low: int = 0, high: int | None = None) -> int:
         """First index in ``[low, high]`` whose entry lies behind ``position``."""
         high = self.records if high is None else high
         if low >= high or not position:
             return low
-        every: Sequence[int] = range(high)
-        read_row = self._readers()[0]
         row = position[0]
-        if len(position) == 1:
-            return bisect_left(every, row, low, high, key=read_row)
-        low = bisect_left(every, row, low, high, key=read_row)
-        if low >= high or read_row(low) != row:
+        low = bisect_left(range(high), row, low, key=self.row)
+        if len(position) == 1 or low == high or self.row(low) != row:
             return low
-        return bisect_right(every, position, low, self._row_end(row, low, high), key=self.key)
+        return bisect_right(range(high), position, low, self._row_end(row, low, high), key=self.key)
 
     def _row_end(self, row: bytes, low: int, high: int) -> int:
-        """End of the entries of ``row`` that start at ``low``; gallops, because rows are mostly short."""
+        """End of the entries of ``row``, which starts at ``low``; gallops, because rows are mostly short."""
         step = 1
         while low + step < high and self.row(low + step) == row:
             step *= 2
-        return bisect_right(range(high), row, low + step // 2, min(low + step, high), key=self._readers()[0])
+        return bisect_right(range(high), row, low + step // 2, min(low + step, high), key=self.row)

@@ -111,7 +111,7 @@ class Memtable:
 
 def small_runs(runs: Sequence[SortedBlock], settings: TabletSettings) -> list[SortedBlock]:
     """The runs to merge into one now: the smallest, once there are too many below the bounds of a full run."""
-    below = [r for r in runs if r.records < settings.run_records_max and r.batch.nbytes < settings.run_bytes_max]
+    below = [r for r in runs if r.records < settings.run_records_max and r.bytes < settings.run_bytes_max]
     if len(below) < settings.small_runs_max:
         return []
     return sorted(below, key=lambda run: run.records)[: settings.small_runs_max]

@@ -17,12 +17,16 @@ import pyarrow as pa
 from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
 
-WINDOW_GROWTH = 2
-"""A round's windows are this much larger than those of the round before, up to the limit."""
+ROUND_GROWTH = 2
+"""A round takes this much more than the round before, up to the limit."""
 
 
 class Source(Protocol):
     """A sorted sequence of sorted blocks, none empty."""
+
+    @property
+    def records(self) -> int:
+        """Number of entries in all blocks."""
 
     @property
     def block_count(self) -> int:
@@ -48,13 +52,19 @@ class RunSource:
     def __init__(self, block: SortedBlock) -> None:
         self._block = block
 
+    @property
+    def records(self) -> int:
+        """See :class:`Source`."""
+        return self._block.records
+
     def seek(self, position: Position) -> int:
         """See :class:`Source`."""
-        return int(self._block.bisect(position) == self._block.records)
+        return int(position >= self._block.last_key)
 
     def first_key(self, index: int) -> Position:
         """See :class:`Source`."""
-        return self._block.key(index)
+        del index
+        return self._block.first_key
 
     def block(self, index: int) -> SortedBlock:
         """See :class:`Source`."""
@@ -62,58 +72,46 @@ class RunSource:
         return self._block
 
 
-@dataclass(slots=True)
-class _Slice:
-    """Entries ``[low, high)`` of a block."""
-
-    block: SortedBlock
-    low: int
-    high: int
-
-    def batch(self) -> pa.RecordBatch:
-        return self.block.batch.slice(self.low, self.high - self.low)
-
-
 class Cursor:
     """A place in one source; reads blocks as late as it can."""
+
+    __slots__ = ("_index", "_position", "_source", "_stop", "block", "exhausted", "floor", "high", "low", "records")
 
     def __init__(self, source: Source, position: Position, stop: Position | None) -> None:
         """``stop``: entries behind it do not count; None = all count."""
         self._source = source
         self._stop = stop
         self._position = position
-        self._block: SortedBlock | None = None
         self._index = -1
-        self._low = 0
-        self._high = 0
-        self._enter(position)
+        self.records = source.records
+        self.block: SortedBlock | None = None
+        """The block at hand, once it was read; its entries ``[low, high)`` are next."""
+        self.low = 0
+        self.high = 0
+        self.floor: Position = ()
+        """No entry from here on has a key below this; kept up only while there is no block at hand."""
+        self.exhausted = False
+        self._enter(position, source.seek(position))
 
-    floor: Position
-    """No entry from here on has a key below this; exact while the cursor is not loaded."""
-
-    exhausted = False
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the next window costs no reading."""
-        return self._block is not None
-
-    def seek(self, position: Position) -> None:
-        """Move on to the first entry behind ``position``, never back."""
-        if self._block is None:
+    def seek(self, position: Position, low: int | None = None) -> None:
+        """Move on to the first entry behind ``position``; none of the block's entries before ``low`` is."""
+        block = self.block
+        if block is None:
             if position >= self.floor:
-                self._enter(position)
+                self._enter(position, self._source.seek(position))
             return
         self._position = position
-        self._low = self._block.bisect(position, self._low, self._high)
-        if self._low == self._high:
-            ends_here = self._high < self._block.records
-            self._block = None
-            self._enter(position, ends_here)
+        low = self.low if low is None else low
+        if low < self.high and block.row(low) <= position[0]:
+            low = block.bisect(position, low, self.high)
+        self.low = low
+        if low == self.high:
+            self.block = None
+            at_stop = self.high < block.records
+            self._enter(position, self._source.block_count if at_stop else self._source.seek(position))
 
-    def _enter(self, position: Position, ends_here: bool = False) -> None:
-        """Find the block that goes on behind ``position`` without reading it."""
-        index = self._source.block_count if ends_here else self._source.seek(position)
+    def _enter(self, position: Position, index: int) -> None:
+        """Go to the block ``index``, which goes on behind ``position``, without reading it."""
         if index < self._source.block_count:
             first = self._source.first_key(index)
             if self._stop is None or first <= self._stop:
@@ -125,22 +123,28 @@ class Cursor:
 
     def load(self) -> None:
         """Read the block at hand; afterwards the cursor may be exhausted."""
-        if self._block is not None or self.exhausted:
-            return
         block = self._source.block(self._index)
-        self._low = block.bisect(self._position)
-        self._high = block.records if self._stop is None else block.bisect(self._stop, self._low)
-        if self._low < self._high:
-            self._block = block
+        self.low = block.bisect(self._position)
+        self.high = block.records if self._stop is None else block.bisect(self._stop, self.low)
+        if self.low < self.high:
+            self.block = block
         else:
             self.exhausted = True
 
-    def window(self, records: int, bytes_max: int) -> _Slice:
-        """The next entries, at least one, not beyond the block and the bounds. Only when loaded."""
-        if self._block is None:
-            raise ValueError("a cursor has no window before it is loaded")
-        most = max(1, min(records, int(bytes_max / self._block.average_bytes)))
-        return _Slice(self._block, self._low, min(self._high, self._low + most))
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The next entries of a cursor: ``[cursor.low, high)`` of its block, and the key of the last of them."""
+
+    cursor: Cursor
+    block: SortedBlock
+    high: int
+    last_key: Position
+
+    @classmethod
+    def open(cls, cursor: Cursor, block: SortedBlock, records: int) -> _Window:
+        high = min(cursor.high, cursor.low + records)
+        return cls(cursor, block, high, block.last_key if high == block.records else block.key(high - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,71 +174,84 @@ class Round:
         return values if self.order is None else values[self.order.indices]
 
 
-def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tuple[list[_Slice], Position]:
-    """Windows of all cursors that can hold anything up to the horizon; loads blocks in key order, as few as it can."""
-    windows: list[_Slice] = []
-    horizon: Position | None = None
-    for cursor in sorted(cursors, key=lambda c: (not c.loaded, c.floor)):
-        if not cursor.loaded:
-            if horizon is not None and cursor.floor > horizon:
-                break
-            cursor.load()
-            if cursor.exhausted:
-                continue
-        window = cursor.window(records, bytes_max)
-        windows.append(window)
-        last = window.block.key(window.high - 1)
-        horizon = last if horizon is None else min(horizon, last)
-    return windows, horizon or ()
-
-
-def _merge(windows: Sequence[_Slice], horizon: Position) -> Round | None:
-    parts: list[_Slice] = []
-    for window in windows:
-        high = window.block.bisect(horizon, window.low, window.high)
-        if high > window.low:
-            parts.append(_Slice(window.block, window.low, high))
-    if not parts:
-        return None
-    if len(parts) == 1:
-        entries = parts[0].batch()
-        return Round(entries, cell_starts(entries), None, parts[0].block.cell(parts[0].high - 1))
-    entries = pa.concat_batches([part.batch() for part in parts])
-    low = min(part.block.row(part.low) for part in parts)
-    last = max(parts, key=lambda part: part.block.key(part.high - 1))
-    cell = last.block.cell(last.high - 1)
-    order = order_entries(entries, low, cell[0])
-    return Round(entries, order.starts, order, cell)
-
-
 @dataclass(frozen=True, slots=True)
-class WindowSize:
-    """Entries one round takes: ``first`` in the first one, up to ``most`` later, about ``bytes_max`` bytes at most."""
+class RoundSize:
+    """What one round takes: ``records`` in the first one, up to ``records_max`` later, never above ``bytes_max``."""
 
-    first: int
-    most: int
+    records: int
+    records_max: int
     bytes_max: int
 
 
-def merge_rounds(cursors: Sequence[Cursor], size: WindowSize, *, newest_only: bool) -> Iterator[Round]:
+def _share(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
+    """Entries of a cursor's window when keys of all sources are mixed evenly, with a margin for chance.
+
+    Without the margin the least last key of the windows would lie far before the end of most.
+    """
+    expected = records * cursor.records / all_records
+    most = bytes_max * cursor.records / all_records / block.average_bytes
+    return max(1, min(int(expected + 2 * expected**0.5 + 4), int(most)))
+
+
+def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> list[_Window]:
+    """Windows of all cursors that can hold anything up to the horizon; loads blocks in key order, as few as it can."""
+    windows: list[_Window] = []
+    horizon: Position | None = None
+    all_records = sum(cursor.records for cursor in cursors)
+    unread = sorted((c for c in cursors if c.block is None), key=lambda c: c.floor)
+    for cursor in [*(c for c in cursors if c.block is not None), *unread]:
+        if cursor.block is None:
+            if horizon is not None and cursor.floor > horizon:
+                break
+            cursor.load()
+            if cursor.block is None:
+                continue
+        window = _Window.open(cursor, cursor.block, _share(cursor, cursor.block, records, all_records, bytes_max))
+        windows.append(window)
+        if horizon is None or window.last_key < horizon:
+            horizon = window.last_key
+    return windows
+
+
+def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> Round:
+    """Merge the windows up to their horizon and move their cursors behind ``behind``."""
+    cell: Cell = horizon[:4]  # the entry of that key is in the window that it ends
+    parts: list[pa.RecordBatch] = []
+    low_row = horizon[0]
+    for window in windows:
+        cursor, block, low = window.cursor, window.block, window.cursor.low
+        first_row = block.row(low)
+        if first_row > horizon[0]:
+            continue
+        high = window.high if window.last_key <= horizon else block.bisect(horizon, low, window.high)
+        if high > low:
+            parts.append(block.batch.slice(low, high - low))
+            low_row = min(low_row, first_row)
+        cursor.seek(behind, high)
+    if len(parts) == 1:
+        return Round(parts[0], cell_starts(parts[0]), None, cell)
+    entries = pa.concat_batches(parts)
+    order = order_entries(entries, low_row, cell[0])
+    return Round(entries, order.starts, order, cell)
+
+
+def merge_rounds(cursors: Sequence[Cursor], size: RoundSize, *, newest_only: bool) -> Iterator[Round]:
     """Merge everything behind the cursors. Rounds follow each other in key order and share no entry.
 
     ``newest_only``: entries behind the first of a cell may be left out, and a cell never appears in two rounds.
     Without it all entries appear, and a cell whose versions continue in the next round starts there again.
     """
-    total = size.first
+    records = size.records
     while True:
-        alive = [cursor for cursor in cursors if not cursor.exhausted]
-        if not alive:
+        cursors = [cursor for cursor in cursors if not cursor.exhausted]
+        windows = _open_windows(cursors, records, size.bytes_max)
+        if not windows:
             return
-        share = len(alive)
-        windows, horizon = _open_windows(alive, max(1, total // share), size.bytes_max // share)
-        merged = _merge(windows, horizon)
-        if merged is None:
-            continue
+        horizon = min(window.last_key for window in windows)
+        behind = after_cell(horizon[:4]) if newest_only else horizon
+        merged = _merge(windows, horizon, behind)
+        for cursor in cursors:
+            if cursor.block is None and not cursor.exhausted:
+                cursor.seek(behind)
         yield merged
-        position = after_cell(merged.last) if newest_only else horizon
-        for cursor in alive:
-            if not cursor.exhausted:
-                cursor.seek(position)
-        total = min(total * WINDOW_GROWTH, size.most)
+        records = min(records * ROUND_GROWTH, size.records_max)

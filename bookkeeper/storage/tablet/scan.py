@@ -28,7 +28,7 @@ from bookkeeper.storage.tablet.entries import (
     to_records,
 )
 from bookkeeper.storage.tablet.groups import family_mask
-from bookkeeper.storage.tablet.merge import Cursor, Round, WindowSize, merge_rounds
+from bookkeeper.storage.tablet.merge import Cursor, Round, RoundSize, merge_rounds
 from bookkeeper.storage.tablet.order import Mask
 from bookkeeper.storage.tablet.settings import TabletSettings
 
@@ -38,9 +38,10 @@ _TOKEN_CHECK = struct.Struct("<I")
 _FIXED_BYTES = 8 + 1 + 5 * 4
 """Of a record: timestamp, delete and the lengths of five binary columns."""
 
-_FIRST_WINDOW_RECORDS = 256
-_LAST_WINDOW_RECORDS = 1 << 16
-_WINDOW_BYTES = 16 << 20
+_RECORD_BYTES_GUESS = 128
+_ROUND_RECORDS_MIN = 64
+_ROUND_RECORDS_MAX = 1 << 16
+_ROUND_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,10 @@ def sizes_through(entries: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return total
 
 
-def window_size(page_bytes: int) -> WindowSize:
-    """Windows that fill a page of ordinary records in a round or two."""
-    first = max(_FIRST_WINDOW_RECORDS, page_bytes // 128)
-    return WindowSize(
-        first=min(first, _LAST_WINDOW_RECORDS), most=_LAST_WINDOW_RECORDS, bytes_max=max(_WINDOW_BYTES, page_bytes)
-    )
+def round_size(page_bytes: int) -> RoundSize:
+    """Rounds that fill a page of ordinary records in one or two."""
+    records = max(_ROUND_RECORDS_MIN, page_bytes // _RECORD_BYTES_GUESS)
+    return RoundSize(min(records, _ROUND_RECORDS_MAX), _ROUND_RECORDS_MAX, max(_ROUND_BYTES, page_bytes))
 
 
 def read_page(cursors: Sequence[Cursor], wanted: Wanted, page_bytes: int, settings: TabletSettings) -> ScanPage:
@@ -145,7 +144,7 @@ def read_page(cursors: Sequence[Cursor], wanted: Wanted, page_bytes: int, settin
     left = min(page_bytes, settings.page_bytes_max)
     examined = 0
     token: bytes | None = None
-    for merged in merge_rounds(cursors, window_size(left), newest_only=True):
+    for merged in merge_rounds(cursors, round_size(left), newest_only=True):
         found = visible(merged, wanted)
         examined += merged.records
         if found.num_rows:

@@ -93,6 +93,11 @@ class Segment:
         return high != low + b"\x00" or bloom.may_hold(self._tail().filter_bytes, low)
 
     @property
+    def records(self) -> int:
+        """See :class:`Source`."""
+        return self.ref.records
+
+    @property
     def block_count(self) -> int:
         """See :class:`Source`."""
         return int(self._tail().index.num_rows)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import FrozenMemtable, GroupMap, NewSegment, ScanPage, TabletData, TabletSettings
-from tests.support.tablet_model import Model, Record, batches, families, parts, rows, scan_all, to_batch
+from tests.support.tablet_model import Model, Record, batches, families, qualifiers, rows, scan_all, to_batch
 
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g", b"\xff"})})
 REGROUPED = GroupMap({"one": frozenset({b"g"}), "three": frozenset({b"h\x00", b""})})
@@ -28,7 +28,7 @@ TINY = TabletSettings(
 EXTENT = Extent("t", None, None)
 optional_row = st.one_of(st.none(), rows)
 page_sizes = st.sampled_from([1, 60, 200, 1 << 20])
-column_names = st.tuples(families, st.one_of(st.just(b""), st.just(b"q"), parts(2)))
+column_names = st.tuples(families, qualifiers)
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -118,7 +118,8 @@ class TabletMachine(RuleBasedStateMachine):
         before = self.model.visible()
         touched: set[Any] = set()
 
-        def meddle(_: ScanPage) -> None:
+        def meddle(page: ScanPage) -> None:
+            assert page.next is not None
             for _ in range(data.draw(st.integers(0, 2))):
                 choice = data.draw(st.integers(0, 3))
                 if choice == 0:

@@ -1,0 +1,230 @@
+"""A tablet's data under load: apply, flush, sequential scans, short scans and point reads.
+
+Arrives: generated records of about 150 bytes (16-byte row, 100-byte value). Leaves: figures, each beside the same
+work done by plain pyarrow in the same run, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bookkeeper.model import MUTATION_SCHEMA, Extent
+from bookkeeper.storage.tablet import GroupMap, TabletData
+from tests.benchmarks.figure import Figure
+
+BLOCK_RECORDS = 4096
+ROW_BYTES = 16
+VALUE_BYTES = 100
+PAGE_BYTES = 1 << 20
+SHORT_PAGE_BYTES = 100 * 160
+SAMPLES = 400
+ROW_SPACE = 10**12
+
+
+def _fixed(bytes_of_each: npt.NDArray[np.uint8]) -> pa.Array:
+    count, width = bytes_of_each.shape
+    offsets = (np.arange(count + 1) * width).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(bytes_of_each.tobytes())])
+
+
+def _rows(keys: npt.NDArray[np.int64]) -> pa.Array:
+    digits = (keys[:, None] // 10 ** np.arange(ROW_BYTES - 5, -1, -1)) % 10 + ord("0")
+    prefix = np.tile(np.frombuffer(b"row-", np.uint8), (len(keys), 1))
+    return _fixed(np.concatenate([prefix, digits.astype(np.uint8)], axis=1))
+
+
+def _row(key: int) -> bytes:
+    return b"row-%012d" % key
+
+
+def make_records(keys: npt.NDArray[np.int64], random: np.random.Generator) -> pa.RecordBatch:
+    """One column a row, rows from ``keys``."""
+    count = len(keys)
+
+    def same(value: bytes) -> pa.Array:
+        return _fixed(np.tile(np.frombuffer(value, np.uint8), (count, 1)))
+
+    columns = [
+        _rows(keys),
+        same(b"family"),
+        same(b"qualifier"),
+        same(b""),
+        pa.array(np.full(count, 1_700_000_000_000)),
+        pa.array(np.zeros(count, bool)),
+        _fixed(random.integers(0, 256, (count, VALUE_BYTES), dtype=np.uint8)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _millis(work: Callable[[int], object], arguments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    return np.array([_seconds(lambda argument=argument: work(int(argument))) * 1e3 for argument in arguments])  # type: ignore[misc]
+
+
+def _scan(tablet: TabletData, page_bytes: int = PAGE_BYTES) -> int:
+    records, resume = 0, None
+    while True:
+        page = tablet.scan_page(None, None, (), (), resume, page_bytes)
+        records += page.records.num_rows
+        if page.next is None:
+            return records
+        resume = page.next
+
+
+def _short_scan(tablet: TabletData, key: int) -> None:
+    page = tablet.scan_page(_row(key), None, (), (), None, SHORT_PAGE_BYTES)
+    assert page.records.num_rows >= 90
+
+
+def _point_read(tablet: TabletData, key: int) -> None:
+    page = tablet.scan_page(_row(key), _row(key) + b"\x00", (), (), None, PAGE_BYTES)
+    assert page.records.num_rows == 1
+
+
+def _apply(tablet: TabletData, records: pa.RecordBatch, first_seq: int) -> None:
+    for start in range(0, records.num_rows, BLOCK_RECORDS):
+        tablet.apply(records.slice(start, BLOCK_RECORDS), first_seq + start)
+
+
+def _flush(tablet: TabletData, flush_id: int) -> None:
+    frozen = tablet.begin_flush()
+    assert frozen is not None
+    tablet.finish_flush(frozen, tablet.write_segments(frozen, flush_id))
+
+
+def _rate(name: str, records: int, seconds: float, reference: str, reference_seconds: float, **more: object) -> Figure:
+    figure: Figure = {
+        "name": name,
+        "value": records / seconds,
+        "unit": "records/s",
+        "reference": records / reference_seconds,
+        "reference_name": reference,
+        "reference_unit": "records/s",
+        "ratio": reference_seconds / seconds,
+        "size": records,
+    }
+    figure.update(more)  # type: ignore[typeddict-item]
+    return figure
+
+
+def _latencies(
+    name: str, millis: npt.NDArray[np.float64], reference: str, reference_millis: npt.NDArray[np.float64], **more: object
+) -> list[Figure]:
+    figures: list[Figure] = []
+    for label, quantile in (("p50", 0.5), ("p99", 0.99)):
+        value, beside = float(np.quantile(millis, quantile)), float(np.quantile(reference_millis, quantile))
+        figure: Figure = {
+            "name": f"{name} {label}",
+            "value": value,
+            "unit": "ms",
+            "reference": beside,
+            "reference_name": reference,
+            "reference_unit": "ms",
+            "ratio": value / beside,
+            "lower_is_better": True,
+            "size": len(millis),
+        }
+        if label == "p99":
+            figure.update(more)  # type: ignore[typeddict-item]
+        figures.append(figure)
+    return figures
+
+
+def _row_group_reader(path: Path) -> Callable[[int], object]:
+    file = pq.ParquetFile(path)
+    return lambda number: file.read_row_group(number % file.num_row_groups, use_threads=False)
+
+
+def _memory_figures(place: Path, records: pa.RecordBatch, keys: npt.NDArray[np.int64]) -> list[Figure]:
+    random = np.random.default_rng(2)
+    million = records.num_rows
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), place / "memory", [])
+    sort_seconds = _seconds(lambda: pc.sort_indices(records.column("row")))
+    figures = [_rate("apply", million, _seconds(lambda: _apply(tablet, records, 1)), "sort in Arrow", sort_seconds)]
+    ordered = records.take(pa.array(np.argsort(keys)))
+    starts = random.choice(np.sort(keys)[:-200], SAMPLES)
+    slices = _millis(lambda key: ordered.slice(key % (million - 100), 100).take(pa.array(np.arange(100))), starts)
+    _short_scan(tablet, int(starts[0]))
+    figures += _latencies(
+        "100 rows from memory", _millis(lambda k: _short_scan(tablet, k), starts), "take of 100", slices
+    )
+    figures.append(_rate("scan of memory", million, _seconds(lambda: _scan(tablet)), "sort in Arrow", sort_seconds))
+
+    def plain_write() -> None:
+        pq.write_table(pa.Table.from_batches([ordered]), place / "plain.parquet", compression="lz4", row_group_size=4096)
+
+    plain = _seconds(plain_write)
+    figures.append(_rate("flush", million, _seconds(lambda: _flush(tablet, 1)), "sorted table to Parquet", plain))
+    read = _row_group_reader(place / "plain.parquet")
+    figures += _latencies(
+        "100 rows from one segment",
+        _millis(lambda key: _short_scan(tablet, key), starts),
+        "one row group",
+        _millis(read, random.integers(0, 240, SAMPLES)),
+    )
+    return figures
+
+
+def _segment_figures(place: Path, records: int, segments: int) -> list[Figure]:
+    random = np.random.default_rng(3)
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), place / "segments", [])
+    keys = random.choice(ROW_SPACE, records)
+    share = records // segments
+    for number in range(segments):
+        some = keys[number * share : (number + 1) * share]
+        for start in range(0, share, 1 << 18):
+            part = some[start : start + (1 << 18)]
+            _apply(tablet, make_records(part, random), number * share + start + 1)
+        _flush(tablet, number + 1)
+    paths = sorted((place / "segments").iterdir())
+    read_all = _seconds(lambda: [pq.read_table(path, use_threads=False) for path in paths])
+    name = f"{records // 1_000_000} M records in {segments} segments"
+    figures = [
+        _rate(
+            f"sequential scan, {name}",
+            records,
+            _seconds(lambda: _scan(tablet)),
+            "the files read unmerged",
+            read_all,
+            target=1e6,
+        )
+    ]
+    chosen = random.choice(keys, SAMPLES)
+    read = _row_group_reader(paths[0])
+    row_group = _millis(read, random.integers(0, 240, SAMPLES))
+    figures += _latencies(
+        f"point read, {name}", _millis(lambda k: _point_read(tablet, k), chosen), "one row group", row_group, target=5.0
+    )
+    figures += _latencies(
+        f"100 rows, {name}", _millis(lambda k: _short_scan(tablet, k), chosen), "one row group", row_group
+    )
+    return figures
+
+
+def run() -> list[Figure]:
+    """About a minute at full size; ``BENCH_RECORDS`` sets another number of records for the segments."""
+    place = Path(tempfile.mkdtemp(prefix="bench-tablet-"))
+    try:
+        random = np.random.default_rng(1)
+        keys = random.choice(ROW_SPACE, 1_000_000)
+        figures = _memory_figures(place, make_records(keys, random), keys)
+        size = int(os.environ.get("BENCH_RECORDS", "10000000"))
+        return figures + _segment_figures(place, size, 10)
+    finally:
+        shutil.rmtree(place)
