@@ -229,7 +229,7 @@ class ReplaySettings(_Section):
         default=30_000, description="ms to wait for a peer's acknowledgement of one message; its disk may be busy."
     )
     run_timeout_ms: _Millis = Field(
-        default=600_000, description="ms to wait for one replay call; then the process counts as hung and is replaced."
+        default=180_000, description="ms to wait for one replay call; then the process counts as hung and is replaced."
     )
     start_timeout_ms: _Millis = Field(
         default=120_000, description="ms to wait for the Spark session to come up on a busy machine."
