@@ -8,6 +8,7 @@ R13, R15, R18, R21 and R24.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,15 +24,18 @@ COMPRESSIONS = ("", "lz4", "zstd")
 _REQUIRED = tuple(i for i, field in enumerate(MUTATION_SCHEMA) if not field.nullable)
 _SCHEMA_MESSAGE_BYTES = MUTATION_SCHEMA.serialize().size
 _MESSAGE_PREFIX_BYTES = 8
+_BINARY_BUFFERS = 3
+_EMPTY = pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
 
 
 def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
-    """One IPC record batch message (no schema message); a slice is written without what lies around it.
+    """One IPC record batch message (no schema message), with nothing of what lies around a slice.
 
     Raises InvalidInputError when the schema is not ``MUTATION_SCHEMA`` or the compression is unknown.
     """
     if not batch.schema.equals(MUTATION_SCHEMA):
         raise InvalidInputError(f"records of schema {batch.schema} can't enter a log: want {MUTATION_SCHEMA}")
+    batch = batch if all(map(_is_alone, batch.columns)) else _copied(batch)
     if not compression:
         return batch.serialize()
     if compression not in COMPRESSIONS:
@@ -41,6 +45,26 @@ def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
     writer = pa.ipc.new_stream(sink, MUTATION_SCHEMA, options=options)
     writer.write_batch(batch)
     return sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES)
+
+
+def _is_alone(column: pa.Array) -> bool:
+    """Whether the memory of a column holds nothing but the column.
+
+    Arrow pads a slice with what follows it there: up to 63 bytes of records that belong to others.
+    """
+    buffers = column.buffers()
+    rows = len(column)
+    if len(buffers) == _BINARY_BUFFERS:
+        used = struct.unpack_from("<i", buffers[1], 4 * rows)[0] if rows else 0
+    else:
+        used = (rows * column.type.bit_width + 7) // 8
+    held = 0 if buffers[-1] is None else buffers[-1].size
+    return bool(column.offset == 0 and held == used)
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    copied = pa.Table.from_batches([batch, _EMPTY]).combine_chunks().to_batches()
+    return copied[0] if copied else _EMPTY
 
 
 def decode_batch(payload: pa.Buffer | bytes | memoryview) -> pa.RecordBatch:
