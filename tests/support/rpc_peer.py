@@ -1,0 +1,129 @@
+"""A small real server for tests of calls, and raw sockets to misbehave with."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from bookkeeper.config import RpcSettings
+from bookkeeper.rpc.address import parse_address
+from bookkeeper.rpc.client import RpcPool, plain_hello
+from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.envelope import method_codec
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+
+SERVER_HELLO = Hello(PROTOCOL_VERSION, "i-west", "west", "replay")
+
+
+class Echo:
+    """Handler of the Replay service: ``run`` answers its argument, or does what a test put into ``on_run``."""
+
+    def __init__(self) -> None:
+        self.on_run: Callable[[bytes], bytes] = lambda data: data
+        self.calls = 0
+        self.last_caller: Hello | None = None
+
+    def status(self) -> Mapping[str, str]:
+        return {"calls": str(self.calls)}
+
+    def warm(self) -> None:
+        self.calls += 1
+
+    def run(self, ranges: bytes) -> bytes:
+        self.last_caller = caller()
+        return self.on_run(ranges)
+
+
+@contextmanager
+def serving(
+    handler: object,
+    service: str = "Replay",
+    *,
+    port: int = 0,
+    concurrency: Mapping[str, int] | None = None,
+    **settings: Any,
+) -> Iterator[RpcServer]:
+    server = RpcServer(
+        service, handler, SERVER_HELLO, RpcSettings(**settings), port=port, concurrency=concurrency or {}
+    )
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def pooled(hello: Hello | None = None, **settings: Any) -> Iterator[RpcPool]:
+    pool = RpcPool(hello or plain_hello(), RpcSettings(**settings))
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class RawPeer:
+    """A bare socket to a server."""
+
+    def __init__(self, address: str, receive_buffer_bytes: int | None = None) -> None:
+        target = parse_address(address)
+        self.sock = socket.socket()
+        if receive_buffer_bytes is not None:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.sock.settimeout(30)
+        self.sock.connect((target.host, target.port))
+
+    def send(self, raw: bytes) -> None:
+        self.sock.sendall(raw)
+
+    def say(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> None:
+        self.send(b"".join(method_codec(service, method).call(sequence, arguments, 1 << 30)))
+
+    def greet(self) -> Any:
+        self.say("hello", plain_hello())
+        return self.hear("hello").result
+
+    def hear(self, method: str, service: str = "Replay", sequence: int = 1) -> Any:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return method_codec(service, method).read_answer(memoryview(self._exactly(size)), sequence)
+
+    def _exactly(self, size: int) -> bytes:
+        raw = b""
+        while len(raw) < size:
+            more = self.sock.recv(size - len(raw))
+            if not more:
+                raise ConnectionResetError
+            raw += more
+        return raw
+
+    def is_closed_by_server(self) -> bool:
+        """Wait until the server closes the connection."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class Gate:
+    """A call waits in here until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def __call__(self, data: bytes) -> bytes:
+        self.entered.release()
+        assert self.opened.wait(30)
+        return data
+
+    def wait_for(self, count: int) -> None:
+        for _ in range(count):
+            assert self.entered.acquire(timeout=30)
