@@ -1,0 +1,161 @@
+"""One lane of the replication worker: the queue and the thread of one peer cluster, and what it does with a batch.
+
+Arrives: ranges for one peer. Leaves: replay runs, finished cells, reports. The thread either waits or works; if it
+dies, the process dies with it. Survives a crash: the finished cells. Decisions are in ``worker_plan``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.config import Settings
+from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    Range,
+    RangeResult,
+    decode_table,
+    encode_table,
+    ranges_to_table,
+    results_from_table,
+)
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import WorkItem, WorkReport
+from bookkeeper.tserver import worker_books
+from bookkeeper.tserver.worker_plan import (
+    Fact,
+    LanePlan,
+    Outcome,
+    Queued,
+    failed,
+    needs_books,
+    outcome_of,
+    ranges_of,
+    report_of,
+    stream_of,
+)
+
+LOG = logging.getLogger(__name__)
+
+REPLAY_KIND = "replay"
+EXIT_THREAD_DIED = 70
+
+Tell = Callable[[Sequence[WorkReport]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTools:
+    """What all lanes of a worker share. ``own_address``: where this tserver answers."""
+
+    settings: Settings
+    metadata: MetadataTable
+    coordination: Coordination
+    pool: RpcPool
+    own_address: str
+
+    def facts(self, batch: Sequence[Queued], plan: LanePlan) -> list[Fact]:
+        """How far each stream of the batch is: remembered, or read from the books."""
+        found = []
+        for queued in batch:
+            fact = plan.facts.get(stream_of(queued.item))
+            if fact is None or needs_books(fact, queued.item):
+                fact = worker_books.read_fact(self.metadata, queued.item)
+            found.append(fact)
+        return found
+
+    def ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
+        """One replay run; results by range id. Raises UnavailableError when no replay process answers."""
+        address = pick_replay(self.coordination.sessions(REPLAY_KIND), self.own_address)
+        replay = self.settings.replay
+        raw = encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA)
+        answer = self.pool.replay(address, replay.run_timeout_ms + replay.start_timeout_ms).run(raw)
+        results = {result.range_id: result for result in results_from_table(decode_table(answer, RESULT_SCHEMA))}
+        missing = [r.range_id for r in ranges if r.range_id not in results]
+        if missing:
+            raise UnavailableError(f"{address} left out {len(missing)} of {len(ranges)} ranges in its answer")
+        return results
+
+    def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[Fact]) -> None:
+        """Write what became finished; one call for each offset that several streams share."""
+        worker_books.write_finished(
+            self.metadata,
+            [
+                (queued.item, outcome.fact)
+                for (queued, outcome), fact in zip(outcomes, before, strict=True)
+                if outcome.fact.booked > fact.booked
+            ],
+        )
+
+
+class Lane:
+    """The queue and the thread of one peer cluster; starts at once."""
+
+    def __init__(self, cluster: str, tools: LaneTools, tell: Tell) -> None:
+        """``tell`` takes the reports of each batch."""
+        self._cluster = cluster
+        self._tools = tools
+        self._tell = tell
+        self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
+        self._changed = threading.Condition()
+        self._stopped = False
+        self.thread = threading.Thread(target=self._guarded, name=f"replication-{cluster}", daemon=True)
+        self.thread.start()
+
+    def offer(self, item: WorkItem) -> None:
+        """Queue a range; raises OverloadedError."""
+        with self._changed:
+            self._plan.offer(item)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End after the batch under way."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _guarded(self) -> None:
+        try:
+            while batch := self._next():
+                self._work(batch)
+        except BaseException:
+            LOG.critical("the replication lane of %s died", self._cluster, exc_info=True)
+            os._exit(EXIT_THREAD_DIED)
+
+    def _next(self) -> list[Queued]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._plan.queue)
+            return [] if self._stopped else self._plan.take()
+
+    def _work(self, batch: list[Queued]) -> None:
+        facts: list[Fact] = []
+        results: dict[int, RangeResult] = {}
+        try:
+            facts = self._tools.facts(batch, self._plan)
+            ranges = ranges_of(batch, facts, self._tools.settings.instance.instance_id)
+            results = self._tools.ship(ranges) if ranges else {}
+            outcomes = [outcome_of(queued, facts[n], results.get(n)) for n, queued in enumerate(batch)]
+            self._tools.commit(list(zip(batch, outcomes, strict=True)), facts)
+        except BookkeeperError as error:
+            LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
+            results = {}
+            outcomes = [failed(facts[n] if facts else Fact(0, 0), error) for n in range(len(batch))]
+        with self._changed:
+            self._plan.settle(zip(batch, outcomes, strict=True))
+            waiting = len(self._plan)
+        self._tell([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+
+
+def pick_replay(sessions: Sequence[SessionInfo], own_address: str) -> str:
+    """Address of a live replay process, one of this host first; raises UnavailableError when there is none."""
+    host = own_address.rpartition(":")[0]
+    alive = sorted((s for s in sessions if s.alive), key=lambda s: (s.address.rpartition(":")[0] != host, s.session_id))
+    if not alive:
+        raise UnavailableError("no replay process is running; its supervisor starts it again, and its log says more")
+    return alive[0].address

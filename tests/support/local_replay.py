@@ -1,0 +1,80 @@
+"""A replay process without Spark: the same ship loop behind the same service, in threads of the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from bookkeeper.config import Settings
+from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.peers.registry import Registry
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    Range,
+    decode_table,
+    encode_table,
+    ranges_from_table,
+    results_to_batch,
+)
+from bookkeeper.replay.shipping import Sessions, Shipper
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+
+
+def at_once(_ranges: Sequence[Range]) -> None:
+    """No trouble."""
+
+
+@dataclass(slots=True)
+class LocalReplay:
+    """Handler and server; a context manager that registers a session of kind "replay" while it runs.
+
+    ``before`` sees the ranges of each run first: it may wait or raise. ``runs`` keeps them.
+    """
+
+    settings: Settings
+    coordination: Coordination
+    registry: Callable[[], Registry] = Registry
+    budget_ms: int = 3_600_000
+    before: Callable[[Sequence[Range]], None] = at_once
+    runs: list[list[Range]] = field(default_factory=list)
+    server: RpcServer = field(init=False)
+    session: Session = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        """Listen and register."""
+        own = self.settings.instance
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
+        self.server = RpcServer("Replay", self, hello, self.settings.rpc)
+        self.server.start()
+        self.session = self.coordination.open_session("replay", self.server.address)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave."""
+        self.session.close()
+        self.server.stop(grace_ms=100)
+
+    def status(self) -> dict[str, str]:
+        """See the contract."""
+        return {"state": "warm"}
+
+    def warm(self) -> None:
+        """See the contract."""
+
+    def run(self, ranges: bytes) -> bytes:
+        """See the contract."""
+        wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
+        with self._lock:
+            self.runs.append(wanted)
+        self.before(wanted)
+        shipper = Shipper(Sessions(self.registry(), self.settings), self.settings)
+        results = list(shipper.ship(wanted, self.budget_ms))
+        return encode_table([results_to_batch(results)], RESULT_SCHEMA)
