@@ -28,6 +28,7 @@ RUNS_MAX = 24
 def main(directory: str) -> None:
     """Serve until a termination signal (exit code 0), a lost lease or a dead JVM (70)."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     settings, clock, stop = load_settings(directory), SystemClock(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -129,9 +129,11 @@ def fail_all(streams: Sequence[RangeStream], error: BookkeeperError) -> None:
 
 
 def files_of(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Ranges grouped by file and peer, the oldest file first: what is read once and waits for one peer only."""
-    ordered = sorted(ranges, key=lambda r: (r.order_key, r.file, r.peer_instance_id))
-    return [list(group) for _, group in groupby(ordered, key=lambda r: (r.file, r.peer_instance_id))]
+    """Ranges grouped by file and peer, the least order key first: what is read once and waits for one peer only."""
+    groups: dict[tuple[str, str], list[Range]] = {}
+    for r in ranges:
+        groups.setdefault((r.file, r.peer_instance_id), []).append(r)
+    return sorted(groups.values(), key=lambda group: min((r.order_key, r.file) for r in group))
 
 
 def streams_of(ranges: Sequence[Range]) -> list[list[Range]]:

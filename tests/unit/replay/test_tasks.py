@@ -32,14 +32,9 @@ _ranges = st.lists(
 )
 
 
-def _file_order(r: Range) -> Range:
-    return a_range(r.file, r.first, r.last, target=r.target, instance=r.peer_instance_id, order_key=len(r.file))
-
-
 @given(_ranges, st.integers(1, 8))
 def test_every_range_is_in_one_task_and_a_file_for_a_peer_in_one_only(ranges: list[Range], tasks: int) -> None:
-    one_key_per_file = [_file_order(r) for r in ranges]
-    shares = split_tasks(one_key_per_file, tasks)
+    shares = split_tasks(ranges, tasks)
     assert sorted(r.first for share in shares for r in share) == sorted(r.first for r in ranges)
     assert 1 <= len(shares) <= tasks
     homes: dict[tuple[str, str], set[int]] = {}
