@@ -8,11 +8,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.model import Stamp
+from bookkeeper.replay.filters import WHOLE
+from bookkeeper.tserver.worker_plan import Fact
+from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +71,74 @@ FAULTS: dict[str, Fault] = {
         "parse_config",
         lambda generation, entries: ClusterConfig(generation, None, {}, {}),  # noqa: ARG005
         "R6: a configuration that does not parse counts as nothing configured",
+    ),
+    # ---- sending side
+    "today's-configuration-counts": Fault(
+        "bookkeeper.replay.filters",
+        "stamp_for",
+        lambda header, target: Stamp(target, None),  # noqa: ARG005
+        "R13: a block that was written before its target was enabled is shipped",
+    ),
+    "incarnations-are-one": Fault(
+        "bookkeeper.replay.filters",
+        "stamp_for",
+        lambda header, target: next((Stamp(target, None) for s in header.stamps if s.cluster == target.cluster), None),
+        "R5: a target that was disabled and enabled again gets what was written for its old self",
+    ),
+    "loop-not-seen": Fault(
+        "bookkeeper.replay.filters",
+        "would_loop",
+        lambda provenance, peer_instance_id: False,  # noqa: ARG005
+        "R21: data is sent to a cluster that it has passed",
+    ),
+    "groups-ignored": Fault(
+        "bookkeeper.replay.filters",
+        "share_of",
+        lambda groups, stamp: WHOLE,  # noqa: ARG005
+        "R13: groups that are not replicated travel",
+    ),
+    "sender-leaves-no-trace": Fault(
+        "bookkeeper.replay.filters",
+        "provenance_for",
+        lambda header, own_instance_id: tuple(header.provenance),  # noqa: ARG005
+        "R21: the sender is missing in the provenance, and its data comes back",
+    ),
+    "hole-behind-the-fact": Fault(
+        "bookkeeper.replay.stream",
+        "starts_behind",
+        lambda current, acked: True,  # noqa: ARG005
+        "R19: a range is shipped while records before it are missing",
+    ),
+    "any-cluster-will-do": Fault(
+        "bookkeeper.peers.bookkeeper",
+        "expect_instance",
+        lambda peer, address, hello: None,  # noqa: ARG005
+        "R23: data goes to whoever answers at the address",
+    ),
+    "sent-counts-as-finished": Fault(
+        "bookkeeper.tserver.worker_plan",
+        "advance",
+        lambda fact, result: Fact(fact.offset + 10, fact.offset + 10, 1),  # noqa: ARG005
+        "design 10.2: finished is written before the peer has acknowledged, and the file goes",
+    ),
+    "shipped-past-the-range": Fault(
+        "bookkeeper.tserver.worker_plan",
+        "range_to_ship",
+        lambda queued, fact, range_id, own: replace(_range_to_ship(queued, fact, range_id, own), last=10**6),
+        "R15, R24: records are shipped that are not synced, or before their barrier",
+    ),
+    "finished-without-rank": Fault(
+        "bookkeeper.tserver.worker_books",
+        "finished_rank",
+        lambda fact: 1,  # noqa: ARG005
+        "design 4: a worker that lost its work turns the finished offset back",
+    ),
+    "dead-peers-take-all-slots": Fault(
+        "bookkeeper.replay.slots",
+        "grant",
+        lambda total, per_peer, held, suspects, peer, wanted: max(  # noqa: ARG005
+            0, min(wanted, per_peer - held.get(peer, 0), total - sum(held.values()))
+        ),
+        "design 6: an offline peer delays another",
     ),
 }
