@@ -1,0 +1,334 @@
+"""What goes through the commit thread: writes, replicated ranges, and barriers.
+
+Arrives: requests that RPC threads have decoded, checked and routed. Leaves: drafts for the group committer, and
+answers once they are as durable as asked. Survives a crash: what was answered (design section 10, rule 1). The commit
+thread only judges duplicates, numbers, stamps and applies; whatever can be done before or after is done elsewhere.
+Sources: plan, "The commit path"; rules R13, R14, R18 and R19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, cast
+
+import pyarrow as pa
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, GapError, NotServingError, UnavailableError
+from bookkeeper.model import Extent, Origin, StreamKey
+from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Submission
+from bookkeeper.tserver.receiving import Accept, Gap, decide
+from bookkeeper.tserver.stamps import ConfigView
+from bookkeeper.tserver.tablet import FlushPoint, Moment, ServedTablet, Share, Undo
+
+T = TypeVar("T")
+
+
+class Committer(Protocol):
+    """What submissions need of the group committer."""
+
+    @property
+    def wal_uri(self) -> str:
+        """The log that the group at hand goes to."""
+
+    def submit(self, submission: Submission) -> Future[object]:
+        """Queue a submission."""
+
+
+class Desk:
+    """What the commit thread writes under: the log, the configuration in force, the clock."""
+
+    def __init__(self, clock: Clock, view: ConfigView) -> None:
+        self.clock = clock
+        self.view = view
+        """Changed by :class:`ConfigBarrier` in the commit thread; others may read it."""
+        self.wal_uri: Callable[[], str] = lambda: ""
+        """Set once, when the committer exists; nothing is submitted before."""
+
+    def moment(self, table_id: str) -> Moment:
+        """What a block of this table is staged under now; raises NotFoundError."""
+        return Moment(self.wal_uri(), self.view.table(table_id), self.clock.wall_ms())
+
+
+def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
+    """The answer of a submission; raises its error, or UnavailableError when it is late (it may still happen)."""
+    try:
+        return future.result(timeout_ms / 1000)
+    except FutureTimeoutError:
+        raise UnavailableError(f"{what} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
+
+
+# ---- writes
+
+
+class ClientWrite:
+    """A user's write to one or several tablets. Answers the extents that were not served any more."""
+
+    def __init__(self, desk: Desk, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability) -> None:
+        self.durability = durability
+        self.approx_bytes = sum(int(share.batch.nbytes) for _, share in shares)
+        self._desk = desk
+        self._shares = shares
+        self._staged: list[tuple[ServedTablet, Undo]] = []
+        self._refused: list[Extent] = []
+
+    def prepare(self, next_offset: int) -> list[DraftBlock]:
+        """See :class:`Submission`."""
+        del next_offset
+        open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
+        self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
+        moments = [self._desk.moment(tablet.extent.table_id) for tablet, _ in open_shares]
+        unlogged = self.durability is Durability.NONE and not any(moment.view.stamps for moment in moments)
+        drafts = []
+        for (tablet, share), moment in zip(open_shares, moments, strict=True):
+            staged = tablet.stage_unlogged(share, moment.now_ms) if unlogged else tablet.stage(share, moment)
+            drafts.append(staged[0])
+            self._staged.append((tablet, staged[1]))
+        return drafts
+
+    def applied(self, blocks: list[PlacedBlock]) -> list[Extent]:
+        """See :class:`Submission`."""
+        for (tablet, _), block in zip(self._staged, blocks, strict=True):
+            tablet.apply(block)
+        return self._refused
+
+    def failed(self, error: BookkeeperError) -> None:
+        """See :class:`Submission`."""
+        del error
+        for tablet, undo in reversed(self._staged):
+            tablet.take_back(undo)
+
+
+# ---- replicated ranges
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBlock:
+    """A block of a source file, or one tablet's part of it: source offsets, both inclusive, and the records."""
+
+    first_offset: int
+    last_offset: int
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRange:
+    """One tablet's share of ``(after, to]`` of a source file."""
+
+    stream: StreamKey
+    provenance: tuple[str, ...]
+    acked: int
+    after: int
+    to: int
+    blocks: tuple[ReceivedBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a range at one tablet: records written now, and records that were here already."""
+
+    high_water: int
+    applied: int
+    dropped: int
+
+
+def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
+    """The records of some blocks as one, in order, for one WAL block (rule R18)."""
+    shares = [block.share for block in blocks]
+    if len(shares) == 1:
+        return shares[0]
+    table = pa.Table.from_batches([share.batch for share in shares]).combine_chunks()
+    return Share(
+        table.to_batches()[0],
+        sorted({family for share in shares for family in share.families}),
+        min(share.min_row for share in shares),
+        max(share.max_row for share in shares),
+    )
+
+
+class ReplicatedApply:
+    """One tablet's share of a replicated range; applied at most once, whoever else sends it at the same time."""
+
+    durability = Durability.SYNC
+
+    def __init__(self, desk: Desk, tablet: ServedTablet, received: ReceivedRange) -> None:
+        self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
+        self._desk = desk
+        self._tablet = tablet
+        self._received = received
+        self._whole = join_shares(received.blocks) if received.blocks else None
+        self._high_water = 0
+        self._undo: Undo | None = None
+
+    def prepare(self, next_offset: int) -> list[DraftBlock]:
+        """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError."""
+        del next_offset
+        tablet, received = self._tablet, self._received
+        if not tablet.accepting:
+            raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
+        moment = self._desk.moment(tablet.extent.table_id)
+        known = tablet.known_high_water(received.stream)
+        decision = decide(known, received.acked, received.after, received.to, received.blocks)
+        if isinstance(decision, Gap):
+            raise GapError(
+                f"{received.stream.file} is here up to {decision.high_water}, the range starts after {received.after}",
+                {"high_water": str(decision.high_water)},
+            )
+        self._high_water = decision.high_water
+        if not isinstance(decision, Accept):
+            self._undo = tablet.stage_high_water(received.stream, decision.high_water)
+            return []
+        whole = self._whole
+        if whole is None or len(decision.blocks) < len(received.blocks):
+            whole = join_shares(decision.blocks)
+        origin = Origin(received.stream, received.after, decision.high_water)
+        draft, self._undo = tablet.stage(whole, moment, received.provenance, origin)
+        return [draft]
+
+    def applied(self, blocks: list[PlacedBlock]) -> Applied:
+        """See :class:`Submission`."""
+        for block in blocks:
+            self._tablet.apply(block)
+        self._tablet.apply_high_water(self._received.stream, self._high_water)
+        written = sum(block.batch.num_rows for block in blocks)
+        total = 0 if self._whole is None else self._whole.batch.num_rows
+        return Applied(self._high_water, written, total - written)
+
+    def failed(self, error: BookkeeperError) -> None:
+        """See :class:`Submission`."""
+        del error
+        if self._undo is not None:
+            self._tablet.take_back(self._undo)
+
+
+# ---- barriers
+
+
+class _Barrier:
+    """A submission without records: answered when everything submitted before is as durable as it asks."""
+
+    durability = Durability.SYNC
+    approx_bytes = 0
+
+    def prepare(self, next_offset: int) -> list[DraftBlock]:
+        """See :class:`Submission`."""
+        del next_offset
+        self.cross()
+        return []
+
+    def cross(self) -> None:
+        """Runs in the commit thread, between what was submitted before and after."""
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        return None
+
+    def failed(self, error: BookkeeperError) -> None:
+        """See :class:`Submission`; what a barrier changes is not taken back unless it says so."""
+
+
+class SyncBarrier(_Barrier):
+    """Everything submitted before is synced."""
+
+
+class ConfigBarrier(_Barrier):
+    """Rule R14: every block that is prepared from here on carries the stamps of this generation, or of a later one."""
+
+    durability = Durability.LOG
+
+    def __init__(self, desk: Desk, view: ConfigView) -> None:
+        self._desk = desk
+        self._view = view
+
+    def cross(self) -> None:
+        """Put the configuration in force, unless a later one is."""
+        if self._view.generation > self._desk.view.generation:
+            self._desk.view = self._view
+
+
+class FlushBarrier(_Barrier):
+    """Begin a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15)."""
+
+    def __init__(self, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]) -> None:
+        """``release``: what the tablet appends from now on is a first use of its log again."""
+        self._tablet = tablet
+        self._release = release
+        self._point: FlushPoint | None = None
+
+    def cross(self) -> None:
+        """Set the point while nothing of this group is applied."""
+        self._point = self._tablet.begin_flush()
+        self._release(self._tablet.key)
+
+    def applied(self, blocks: list[PlacedBlock]) -> FlushPoint | None:
+        """See :class:`Submission`."""
+        del blocks
+        return self._point
+
+
+class CloseTablet(_Barrier):
+    """The tablet takes no more writes; those submitted before are applied when this is answered."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablet: ServedTablet) -> None:
+        self._tablet = tablet
+
+    def cross(self) -> None:
+        """Turn away what is submitted later."""
+        self._tablet.accepting = False
+
+    def failed(self, error: BookkeeperError) -> None:
+        """Take writes again."""
+        del error
+        self._tablet.accepting = True
+
+
+class ForgetStreams(_Barrier):
+    """Rule R20: these streams are over for good; their high-waters go from every tablet."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablets: Sequence[ServedTablet], streams: Sequence[StreamKey]) -> None:
+        self._tablets = tablets
+        self._streams = streams
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        for tablet in self._tablets:
+            for stream in self._streams:
+                tablet.forget_stream(stream)
+        return None
+
+
+class CommitPath:
+    """Submits and waits. ``timeout_ms`` bounds each wait."""
+
+    def __init__(self, committer: Committer, desk: Desk, timeout_ms: float) -> None:
+        self.desk = desk
+        self._committer = committer
+        self._timeout_ms = timeout_ms
+        desk.wal_uri = lambda: committer.wal_uri
+
+    def write(self, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability) -> list[Extent]:
+        """Commit a user's write; returns the extents that were not served. Raises TransientError, NotFoundError."""
+        future = self._committer.submit(ClientWrite(self.desk, shares, durability))
+        return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
+
+    def receive(self, tablet: ServedTablet, received: ReceivedRange) -> Future[Applied]:
+        """Submit a replicated range; the future has its answer."""
+        future = self._committer.submit(ReplicatedApply(self.desk, tablet, received))
+        return cast("Future[Applied]", future)
+
+    def wait_applied(self, future: Future[Applied]) -> Applied:
+        """The answer of :meth:`receive`."""
+        return wait_for(future, self._timeout_ms, "a replicated range")
+
+    def cross(self, barrier: Submission) -> object:
+        """Put a barrier through; returns its answer when everything before is done."""
+        return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")

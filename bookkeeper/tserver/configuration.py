@@ -1,0 +1,81 @@
+"""The configuration in force here: read when it changes, and put through the commit thread as a barrier.
+
+Arrives: the coordination store's generation, looked at now and then, and ``confirm_config``. Leaves: a
+:class:`ConfigView` that every later block is written under (R14), and the groups of each served tablet. What can't be
+read changes nothing: it never means "nothing configured" (R6). Survives a crash: nothing; it is read at the start,
+after the session is open, so a master that lists sessions after a change either sees this one or need not ask it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import ConflictError, TransientError
+from bookkeeper.tserver.commit import CommitPath, ConfigBarrier
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.stamps import view_of
+from bookkeeper.tserver.threads import Die, start_thread
+
+LOG = logging.getLogger(__name__)
+
+LOOK_INTERVAL_MS = 500
+
+
+class Configuration:
+    """Keeps the commit path's view up to date."""
+
+    def __init__(
+        self, coordination: Coordination, path: CommitPath, registry: Registry, clock: Clock, die: Die
+    ) -> None:
+        self._coordination = coordination
+        self._path = path
+        self._registry = registry
+        self._clock = clock
+        self._die = die
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def confirm(self, generation: int) -> int:
+        """Returns the generation in force, at least ``generation``, once every later block is written under it.
+
+        Raises ConflictError when the store itself is older, TransientError when it can't be read.
+        """
+        if self._path.desk.view.generation < generation:
+            self.refresh()
+        in_force = self._path.desk.view.generation
+        if in_force < generation:
+            raise ConflictError(f"the configuration is of generation {in_force}, not yet of {generation}: ask again")
+        return in_force
+
+    def refresh(self) -> None:
+        """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
+        with self._lock:
+            view = view_of(read_config(self._coordination))
+            self._path.cross(ConfigBarrier(self._path.desk, view))
+            for tablet in self._registry.all():
+                table = view.tables.get(tablet.extent.table_id)
+                if table is not None:
+                    tablet.data.set_groups(table.groups)
+
+    def start(self) -> None:
+        """Begin to look for changes that nobody announced."""
+        self._thread = start_thread("configuration", self._run, self._die)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._clock.wait(self._closed, LOOK_INTERVAL_MS):
+            try:
+                if self._coordination.generation() != self._path.desk.view.generation:
+                    self.refresh()
+            except TransientError as error:
+                LOG.warning("the configuration can't be read, the last one stays in force: %s", error)

@@ -1,0 +1,227 @@
+"""Flushes: memtables become segments that the books name, and logs that are not needed any more are let go.
+
+Arrives: tablets with too much in memory, or whose logs were sealed a while ago; orders. Leaves: segments and
+``tablet:flush`` in one row put at the rank of the flush, and only then ``log:`` deletes. Survives a crash: a flush is
+in the books wholly or not at all; when only the deletes are missing, loading finds nothing to replay and deletes then.
+
+A flush that fails half-way keeps its point: it is completed before another one begins, because its rank has its
+value (R1). Sources: plan, "tablet row"; rules R1, R15, R18 and R24.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
+from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.tserver.books import log_deletes
+from bookkeeper.tserver.commit import CommitPath, FlushBarrier
+from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.tablet import FlushPoint, ServedTablet
+from bookkeeper.tserver.threads import Die, Persistence, start_thread
+
+LOG = logging.getLogger(__name__)
+
+TICK_MS = 500
+FLUSHES_TO_EMPTY_MAX = 4
+"""An unload flushes this often at most: once for what was set aside before, once for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushLimits:
+    """When a tablet is flushed: bytes in its memtable, bytes of all memtables, ms since a log it needs was sealed."""
+
+    memtable_bytes: int
+    total_bytes: int
+    sealed_log_age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TabletMemory:
+    """What the decision looks at: bytes in memory, and for how long (ms) a log that it needs has been sealed."""
+
+    active_bytes: int
+    sealed_log_age_ms: int
+
+
+def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> list[bytes]:
+    """Tablets to flush now, the fullest first; when all together hold too much, the fullest is among them."""
+    due = {
+        row
+        for row, memory in memories.items()
+        if memory.active_bytes >= limits.memtable_bytes or memory.sealed_log_age_ms >= limits.sealed_log_age_ms
+    }
+    if memories and sum(memory.active_bytes for memory in memories.values()) > limits.total_bytes:
+        due.add(max(memories, key=lambda row: memories[row].active_bytes))
+    return sorted(due, key=lambda row: -memories[row].active_bytes)
+
+
+def flush_put(row: bytes, point: FlushPoint, segments: Sequence[SegmentRef]) -> RowPut:
+    """The books' side of a flush: its segments and the state they stand for, visible together."""
+    values: dict[Column, bytes] = {keys.segment_column(ref.uri): segment_entry(ref).encode() for ref in segments}
+    values[keys.FLUSH] = point.state.encode()
+    return RowPut(row, values)
+
+
+def segment_entry(ref: SegmentRef) -> SegmentEntry:
+    """A segment as the books hold it."""
+    return SegmentEntry(
+        group=ref.group,
+        records=ref.records,
+        size_bytes=ref.bytes,
+        min_row=ref.min_row,
+        max_row=ref.max_row,
+        first_seq=ref.first_seq,
+        last_seq=ref.last_seq,
+        flush_id=ref.flush_id,
+    )
+
+
+def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
+    """A segment as storage opens it; inverse of :func:`segment_entry`."""
+    return SegmentRef(
+        uri=uri,
+        group=entry.group,
+        records=entry.records,
+        bytes=entry.size_bytes,
+        min_row=entry.min_row,
+        max_row=entry.max_row,
+        first_seq=entry.first_seq,
+        last_seq=entry.last_seq,
+        flush_id=entry.flush_id,
+    )
+
+
+class Flusher:
+    """Flushes on demand in the caller's thread, and when due in a thread of its own."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        path: CommitPath,
+        keeper: LogKeeper,
+        metadata: MetadataTable,
+        persistence: Persistence,
+        clock: Clock,
+        limits: FlushLimits,
+        die: Die,
+    ) -> None:
+        self._registry = registry
+        self._path = path
+        self._keeper = keeper
+        self._metadata = metadata
+        self._persistence = persistence
+        self._clock = clock
+        self._limits = limits
+        self._die = die
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._sealed_since_ns: dict[str, int] = {}
+        self.flushes_done = 0
+
+    # ---- one flush
+
+    def flush(self, tablet: ServedTablet) -> None:
+        """Complete the flush under way, if any, and flush what is in memory now. Raises TransientError, then nothing
+        is lost and the next flush completes this one.
+        """
+        with tablet.flush_lock:
+            if tablet.point is not None:
+                self._complete(tablet, tablet.point)
+            barrier = FlushBarrier(tablet, self._keeper.release)
+            self._path.cross(barrier)
+            if tablet.point is not None:
+                self._complete(tablet, tablet.point)
+
+    def empty(self, tablet: ServedTablet) -> None:
+        """Flush a tablet that takes no more writes until nothing of it is in memory and no log is needed."""
+        for _ in range(FLUSHES_TO_EMPTY_MAX):
+            self.flush(tablet)
+            if not tablet.data.memory_records and not tablet.needed_logs():
+                return
+        raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
+
+    def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
+        """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
+        if point.segments is None:
+            point.segments = self._write_segments(tablet, point)
+        segments = point.segments
+        put = flush_put(tablet.row, point, segments)
+        self._persistence.check()
+        self._metadata.put([put], point.flush_id)
+        if point.frozen is not None:
+            tablet.data.finish_flush(point.frozen, segments)
+        for cell, rank in log_deletes(tablet.row, point.state.through):
+            self._delete_log(cell, rank)
+        tablet.end_flush(point)
+        self.flushes_done += 1
+
+    def _delete_log(self, cell: CellKey, rank: int) -> None:
+        self._persistence.check()
+        self._metadata.delete([cell], rank)
+
+    def _write_segments(self, tablet: ServedTablet, point: FlushPoint) -> list[SegmentRef]:
+        if point.frozen is None:
+            return []
+        try:
+            return list(tablet.data.write_segments(point.frozen, point.flush_id))
+        except OSError as error:
+            raise UnavailableError(f"segments of tablet {tablet.extent} can't be written: {error}") from error
+
+    # ---- the thread
+
+    def start(self) -> None:
+        """Begin to flush what is due."""
+        self._thread = start_thread("flusher", self._run, self._die)
+
+    def hurry(self) -> None:
+        """Something may be due; returns at once."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread after the flush under way."""
+        self._closed.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._clock.wait(self._wake, TICK_MS)
+            self._wake.clear()
+            by_row = {tablet.row: tablet for tablet in self._registry.all() if tablet.accepting}
+            for row in due_tablets(self._look(by_row), self._limits):
+                if not self._closed.is_set():
+                    self._flush_or_say(by_row[row])
+
+    def _flush_or_say(self, tablet: ServedTablet) -> None:
+        try:
+            self.flush(tablet)
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("the flush of tablet %s waits for its next try: %s", tablet.extent, error)
+            self._clock.wait(self._closed, TICK_MS)
+
+    def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
+        """How full the tablets are, and since when logs that they need were seen sealed."""
+        now_ns, current = self._clock.boot_ns(), self._path.desk.wal_uri()
+        needed = {row: [log for log in tablet.needed_logs() if log != current] for row, tablet in tablets.items()}
+        sealed = {log for logs in needed.values() for log in logs}
+        self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}
+        return {
+            row: TabletMemory(
+                tablet.data.active_bytes,
+                max(((now_ns - self._sealed_since_ns[log]) // 1_000_000 for log in needed[row]), default=-1),
+            )
+            for row, tablet in tablets.items()
+        }

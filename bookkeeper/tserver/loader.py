@@ -1,0 +1,215 @@
+"""Loads and unloads tablets: the order of steps, each safe to repeat.
+
+Arrives: orders of the master. Leaves: served tablets, or tablets whose every record is in segments. Survives a crash:
+the books. Loading: the row must give the tablet to this session; take the next serial; read the logs that the row
+names, which must be sealed; serve. Unloading: take no more writes; flush; serve no longer. What to read and what
+follows from it is decided in ``loading``. Sources: design section 5; rules R1, R15, R18 and R24.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bookkeeper.coordination.protocol import Session
+from bookkeeper.errors import CorruptionError, NotFoundError, NotLeaderError, UnavailableError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.model import Extent
+from bookkeeper.rpc.messages import TabletAssignment
+from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
+from bookkeeper.storage.wal import Block, Seal, read_headers, read_seal
+from bookkeeper.tserver.commit import CloseTablet, CommitPath
+from bookkeeper.tserver.flusher import Flusher, segment_ref
+from bookkeeper.tserver.loading import (
+    TABLET_FAMILIES,
+    LogToRead,
+    Recovered,
+    TabletRow,
+    behind_seal,
+    check_assignment,
+    is_wanted,
+    live_segments,
+    next_serial,
+    parse_tablet,
+    recovery_plan,
+    replay_order,
+    spent_logs,
+)
+from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.tablet import ServedTablet
+
+LOG = logging.getLogger(__name__)
+
+
+class Loader:
+    """Executes assignments, one at a time for each tablet."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        path: CommitPath,
+        keeper: LogKeeper,
+        flusher: Flusher,
+        metadata: MetadataTable,
+        session: Session,
+        tables_dir: Path,
+        roll: Callable[[], object],
+        refresh_config: Callable[[], object],
+    ) -> None:
+        """``roll``: seal the current log, begin another. ``refresh_config``: put the present configuration in force."""
+        self._registry = registry
+        self._path = path
+        self._keeper = keeper
+        self._flusher = flusher
+        self._metadata = metadata
+        self._session = session
+        self._tables_dir = tables_dir
+        self._roll = roll
+        self._refresh_config = refresh_config
+        self._cache = BlockCache(TabletSettings().cache_bytes_max)
+        self._lock = threading.Lock()
+        self._busy: dict[bytes, threading.Lock] = {}
+        self._epoch = 0
+
+    # ---- orders
+
+    def load(self, assignment: TabletAssignment) -> None:
+        """Serve a tablet; nothing to do when it is served already. Raises NotLeaderError for an older master,
+        RefusedError when the books give the tablet to another session, TransientError when a log is not sealed yet.
+        """
+        self._check_epoch(assignment.epoch)
+        with self._only_one(assignment.extent) as row:
+            current = self._registry.find(assignment.extent)
+            if current is not None and current.accepting:
+                return
+            if current is not None:
+                self._leave(current)
+            tablet = self._open(assignment.extent, row)
+            self._registry.add(tablet)
+            tablet.data.set_groups(self._path.desk.view.table(tablet.extent.table_id).groups)
+            LOG.info("tablet %s is served", assignment.extent)
+
+    def unload(self, extent: Extent, epoch: int, discard: bool) -> None:
+        """Serve a tablet no longer; ``discard`` (its table is deleted) without a flush. Nothing to do when it is not
+        here. Raises NotLeaderError, TransientError: then it takes no writes any more and the order is to be repeated.
+        """
+        self._check_epoch(epoch)
+        with self._only_one(extent):
+            tablet = self._registry.find(extent)
+            if tablet is None:
+                return
+            self._path.cross(CloseTablet(tablet))
+            if discard:
+                with tablet.flush_lock:
+                    self._registry.remove(tablet)
+                self._keeper.forget(tablet.key)
+            else:
+                self._leave(tablet)
+            LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
+
+    def unload_all(self) -> None:
+        """Unload every tablet, for a clean end."""
+        for tablet in self._registry.all():
+            self._path.cross(CloseTablet(tablet))
+            self._leave(tablet)
+
+    def _leave(self, tablet: ServedTablet) -> None:
+        """Flush a tablet that takes no writes any more, and let it go."""
+        self._flusher.empty(tablet)
+        self._registry.remove(tablet)
+
+    def _check_epoch(self, epoch: int) -> None:
+        with self._lock:
+            if epoch < self._epoch:
+                raise NotLeaderError(f"an order of epoch {epoch}, but a master of epoch {self._epoch} leads already")
+            self._epoch = epoch
+
+    @contextmanager
+    def _only_one(self, extent: Extent) -> Iterator[bytes]:
+        """Orders for one tablet wait for each other."""
+        row = keys.tablet_row(extent.table_id, extent.end_row)
+        with self._lock:
+            lock = self._busy.setdefault(row, threading.Lock())
+        with lock:
+            yield row
+
+    # ---- loading
+
+    def _open(self, extent: Extent, row_key: bytes) -> ServedTablet:
+        if self._keeper.has_used_current(tablet_key(extent)):
+            self._roll()  # so that a tablet comes to each log once, and its first block there says after what (R24)
+        row = self._claim(extent, row_key)
+        logs = recovery_plan(row)
+        seals = {log.uri: self._seal_of(log.uri) for log in logs}
+        found = replay_order((log.uri, block) for log in logs for block in wanted_blocks(extent, log))
+        recovered = Recovered.start(row.flush)
+        data = self._new_data(row)
+        for uri, block in found:
+            data.apply(block.batch(), recovered.absorb(uri, block))
+        replayed = {uri for uri, _ in found}
+        recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
+        self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
+        self._session.check()
+        return ServedTablet(extent, data, recovered, next_serial(row))
+
+    def _claim(self, extent: Extent, row_key: bytes) -> TabletRow:
+        """Check that the tablet is this session's and take the next serial, before anything is served."""
+        self._session.check()
+        cells = self._metadata.get(row_key, TABLET_FAMILIES)
+        row = check_assignment(None if cells is None else parse_tablet(cells), extent, self._session.session_id)
+        serial = next_serial(row)
+        self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
+        self._session.check()
+        return row
+
+    def _seal_of(self, uri: str) -> Seal:
+        """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost."""
+        seal = read_seal(uri)
+        if seal is None:
+            raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+        return seal
+
+    def _new_data(self, row: TabletRow) -> TabletData:
+        table_id = row.extent.table_id
+        if table_id not in self._path.desk.view.tables:
+            self._refresh_config()
+        view = self._path.desk.view.table(table_id)
+        segments = [segment_ref(uri, entry) for uri, entry in live_segments(row.segments).items()]
+        directory = self._tables_dir / table_id / row.directory
+        return TabletData(row.extent, view.groups, directory, segments, cache=self._cache)
+
+    def _drop_spent(self, row_key: bytes, spent: dict[str, int]) -> None:
+        for uri, through in spent.items():
+            self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
+
+
+def tablet_key(extent: Extent) -> tuple[str, bytes | None]:
+    """What tells tablets apart in a log: table id and end row."""
+    return extent.table_id, extent.end_row
+
+
+def wanted_blocks(extent: Extent, log: LogToRead) -> Iterator[Block]:
+    """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, also when the log does not exist."""
+    try:
+        for at in read_headers(log.uri):
+            if is_wanted(extent, log, at.header):
+                yield whole_block(extent, at.load())
+    except NotFoundError as error:
+        raise CorruptionError(
+            f"tablet {extent} needs {log.uri}, which does not exist: restore the file", {"file": log.uri}
+        ) from error
+
+
+def whole_block(extent: Extent, block: Block) -> Block:
+    """The block, whose rows all lie in the extent. Raises CorruptionError when some do not."""
+    header = block.header
+    if not (extent.contains(header.min_row) and extent.contains(header.max_row)):
+        raise CorruptionError(
+            f"the block of rows {header.min_row!r} to {header.max_row!r} crosses the border of tablet {extent}"
+        )
+    return block

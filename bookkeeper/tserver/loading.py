@@ -1,0 +1,195 @@
+"""Loading a tablet: what its row says, which log records it still lacks, and what state follows from both.
+
+Arrives: the tablet's row, and blocks of the logs that it names. Leaves: :class:`TabletRow`, an instruction for each
+log, and :class:`Recovered`. Survives a crash: everything it reads; loading again gives the same. Pure; ``loader``
+does the reading, and the simulation drives the same functions. Sources: design section 5; rules R15, R18 and R24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.storage.wal import Block, BlockHeader, Seal, stream_from_pb
+from bookkeeper.tserver.ordering import WalPlace
+
+TABLET_FAMILIES = ("tablet", "location", "segment", "log")
+"""What loading reads of a tablet's row."""
+
+FLUSHES_PER_SERIAL_BITS = 32
+"""A holder's flush ids lie between its serial, shifted by this many bits, and the next one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TabletRow:
+    """A tablet's row, parsed. ``serial`` counts its holders up to now; ``logs`` are those it may still need."""
+
+    extent: Extent
+    directory: str
+    session: str | None
+    serial: int
+    flush: FlushState | None
+    segments: Mapping[str, SegmentEntry]
+    logs: tuple[str, ...]
+
+
+def parse_tablet(row: Row) -> TabletRow:
+    """Parse a row read with :data:`TABLET_FAMILIES`. Raises CorruptionError."""
+    table_id, end_row = keys.parse_tablet_row(row.key)
+    prev_row, directory = row.cells.get(keys.PREV_ROW), row.cells.get(keys.DIR)
+    if prev_row is None or directory is None:
+        raise CorruptionError(f"tablet {row.key!r} lacks its previous row or its directory in the metadata table")
+    location, serial, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.SERIAL), row.cells.get(keys.FLUSH)
+    return TabletRow(
+        extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
+        directory=values.decode_dir(directory.value),
+        session=None if location is None else values.Location.decode(location.value).session,
+        serial=0 if serial is None else serial.rank,
+        flush=None if flush is None else FlushState.decode(flush.value),
+        segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
+        logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
+    )
+
+
+def check_assignment(row: TabletRow | None, extent: Extent, session_id: str) -> TabletRow:
+    """The row, when it gives this tablet to this session. Raises NotFoundError or RefusedError.
+
+    The location is written by the leader at a rank of its reign, so an order of a deposed leader finds another
+    session here and is refused.
+    """
+    if row is None or row.extent != extent:
+        raise NotFoundError(f"there is no tablet {extent}; the metadata table says {row and row.extent}")
+    if row.session != session_id:
+        raise RefusedError(
+            f"tablet {extent} is assigned to session {row.session}, not to {session_id}: read its location again"
+        )
+    return row
+
+
+# ---- flush ids: rule R1 across holders
+
+
+def next_serial(row: TabletRow) -> int:
+    """The serial of the next holder, written at its own rank before the tablet is served."""
+    return row.serial + 1
+
+
+def first_flush_id(serial: int) -> int:
+    """The first flush id of a holder: above all that an earlier holder may still write, however late.
+
+    Two holders never share a serial: the later one loads when the earlier one's session is over, and the earlier
+    one checks its session between writing its serial and serving. So a rank of ``tablet:flush`` has one value.
+    """
+    return serial << FLUSHES_PER_SERIAL_BITS | 1
+
+
+def live_segments(segments: Mapping[str, SegmentEntry]) -> dict[str, SegmentEntry]:
+    """Leave out the segments of a flush that a later flush repeats: an earlier holder wrote it when it was over.
+
+    Flushes of one chain have disjoint ranges of sequence numbers; both of these start behind the same flush.
+    """
+    ranges: dict[int, tuple[int, int]] = {}
+    for entry in segments.values():
+        first, last = ranges.get(entry.flush_id, (entry.first_seq, entry.last_seq))
+        ranges[entry.flush_id] = min(first, entry.first_seq), max(last, entry.last_seq)
+    live: set[int] = set()
+    lowest: int | None = None
+    for flush_id in sorted(ranges, reverse=True):
+        first, last = ranges[flush_id]
+        if lowest is None or last < lowest:
+            live.add(flush_id)
+            lowest = first
+    return {uri: entry for uri, entry in segments.items() if entry.flush_id in live}
+
+
+# ---- replaying logs
+
+
+@dataclass(frozen=True, slots=True)
+class LogToRead:
+    """One log that the tablet names: read the blocks behind ``after`` (0 = all) up to its seal."""
+
+    uri: str
+    after: int
+
+
+def recovery_plan(row: TabletRow) -> list[LogToRead]:
+    """Every log of the row, from where its segments end. The order of replay is that of :func:`replay_order`."""
+    through = {} if row.flush is None else row.flush.through
+    return [LogToRead(uri, through.get(uri, 0)) for uri in row.logs]
+
+
+def belongs(extent: Extent, header: BlockHeader) -> bool:
+    """Whether a block can hold rows of the tablet; it was written by it, or by one that was split or merged since."""
+    if header.table_id != extent.table_id:
+        return False
+    too_low = extent.prev_row is not None and header.max_row <= extent.prev_row
+    too_high = extent.end_row is not None and header.min_row > extent.end_row
+    return not (too_low or too_high)
+
+
+def is_wanted(extent: Extent, log: LogToRead, header: BlockHeader) -> bool:
+    """Whether a block is the tablet's and not in its segments. Flushes end between blocks, so no block is halved."""
+    last_offset = header.first_offset + header.record_count - 1
+    return belongs(extent, header) and last_offset > log.after
+
+
+def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:
+    """Blocks of all logs in the order in which the tablet wrote them: its own sequence numbers say it (R24)."""
+    return sorted(found, key=lambda item: item[1].header.first_seq)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a tablet must remember: built from its flush state and then from each block that is replayed."""
+
+    next_seq: int = 1
+    last_time_ms: int = 0
+    high_water: dict[StreamKey, int] = field(default_factory=dict)
+    last_wal: WalPlace | None = None
+    log_uses: dict[str, int] = field(default_factory=dict)
+    """Log to the offset that a flush of everything replayed covers: behind its seal, for nothing can follow."""
+
+    @classmethod
+    def start(cls, flush: FlushState | None) -> Recovered:
+        """The state at the tablet's last flush."""
+        if flush is None:
+            return cls()
+        last = None if flush.last_wal is None else WalPlace(*flush.last_wal)
+        return cls(flush.last_seq + 1, flush.last_time_ms, dict(flush.high_water), last)
+
+    def absorb(self, uri: str, block: Block) -> int:
+        """One replayed block, in order; returns the sequence number of its first record.
+
+        That is the one in its header, unless records that never reached a log had taken it and a flush made them
+        last: then the next free one, for what the log holds was written later.
+        """
+        header = block.header
+        first_seq = max(self.next_seq, header.first_seq)
+        self.next_seq = first_seq + header.record_count
+        self.last_time_ms = max(self.last_time_ms, header.write_time_ms)
+        self.last_wal = WalPlace(uri, block.last_offset)
+        if header.HasField("origin"):
+            raise_high_water(self.high_water, stream_from_pb(header.origin.stream), header.origin.to_offset)
+        return first_seq
+
+
+def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:
+    """Rule R18: a block header is the truth about what its tablet has of a stream."""
+    high_water[stream] = max(high_water.get(stream, 0), to_offset)
+
+
+def behind_seal(seal: Seal) -> int:
+    """An offset that covers every use of a sealed log, also one that was announced and never appended."""
+    return seal.offset + 1
+
+
+def spent_logs(logs: Sequence[str], seals: Mapping[str, Seal], replayed: Iterable[str]) -> dict[str, int]:
+    """Logs that hold nothing the tablet still needs, with the offset to delete their ``log:`` cells through."""
+    needed = set(replayed)
+    return {uri: behind_seal(seals[uri]) for uri in logs if uri not in needed}

@@ -1,0 +1,98 @@
+"""The way to the leading master: nudges, coalesced, and reports of the replication worker.
+
+Arrives: any number of nudges, reports. Leaves: for the nudges that came since the last one a single call, from a
+thread of its own, so that an absent master delays nobody. Survives a crash: nothing; a lost nudge costs latency only,
+the master looks by itself now and then, and the books have the truth that reports are about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import TransientError, UnavailableError
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import WorkReport
+from bookkeeper.tserver.threads import Die, start_thread
+
+LOG = logging.getLogger(__name__)
+
+IDLE_WAIT_MS = 60_000
+PAUSE_AFTER_FAILURE_MS = 500
+TIMEOUT_MS = 2_000
+LEADER_KNOWN_MS = 1_000
+"""A leader's address is used for this long: these calls have no answer, so a deposed leader can't say what it is."""
+
+
+class MasterLink:
+    """Calls the leader on behalf of one session."""
+
+    def __init__(self, coordination: Coordination, pool: RpcPool, session_id: str, clock: Clock, die: Die) -> None:
+        self._coordination = coordination
+        self._pool = pool
+        self._session_id = session_id
+        self._clock = clock
+        self._die = die
+        self._lock = threading.Lock()
+        self._leader: str | None = None
+        self._leader_read_ns = 0
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def nudge(self) -> None:
+        """There is something new to replicate; never waits."""
+        self._wake.set()
+
+    def report(self, reports: Sequence[WorkReport]) -> None:
+        """Tell the leader what the worker did; raises TransientError."""
+        try:
+            self._pool.master(self._leader_address(), TIMEOUT_MS).report_work(self._session_id, reports)
+        except TransientError:
+            self._forget_leader()
+            raise
+
+    def start(self) -> None:
+        """Begin to nudge."""
+        self._thread = start_thread("nudger", self._run, self._die)
+
+    def close(self) -> None:
+        """Make a last call if one was asked for, and end the thread."""
+        self._closed.set()
+        if self._thread is not None:
+            self._wake.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._clock.wait(self._wake, IDLE_WAIT_MS)
+            if self._wake.is_set():
+                self._wake.clear()
+                self._call()
+
+    def _call(self) -> None:
+        try:
+            self._pool.master(self._leader_address(), TIMEOUT_MS).nudge(self._session_id)
+        except TransientError as error:
+            LOG.info("the master could not be nudged, it will look by itself: %s", error)
+            self._forget_leader()
+            self._clock.wait(self._closed, PAUSE_AFTER_FAILURE_MS)
+
+    def _leader_address(self) -> str:
+        now_ns = self._clock.boot_ns()
+        with self._lock:
+            if self._leader is not None and now_ns - self._leader_read_ns <= LEADER_KNOWN_MS * 1_000_000:
+                return self._leader
+        leader = self._coordination.leader()
+        if leader is None:
+            raise UnavailableError("no master leads now")
+        with self._lock:
+            self._leader, self._leader_read_ns = leader.address, now_ns
+        return leader.address
+
+    def _forget_leader(self) -> None:
+        with self._lock:
+            self._leader = None

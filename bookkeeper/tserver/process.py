@@ -1,0 +1,236 @@
+"""One tserver process: its parts, the order in which they start, and the order in which they end.
+
+Arrives: settings. Leaves: a serving process. Survives a crash: see each part. Start: bind, open the session, read the
+configuration, open the first log, serve. A clean end: take no more calls, flush every tablet, seal the log, close its
+cells, end the session; whoever loads the tablets next has nothing to recover. A lost lease ends the process at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from itertools import count
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
+from bookkeeper.tserver.commit import CommitPath, Desk
+from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.flusher import Flusher, FlushLimits
+from bookkeeper.tserver.loader import Loader
+from bookkeeper.tserver.locations import Locations
+from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.master_link import MasterLink
+from bookkeeper.tserver.received_index import ReceivedIndex
+from bookkeeper.tserver.receiver import Receiver
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
+from bookkeeper.tserver.stamps import view_of
+from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.threads import Die, Persistence, start_thread
+from bookkeeper.tserver.worker import ReplicationWorker
+
+LOG = logging.getLogger(__name__)
+
+SESSION_KIND = "tserver"
+LOG_SUFFIX = ".wal"
+LEASE_LOOK_MS = 100
+SEALED_LOG_AGE_MS = 30_000
+"""A tablet that needs a log which was sealed this long ago is flushed, so that the file can go."""
+MEMORY_MEMTABLES = 8
+"""Memtables of all tablets together hold at most about this many full ones."""
+BOOKS_CLOSE_MS = 5_000
+
+
+class TServerProcess:
+    """Assembles and runs one tserver. ``die`` is called when the process must not go on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        coordination: Coordination,
+        metadata: MetadataTable,
+        clock: Clock,
+        die: Die = end_process,
+    ) -> None:
+        """Bind an address and open the session. Raises OSError, TransientError."""
+        self._settings = settings
+        self._coordination = coordination
+        self._metadata = metadata
+        self._clock = clock
+        self._die = die
+        own = settings.instance
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, SESSION_KIND)
+        self._service = TServerService()
+        bounds = {"replicate": max(1, settings.rpc.threads_max // 2)}
+        self._server = RpcServer("TServer", self._service, hello, settings.rpc, clock, concurrency=bounds)
+        self._pool = RpcPool(hello, settings.rpc, clock)
+        self._session = coordination.open_session(SESSION_KIND, self._server.address)
+        self._ended = threading.Event()
+        self._parts, self._link = self._assemble()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it answers."""
+        return self._server.address
+
+    @property
+    def session_id(self) -> str:
+        """Its session."""
+        return self._session.session_id
+
+    def _assemble(self) -> tuple[Parts, MasterLink]:
+        settings, clock, session, die = self._settings, self._clock, self._session, self._die
+        tserver = settings.tserver
+        persistence = Persistence(session, clock, random.Random())
+        desk = Desk(clock, view_of(read_config(self._coordination)))
+        registry = Registry()
+        link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
+        keeper = LogKeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
+        opener = WalOpener(settings, session, clock, keeper)
+        committer = GroupCommitter(opener.open, keeper, session.check, clock, commit_limits(settings), die)
+        path = CommitPath(committer, desk, settings.rpc.timeout_ms)
+        configuration = Configuration(self._coordination, path, registry, clock, die)
+        flusher = Flusher(registry, path, keeper, self._metadata, persistence, clock, flush_limits(settings), die)
+        loader = Loader(
+            registry,
+            path,
+            keeper,
+            flusher,
+            self._metadata,
+            session,
+            settings.tables_dir,
+            committer.roll,
+            configuration.refresh,
+        )
+        streams = Streams(clock, tserver.stream_idle_timeout_ms)
+        index = ReceivedIndex(self._metadata, persistence, clock, die)
+        limits = service_limits(settings)
+        receiver = Receiver(
+            settings.instance.instance_id,
+            self.address,
+            registry,
+            path,
+            Locations(self._metadata),
+            streams,
+            index,
+            self._pool,
+            limits.batch,
+            settings.rpc.timeout_ms,
+        )
+        worker = ReplicationWorker(settings, self._metadata, self._coordination, self._pool, link.report, self.address)
+        parts = Parts(
+            own_instance_id=settings.instance.instance_id,
+            session=session,
+            registry=registry,
+            path=path,
+            committer=committer,
+            configuration=configuration,
+            keeper=keeper,
+            flusher=flusher,
+            loader=loader,
+            receiver=receiver,
+            streams=streams,
+            index=index,
+            worker=worker,
+            limits=limits,
+        )
+        return parts, link
+
+    def start(self) -> None:
+        """Serve."""
+        parts = self._parts
+        start_thread("lease", self._watch_lease, self._die)
+        self._link.start()
+        parts.keeper.start()
+        parts.flusher.start()
+        parts.index.start()
+        parts.configuration.start()
+        self._service.attach(parts)
+        self._server.start()
+        LOG.info("session %s serves at %s", self.session_id, self.address)
+
+    def stop(self) -> None:
+        """End cleanly; what can't be done now is left to recovery, and nothing that was acknowledged is lost."""
+        parts = self._parts
+        LOG.info("session %s ends", self.session_id)
+        self._server.stop()
+        parts.worker.stop()
+        parts.configuration.close()
+        parts.flusher.close()
+        parts.receiver.close()
+        try:
+            parts.loader.unload_all()
+        except BookkeeperError as error:
+            LOG.warning("not every tablet could be flushed, its log will be replayed: %s", error)
+        parts.committer.close()
+        parts.index.close()
+        parts.keeper.close(BOOKS_CLOSE_MS)
+        self._link.close()
+        self._ended.set()
+        self._session.close()
+        self._pool.close()
+        LOG.info("session %s has ended", self.session_id)
+
+    def _watch_lease(self) -> None:
+        while not self._clock.wait(self._ended, LEASE_LOOK_MS):
+            if not self._session.is_valid() and not self._ended.is_set():
+                self._die(f"session {self.session_id} is over: others may serve its tablets by now")
+                return
+
+
+class WalOpener:
+    """Makes the logs of one session: ``<wal dir>/<session>/<n>.wal``; names are never used again."""
+
+    def __init__(self, settings: Settings, session: Session, clock: Clock, keeper: LogKeeper) -> None:
+        self._directory = settings.wal_dir / session.session_id
+        self._instance_id = settings.instance.instance_id
+        self._session_id = session.session_id
+        self._clock = clock
+        self._keeper = keeper
+        self._numbers = count(1)
+
+    def open(self) -> WalWriter:
+        """The next log, announced to the keeper of the books. Raises UnavailableError."""
+        created_ms = self._clock.wall_ms()
+        header = FileHeader(instance_id=self._instance_id, session_id=self._session_id, created_time_ms=created_ms)
+        writer = WalWriter.create(self._directory / f"{next(self._numbers):06d}{LOG_SUFFIX}", header)
+        self._keeper.opened(writer.uri, created_ms)
+        return writer
+
+
+def commit_limits(settings: Settings) -> CommitLimits:
+    """Bounds of the commit thread."""
+    tserver = settings.tserver
+    return CommitLimits(
+        queue_bytes_max=tserver.commit_queue_bytes_max,
+        wal_roll_bytes=tserver.wal_roll_bytes,
+        wal_roll_age_ms=tserver.wal_roll_age_ms,
+        wal_sync_interval_ms=tserver.wal_sync_interval_ms,
+    )
+
+
+def flush_limits(settings: Settings) -> FlushLimits:
+    """When tablets are flushed."""
+    memtable_bytes = settings.tserver.memtable_flush_bytes
+    return FlushLimits(memtable_bytes, MEMORY_MEMTABLES * memtable_bytes, SEALED_LOG_AGE_MS)
+
+
+def service_limits(settings: Settings) -> ServiceLimits:
+    """Bounds of what callers may ask for."""
+    tserver = settings.tserver
+    batch = BatchLimits(
+        row_bytes_max=tserver.row_bytes_max,
+        column_bytes_max=tserver.row_bytes_max,
+        value_bytes_max=tserver.value_bytes_max,
+    )
+    return ServiceLimits(batch, tserver.scan_page_bytes_max, tserver.memtable_flush_bytes)

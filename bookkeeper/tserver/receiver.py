@@ -1,0 +1,221 @@
+"""The receiving side: a replicated range comes in, is parted by tablet, and is answered when all of it is durable.
+
+Arrives: ``replicate`` from other clusters, ``apply_replicated`` from tservers of this one. Leaves: the acknowledgement,
+or an error that tells the sender what to do next. Survives a crash: whatever was acknowledged, each tablet's part with
+its place in the stream in one WAL block (R18); a range that was answered in part is sent again and taken once.
+Sources: design section 7; plan, "Receiving side"; rules R18-R21 and R23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from bookkeeper.errors import (
+    BookkeeperError,
+    GapError,
+    InvalidInputError,
+    NotServingError,
+    RefusedError,
+    TransientError,
+)
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateResult, SourceBlock
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.tserver.commit import Applied, CommitPath, ReceivedBlock, ReceivedRange
+from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
+from bookkeeper.tserver.locations import Located, Locations
+from bookkeeper.tserver.received_index import ReceivedIndex
+from bookkeeper.tserver.receiving import check_range
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.streams import Streams
+
+FORWARDS_MAX = 16
+"""Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""
+
+
+def check_provenance(provenance: Sequence[str], stream: StreamKey, own_instance_id: str) -> None:
+    """Raise RefusedError when this cluster's own data comes back, told by instance id (R21, R23), and
+    InvalidInputError when the sender is not the last that the data has passed.
+    """
+    if own_instance_id in provenance or stream.source_instance_id == own_instance_id:
+        raise RefusedError(f"data of {stream.file} has passed this cluster before ({', '.join(provenance)}): a loop")
+    if not provenance or provenance[-1] != stream.source_instance_id:
+        raise InvalidInputError(
+            f"the provenance of {stream.file} must end with its sender, {stream.source_instance_id}: {provenance}"
+        )
+
+
+def proven_offset(acked: int, after: int, to: int) -> int:
+    """Up to where everything is durable at every tablet when the tablets that ``(after, to]`` has records for took it.
+
+    The others were not asked. Whatever lies between ``acked`` and ``after`` may be missing there, so such an answer
+    proves nothing beyond ``acked``.
+    """
+    return to if after <= acked else acked
+
+
+def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
+    """The one error that tells the sender what to do: read on from the lowest gap, or try again, or give up."""
+    gaps = [error for error in errors if isinstance(error, GapError)]
+    if gaps:
+        return min(gaps, key=lambda error: error.high_water)
+    return next((error for error in errors if isinstance(error, TransientError)), errors[0])
+
+
+class Receiver:
+    """Judges, parts and applies replicated ranges."""
+
+    def __init__(
+        self,
+        own_instance_id: str,
+        own_address: str,
+        registry: Registry,
+        path: CommitPath,
+        locations: Locations,
+        streams: Streams,
+        index: ReceivedIndex,
+        pool: RpcPool,
+        limits: BatchLimits,
+        forward_timeout_ms: float,
+    ) -> None:
+        self._own_instance_id = own_instance_id
+        self._own_address = own_address
+        self._registry = registry
+        self._path = path
+        self._locations = locations
+        self._streams = streams
+        self._index = index
+        self._pool = pool
+        self._limits = limits
+        self._forward_timeout_ms = forward_timeout_ms
+        self._forwards = ThreadPoolExecutor(FORWARDS_MAX, thread_name_prefix="forward")
+
+    def close(self) -> None:
+        """Let calls to other tservers end."""
+        self._forwards.shutdown()
+
+    # ---- from other clusters
+
+    def open_stream(self, stream: StreamKey) -> str:
+        """A token for the messages of a stream. Raises RefusedError, NotFoundError, OverloadedError."""
+        check_provenance([stream.source_instance_id], stream, self._own_instance_id)
+        self._path.desk.view.table(stream.target_table_id)
+        return self._streams.open(stream)
+
+    def replicate(self, request: ReplicateRequest) -> ReplicateResult:
+        """Take ``(after, to]`` of a stream. Returns when every tablet concerned has it durably; raises GapError with
+        the lowest high-water (R19), StreamExpiredError, RefusedError, NotFoundError, other TransientErrors.
+        """
+        stream = request.stream
+        check_provenance(request.provenance, stream, self._own_instance_id)
+        self._streams.check(request.stream_session, stream)
+        table_id = self._path.desk.view.table(stream.target_table_id).table_id
+        check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
+        blocks = self._decode(request.blocks)
+        parts = self._part(table_id, blocks)
+        if not parts and request.after_offset > request.acked_offset:
+            raise GapError(
+                f"no tablet can tell whether {stream.file} is here up to {request.after_offset}",
+                {"high_water": str(request.acked_offset)},
+            )
+        results = self._apply_all(request, parts)
+        acked = proven_offset(request.acked_offset, request.after_offset, request.to_offset)
+        self._index.note(stream, acked)
+        return ReplicateResult(
+            acked, sum(result.applied for result in results), sum(result.dropped for result in results)
+        )
+
+    def _part(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[tuple[Located, tuple[ReceivedBlock, ...]]]:
+        if not blocks:
+            return []
+        tablets = {tablet.extent: tablet for tablet in self._locations.of_table(table_id)}
+        try:
+            parts = part_by_tablet(blocks, list(tablets))
+        except NotServingError:
+            self._locations.forget(table_id)
+            raise
+        return [(tablets[extent], found) for extent, found in parts.items()]
+
+    def _apply_all(
+        self, request: ReplicateRequest, parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]]
+    ) -> list[Applied]:
+        """Every tablet at once; waits for all of them, then raises the error that matters most."""
+        waits: list[Callable[[], Applied]] = []
+        errors: list[BookkeeperError] = []
+        results: list[Applied] = []
+        for tablet, blocks in parts:
+            try:
+                waits.append(self._begin(request, tablet, blocks))
+            except BookkeeperError as error:
+                errors.append(error)
+        for wait in waits:
+            try:
+                results.append(wait())
+            except BookkeeperError as error:
+                errors.append(error)
+        if errors:
+            self._locations.forget(request.stream.target_table_id)
+            raise worst_of(errors)
+        return results
+
+    def _begin(
+        self, request: ReplicateRequest, tablet: Located, blocks: tuple[ReceivedBlock, ...]
+    ) -> Callable[[], Applied]:
+        if tablet.address is None:
+            raise NotServingError(f"tablet {tablet.extent} is assigned to nobody now: try again")
+        if tablet.address != self._own_address:
+            forwarded = self._forwards.submit(self._forward, request, tablet.extent, tablet.address, blocks)
+            return forwarded.result
+        future = self._submit(tablet.extent, _range_of(request, blocks))
+        return lambda: self._path.wait_applied(future)
+
+    def _submit(self, extent: Extent, received: ReceivedRange) -> Future[Applied]:
+        return self._path.receive(self._registry.serving(extent), received)
+
+    def _forward(
+        self, request: ReplicateRequest, extent: Extent, address: str, blocks: tuple[ReceivedBlock, ...]
+    ) -> Applied:
+        result = self._pool.tserver(address, self._forward_timeout_ms).apply_replicated(
+            ApplyRequest(
+                extent=extent,
+                stream=request.stream,
+                provenance=request.provenance,
+                acked_offset=request.acked_offset,
+                after_offset=request.after_offset,
+                to_offset=request.to_offset,
+                blocks=tuple(map(source_block, blocks)),
+            )
+        )
+        return Applied(result.acked_offset, result.records_applied, result.records_dropped)
+
+    # ---- from tservers of this cluster
+
+    def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
+        """One tablet's part of a range that another tserver has parted. Raises what :meth:`replicate` does."""
+        check_provenance(request.provenance, request.stream, self._own_instance_id)
+        if request.extent.table_id != request.stream.target_table_id:
+            raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
+        check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
+        blocks = tuple(self._decode(request.blocks))
+        for block in blocks:
+            if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
+                raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
+        applied = self._path.wait_applied(self._submit(request.extent, _range_of(request, blocks)))
+        return ReplicateResult(applied.high_water, applied.applied, applied.dropped)
+
+    def _decode(self, blocks: Sequence[SourceBlock]) -> list[ReceivedBlock]:
+        found = (received_block(block, self._limits) for block in blocks)
+        return [block for block in found if block is not None]
+
+
+def _range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:
+    return ReceivedRange(
+        stream=request.stream,
+        provenance=tuple(request.provenance),
+        acked=request.acked_offset,
+        after=request.after_offset,
+        to=request.to_offset,
+        blocks=blocks,
+    )

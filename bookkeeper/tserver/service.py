@@ -1,0 +1,228 @@
+"""What a tserver answers: the service of the wire contract, each method a few lines over the parts that do it.
+
+Arrives: calls, decoded. Leaves: results, or errors of ``bookkeeper.errors``. Survives a crash: what was answered.
+Records are decoded, checked and routed here, in the thread of the call; see ``commit`` for what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.coordination.protocol import Session
+from bookkeeper.errors import InvalidInputError, OverloadedError, RefusedError, UnavailableError
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.messages import (
+    ApplyRequest,
+    FileMark,
+    ReplicateRequest,
+    ReplicateResult,
+    ScanPage,
+    ScanRequest,
+    TabletAssignment,
+    WorkItem,
+    WorkReport,
+    WriteBatch,
+    WriteResult,
+)
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
+from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.door import decode_records, share_for
+from bookkeeper.tserver.flusher import Flusher
+from bookkeeper.tserver.loader import Loader
+from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.received_index import ReceivedIndex
+from bookkeeper.tserver.receiver import Receiver
+from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.tablet import ServedTablet, Share
+from bookkeeper.tserver.worker import ReplicationWorker
+
+MEMTABLES_MAX = 3
+"""A tablet holds at most this many full memtables: one is written, one waits, one fills. Then writers back off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Bounds of what clients ask for, in bytes, but for ``batch`` see there."""
+
+    batch: BatchLimits
+    page_bytes_max: int
+    memtable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the methods stand on."""
+
+    own_instance_id: str
+    session: Session
+    registry: Registry
+    path: CommitPath
+    committer: GroupCommitter
+    configuration: Configuration
+    keeper: LogKeeper
+    flusher: Flusher
+    loader: Loader
+    receiver: Receiver
+    streams: Streams
+    index: ReceivedIndex
+    worker: ReplicationWorker
+    limits: ServiceLimits
+
+
+class TServerService:
+    """Handler of the service ``TServer``. Answers only after :meth:`attach`."""
+
+    def __init__(self) -> None:
+        self._attached: Parts | None = None
+
+    def attach(self, parts: Parts) -> None:
+        """From here on calls are answered."""
+        self._attached = parts
+
+    @property
+    def _parts(self) -> Parts:
+        if self._attached is None:
+            raise UnavailableError("this tserver is starting: try again")
+        return self._attached
+
+    def _own_cluster_only(self) -> Parts:
+        """Raise RefusedError when a process of another cluster calls: addresses may come to belong to another."""
+        parts, hello = self._parts, caller()
+        if hello is not None and hello.instance_id != parts.own_instance_id:
+            raise RefusedError(
+                f"this tserver belongs to instance {parts.own_instance_id}, the caller to {hello.instance_id or 'none'}"
+            )
+        return parts
+
+    # ---- clients
+
+    def write(self, batches: Sequence[WriteBatch], durability: str) -> WriteResult:
+        """Whole row mutations for some tablets; see ``Durability`` for when it returns."""
+        parts = self._parts
+        try:
+            asked = Durability.parse(durability)
+        except ValueError as error:
+            raise InvalidInputError(str(error)) from error
+        shares: list[tuple[ServedTablet, Share]] = []
+        elsewhere: list[Extent] = []
+        for batch in batches:
+            tablet = parts.registry.find(batch.extent)
+            if tablet is None or not tablet.accepting:
+                elsewhere.append(batch.extent)
+                continue
+            records = decode_records(batch.records, parts.limits.batch)
+            if records.num_rows:
+                shares.append((tablet, share_for(batch.extent, records)))
+                self._make_room(parts, tablet)
+        if shares:
+            elsewhere += parts.path.write(shares, asked)
+        return WriteResult(tuple(elsewhere))
+
+    def _make_room(self, parts: Parts, tablet: ServedTablet) -> None:
+        limit = parts.limits.memtable_bytes
+        if tablet.data.active_bytes >= limit:
+            parts.flusher.hurry()
+        if tablet.data.memory_bytes >= MEMTABLES_MAX * limit:
+            raise OverloadedError(
+                f"tablet {tablet.extent} holds {tablet.data.memory_bytes} bytes that are not flushed yet: back off"
+            )
+
+    def scan(self, request: ScanRequest) -> ScanPage:
+        """One page of a tablet. What it shows was durable as asked; the lease is checked after reading."""
+        parts = self._parts
+        if len(request.columns) % 2:
+            raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
+        pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
+        tablet = parts.registry.find(request.extent) or parts.registry.serving(request.extent)
+        page = tablet.data.scan_page(
+            request.start_row,
+            request.stop_row,
+            request.families,
+            pairs,
+            request.resume,
+            min(request.page_bytes, parts.limits.page_bytes_max),
+        )
+        parts.session.check()
+        return ScanPage(encode_batch(page.records), page.next)
+
+    # ---- the master
+
+    def load_tablet(self, assignment: TabletAssignment) -> None:
+        """See :meth:`Loader.load`."""
+        self._own_cluster_only().loader.load(assignment)
+
+    def unload_tablet(self, extent: Extent, epoch: int, discard: bool) -> None:
+        """See :meth:`Loader.unload`."""
+        self._own_cluster_only().loader.unload(extent, epoch, discard)
+
+    def tablets(self) -> list[Extent]:
+        """What is served here."""
+        return [tablet.extent for tablet in self._parts.registry.all()]
+
+    def flush_tablet(self, extent: Extent) -> None:
+        """Everything written before is in segments that the books name."""
+        parts = self._parts
+        parts.flusher.flush(parts.registry.serving(extent))
+
+    def confirm_config(self, generation: int) -> int:
+        """See :meth:`Configuration.confirm`."""
+        return self._own_cluster_only().configuration.confirm(generation)
+
+    def wal_positions(self, table_id: str) -> list[FileMark]:
+        """The last synced record of the table in each own log that has one; everything acknowledged is counted."""
+        parts = self._parts
+        parts.path.cross(SyncBarrier())
+        return [FileMark(file, offset) for file, offset in parts.keeper.positions(table_id)]
+
+    def assign_work(self, items: Sequence[WorkItem]) -> None:
+        """See :meth:`ReplicationWorker.assign`."""
+        self._own_cluster_only().worker.assign(items)
+
+    def work_reports(self) -> Sequence[WorkReport]:
+        """See :meth:`ReplicationWorker.reports`."""
+        return self._parts.worker.reports()
+
+    def forget_streams(self, streams: Sequence[StreamKey]) -> None:
+        """These streams are over for good (R20)."""
+        parts = self._own_cluster_only()
+        parts.streams.forget(set(streams))
+        parts.index.forget(streams)
+        parts.path.cross(ForgetStreams(parts.registry.all(), streams))
+
+    # ---- other clusters, and tservers of this one
+
+    def open_stream(self, stream: StreamKey) -> str:
+        """See :meth:`Receiver.open_stream`."""
+        return self._parts.receiver.open_stream(stream)
+
+    def replicate(self, request: ReplicateRequest) -> ReplicateResult:
+        """See :meth:`Receiver.replicate`."""
+        return self._parts.receiver.replicate(request)
+
+    def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
+        """See :meth:`Receiver.apply_replicated`."""
+        return self._own_cluster_only().receiver.apply_replicated(request)
+
+    # ---- people
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for people: counts, bytes, offsets."""
+        parts = self._parts
+        tablets = parts.registry.all()
+        return {
+            "session": parts.session.session_id,
+            "tablets": str(len(tablets)),
+            "memory_bytes": str(sum(tablet.data.memory_bytes for tablet in tablets)),
+            "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
+            "flushes": str(parts.flusher.flushes_done),
+            "wal": parts.path.desk.wal_uri(),
+            "queued_bytes": str(parts.committer.queued_bytes),
+            "config_generation": str(parts.path.desk.view.generation),
+            "books_updates": str(parts.keeper.updates_written),
+            "open_streams": str(len(parts.streams)),
+        }

@@ -1,0 +1,80 @@
+"""What a block must say of the configuration under which it is written: its targets and its locality groups.
+
+Arrives: one :class:`ClusterConfig`. Leaves: :class:`ConfigView`, the same in the form that block headers take, made
+once a generation so that the commit thread only copies references. Survives a crash: the stamps, in block headers.
+Pure; the simulation drives the same functions. Sources: rules R13 and R14; design section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.errors import NotFoundError
+from bookkeeper.model import Stamp
+from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.wal import block_pb2 as pb
+from bookkeeper.storage.wal.convert import stamp_to_pb
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """One table under one generation: its groups, and the stamps of every block written now."""
+
+    table_id: str
+    name: str
+    online: bool
+    groups: GroupMap
+    stamps: tuple[pb.Stamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigView:
+    """What the tserver needs of one generation of the configuration."""
+
+    generation: int
+    tables: Mapping[str, TableView]
+
+    def table(self, table_id: str) -> TableView:
+        """A table that takes writes; raises NotFoundError when there is none or it is being deleted."""
+        view = self.tables.get(table_id)
+        if view is None or not view.online:
+            raise NotFoundError(f"there is no table with id {table_id} here (any more); list the tables again")
+        return view
+
+
+def stamps_in_force(config: ClusterConfig, table_id: str) -> tuple[Stamp, ...]:
+    """Rule R13: all targets of the table now, with their groups, whatever groups a block holds.
+
+    A block without a record for a target is stamped for it too: so the tablet's chain of WALs has no WAL missing in
+    the books of a target, which the order of rule R24 needs.
+    """
+    return config.stamps_of(table_id)
+
+
+def is_online(table: TableConfig) -> bool:
+    """A table takes writes until its deletion begins; one being created has no location yet."""
+    return table.state != "deleting"
+
+
+def view_of(config: ClusterConfig) -> ConfigView:
+    """The view of one generation; raises InvalidInputError when two groups of a table share a family."""
+    return ConfigView(
+        config.generation,
+        {
+            table_id: TableView(
+                table_id,
+                table.name,
+                is_online(table),
+                GroupMap({group.name: group.families for group in table.groups}),
+                tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
+            )
+            for table_id, table in config.tables.items()
+        },
+    )
+
+
+def groups_present(families: Collection[bytes], groups: GroupMap) -> list[pb.Group]:
+    """The groups that have a family in a block, with those families, as its header lists them."""
+    return [pb.Group(name=name, families=found) for name, found in groups.by_group(families).items()]

@@ -1,0 +1,249 @@
+"""A tablet as this tserver serves it: its data, and what the commit thread must know to write the next block.
+
+Arrives: batches to stage, then the news that they are durable (or that their group was given up); moments at which a
+flush begins. Leaves: drafts of blocks, and :class:`FlushPoint`. Survives a crash: nothing here; ``loading`` rebuilds
+it from the tablet's row and logs. *Staged* state runs ahead of *applied* state by at most one group of commits.
+
+Only the commit thread stages and applies. Others read ``data``, and change ``log_uses`` and ``point`` under ``lock``.
+Sources: plan, "The commit path"; rules R13, R18 and R24.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.model import Extent, Origin, StreamKey
+from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
+from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
+from bookkeeper.tserver.loading import Recovered, first_flush_id, raise_high_water
+from bookkeeper.tserver.ordering import WalPlace, predecessor
+from bookkeeper.tserver.stamps import TableView, groups_present
+
+_TIMESTAMP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one tablet gets of a request: a checked batch, the families in it, and its least and greatest row."""
+
+    batch: pa.RecordBatch
+    families: Sequence[bytes]
+    min_row: bytes
+    max_row: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the commit thread stages under: the log, the table's configuration, the wall clock (ms)."""
+
+    wal_uri: str
+    view: TableView
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Staged state before a draft, to be restored in reverse order when its group is given up."""
+
+    next_seq: int
+    last_time_ms: int
+    staged_wal: str
+    stream: StreamKey | None
+    in_flight: int | None
+
+
+@dataclass(slots=True)
+class FlushPoint:
+    """What a flush makes durable: everything applied before it began, and nothing else. ``segments`` once written."""
+
+    flush_id: int
+    frozen: FrozenMemtable | None
+    state: FlushState
+    segments: Sequence[SegmentRef] | None = None
+
+
+def server_time_ms(now_ms: int, last_ms: int) -> int:
+    """The tablet's own time: the wall clock, but never back."""
+    return max(now_ms, last_ms)
+
+
+def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
+    """Give ``time_ms`` to the records that left their timestamp to the server."""
+    timestamps = batch.column(_TIMESTAMP)
+    if not timestamps.null_count:
+        return batch
+    columns = batch.columns
+    columns[_TIMESTAMP] = pc.fill_null(timestamps, time_ms)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+class ServedTablet:
+    """One tablet of this tserver. ``serial`` is this holder's."""
+
+    def __init__(self, extent: Extent, data: TabletData, recovered: Recovered, serial: int) -> None:
+        self.extent = extent
+        self.key = (extent.table_id, extent.end_row)
+        self.row = keys.tablet_row(extent.table_id, extent.end_row)
+        self.data = data
+        self.lock = threading.Lock()
+        self.flush_lock = threading.Lock()
+        """Held by whoever flushes, from the point to the deletes."""
+        self.accepting = True
+        """False from the moment an unload begins; changed by the commit thread."""
+        self.point: FlushPoint | None = None
+        self.log_uses: dict[str, int] = dict(recovered.log_uses)
+        """Log whose ``log:`` cell may show to the last offset of the tablet's records in it."""
+        self.last_wal = recovered.last_wal
+        self.high_water: dict[StreamKey, int] = dict(recovered.high_water)
+        self._in_flight: dict[StreamKey, int] = {}
+        self._next_seq = recovered.next_seq
+        self._applied_seq = recovered.next_seq - 1
+        self._last_time_ms = recovered.last_time_ms
+        self._staged_wal = recovered.last_wal.file if recovered.last_wal else ""
+        self._flush_id = first_flush_id(serial)
+        self._state_changed = False
+
+    # ---- staging: commit thread, in the order of submission
+
+    def known_high_water(self, stream: StreamKey) -> int:
+        """Rule R18: what the tablet has of a stream, what is in flight in this group included."""
+        return self._in_flight.get(stream, self.high_water.get(stream, 0))
+
+    def stage(
+        self, share: Share, moment: Moment, provenance: Sequence[str] = (), origin: Origin | None = None
+    ) -> tuple[DraftBlock, Undo]:
+        """The draft of one block, numbered and stamped as of now; and how to take it back."""
+        undo = self._undo(origin.stream if origin else None)
+        self._last_time_ms = server_time_ms(moment.now_ms, self._last_time_ms)
+        header = BlockHeader(
+            table_id=self.extent.table_id,
+            end_row=self.extent.end_row,
+            groups=groups_present(share.families, moment.view.groups),
+            stamps=moment.view.stamps,
+            provenance=provenance,
+            origin=None if origin is None else origin_to_pb(origin),
+            after=self._after(moment.wal_uri),
+            first_seq=self._next_seq,
+            write_time_ms=self._last_time_ms,
+            min_row=share.min_row,
+            max_row=share.max_row,
+        )
+        self._next_seq += share.batch.num_rows
+        self._staged_wal = moment.wal_uri
+        if origin is not None:
+            self._in_flight[origin.stream] = origin.to_offset
+        return DraftBlock(header, with_timestamps(share.batch, self._last_time_ms)), undo
+
+    def stage_unlogged(self, share: Share, now_ms: int) -> tuple[DraftBlock, Undo]:
+        """A draft that no log will hold (durability none): only numbered and timed."""
+        undo = self._undo(None)
+        self._last_time_ms = server_time_ms(now_ms, self._last_time_ms)
+        header = BlockHeader(
+            table_id=self.extent.table_id,
+            end_row=self.extent.end_row,
+            first_seq=self._next_seq,
+            write_time_ms=self._last_time_ms,
+            min_row=share.min_row,
+            max_row=share.max_row,
+        )
+        self._next_seq += share.batch.num_rows
+        return DraftBlock(header, with_timestamps(share.batch, self._last_time_ms)), undo
+
+    def stage_high_water(self, stream: StreamKey, to_offset: int) -> Undo:
+        """A range without anything new for this tablet: it counts once its group is durable (R19)."""
+        undo = self._undo(stream)
+        self._in_flight[stream] = to_offset
+        return undo
+
+    def take_back(self, undo: Undo) -> None:
+        """The group was given up: nothing of the draft was logged."""
+        self._next_seq = undo.next_seq
+        self._last_time_ms = undo.last_time_ms
+        self._staged_wal = undo.staged_wal
+        if undo.stream is not None and undo.in_flight is None:
+            self._in_flight.pop(undo.stream, None)
+        elif undo.stream is not None and undo.in_flight is not None:
+            self._in_flight[undo.stream] = undo.in_flight
+
+    def _undo(self, stream: StreamKey | None) -> Undo:
+        in_flight = None if stream is None else self._in_flight.get(stream)
+        return Undo(self._next_seq, self._last_time_ms, self._staged_wal, stream, in_flight)
+
+    def _after(self, wal_uri: str) -> Predecessor | None:
+        """Rule R24, at the first block of this tablet in a log; groups do not span logs, so ``last_wal`` is exact."""
+        if self._staged_wal == wal_uri:
+            return None
+        place = predecessor(self.last_wal, wal_uri)
+        return None if place is None else Predecessor(file=place.file, offset=place.offset)
+
+    # ---- applying: commit thread, in the same order
+
+    def apply(self, placed: PlacedBlock) -> None:
+        """The draft is as durable as it was asked to be: make it visible."""
+        header = placed.header
+        self.data.apply(placed.batch, header.first_seq)
+        self._applied_seq = header.first_seq + placed.batch.num_rows - 1
+        if placed.wal_uri:
+            self.last_wal = WalPlace(placed.wal_uri, placed.last_offset)
+            with self.lock:
+                self.log_uses[placed.wal_uri] = placed.last_offset
+
+    def apply_high_water(self, stream: StreamKey, to_offset: int) -> None:
+        """What :meth:`stage` or :meth:`stage_high_water` put in flight is durable."""
+        raise_high_water(self.high_water, stream, to_offset)
+        self._state_changed = True
+        if self._in_flight.get(stream) == to_offset:
+            del self._in_flight[stream]
+
+    def forget_stream(self, stream: StreamKey) -> None:
+        """The source will never send this stream again (R20). Commit thread."""
+        if self.high_water.pop(stream, None) is not None:
+            self._state_changed = True
+
+    # ---- flushing
+
+    def begin_flush(self) -> FlushPoint | None:
+        """Set aside what was applied up to now. Commit thread, while it prepares a group.
+
+        Nothing of the group at hand is applied yet, so the point ends before the group's first offset, as ``log:``
+        deletes and first uses need. None when neither data nor state waits for a flush. A point that is not in the
+        books yet is returned again: its ranks have their values (R1).
+        """
+        if self.point is not None:
+            return self.point
+        frozen = self.data.begin_flush()
+        through = dict(self.needed_logs())
+        if frozen is None and not through and not self._state_changed:
+            return None
+        state = FlushState(
+            flush_id=self._flush_id,
+            through=through,
+            last_seq=self._applied_seq,
+            last_time_ms=self._last_time_ms,
+            high_water=dict(self.high_water),
+            last_wal=None if self.last_wal is None else (self.last_wal.file, self.last_wal.offset),
+        )
+        self._state_changed = False
+        self._flush_id += 1
+        self.point = FlushPoint(state.flush_id, frozen, state)
+        return self.point
+
+    def end_flush(self, point: FlushPoint) -> None:
+        """The point is in the books and its ``log:`` cells are deleted. Any thread."""
+        with self.lock:
+            for wal, offset in point.state.through.items():
+                if self.log_uses.get(wal) == offset:
+                    del self.log_uses[wal]
+            self.point = None
+
+    def needed_logs(self) -> Mapping[str, int]:
+        """Logs that recovery of this tablet would read now."""
+        with self.lock:
+            return dict(self.log_uses)
