@@ -11,23 +11,48 @@ import select
 import socket
 from collections.abc import Iterator
 
+from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.dispatch import Conversation
 from bookkeeper.rpc.envelope import FRAME_HEADER
 from bookkeeper.rpc.wire import Buffers
 
 SCRATCH_BYTES = 64 * 1024
+_KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
 class PeerClosedError(Exception):
     """The other side closed the connection."""
 
 
+class FrameBuffers:
+    """Memory of large frames, used again: new memory costs a page fault every 4 KiB, more than the copying itself."""
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least ``size`` bytes with old bytes in it."""
+        if size <= SCRATCH_BYTES:
+            return bytearray(size)
+        try:
+            buffer = self._kept.pop()
+        except IndexError:
+            return bytearray(size)
+        return buffer if len(buffer) >= size else bytearray(size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """The frame was dealt with and nothing refers to it any more."""
+        if SCRATCH_BYTES < len(buffer) <= _KEPT_BYTES_MAX and len(self._kept) < self._kept_max:
+            self._kept.append(buffer)
+
+
 class Connection:
     """State of one accepted socket. Used by one thread at a time."""
 
     def __init__(
-        self, sock: socket.socket, peer: str, now_ns: int, frame_bytes_max: int, frame_timeout_ms: int
+        self, sock: socket.socket, peer: str, now_ns: int, settings: RpcSettings, buffers: FrameBuffers
     ) -> None:
         self.sock = sock
         self.conversation = Conversation(peer)
@@ -36,10 +61,12 @@ class Connection:
         self.last_used_ns = now_ns
         self.deadline_ns: int | None = None
         """Boot clock by which the frame under way must be whole or gone; None between frames."""
-        self._frame_bytes_max = frame_bytes_max
-        self._frame_timeout_ns = frame_timeout_ms * 1_000_000
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
+        self._buffers = buffers
         self._inbox = bytearray()
         self._frame: bytearray | None = None
+        self._size = 0
         self._filled = 0
         self._outbox: list[memoryview] = []
 
@@ -50,7 +77,7 @@ class Connection:
 
     def receive(self, scratch: memoryview, now_ns: int) -> bool:
         """Take what is there; False when nothing was. Raises PeerClosedError, OSError, CorruptionError (bad length)."""
-        target = scratch if self._frame is None else memoryview(self._frame)[self._filled :]
+        target = scratch if self._frame is None else memoryview(self._frame)[self._filled : self._size]
         try:
             count = self.sock.recv_into(target)
         except BlockingIOError:
@@ -67,15 +94,16 @@ class Connection:
         return True
 
     def frames(self) -> Iterator[memoryview]:
-        """The frames that are whole now; raises CorruptionError on an impossible length."""
-        while True:
-            if self._frame is None and not self._begin_frame():
+        """The frames that are whole now, each valid until the next is asked for; raises CorruptionError on an
+        impossible length.
+        """
+        while self._frame is not None or self._begin_frame():
+            if self._frame is None or self._filled < self._size:
                 return
-            if self._frame is None or self._filled < len(self._frame):
-                return
-            frame, self._frame, self._filled = self._frame, None, 0
+            frame, self._frame = self._frame, None
             self.deadline_ns = None
-            yield memoryview(frame)
+            yield memoryview(frame)[: self._size]
+            self._buffers.give_back(frame)
 
     def _begin_frame(self) -> bool:
         if len(self._inbox) < FRAME_HEADER.size:
@@ -87,9 +115,9 @@ class Connection:
             raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
         taken = self._inbox[FRAME_HEADER.size : FRAME_HEADER.size + size]
         del self._inbox[: FRAME_HEADER.size + size]
-        self._frame = bytearray(size)
+        self._frame = self._buffers.take(size)
         self._frame[: len(taken)] = taken
-        self._filled = len(taken)
+        self._size, self._filled = size, len(taken)
         return True
 
     def answer(self, buffers: Buffers, now_ns: int) -> None:

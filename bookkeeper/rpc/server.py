@@ -20,7 +20,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.address import Address
-from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, PeerClosedError
+from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
 from bookkeeper.rpc.messages import Hello
 
@@ -64,6 +64,7 @@ class RpcServer:
         self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._buffers = FrameBuffers(settings.threads_max)
         self._connections: dict[int, Connection] = {}
         self._busy: set[int] = set()
         self._idle = threading.Condition()
@@ -156,9 +157,7 @@ class RpcServer:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = Connection(
-            sock, peer, self._clock.boot_ns(), self._settings.frame_bytes_max, self._settings.frame_timeout_ms
-        )
+        connection = Connection(sock, peer, self._clock.boot_ns(), self._settings, self._buffers)
         self._connections[sock.fileno()] = connection
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLONESHOT)
 
