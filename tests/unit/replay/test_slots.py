@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import OverloadedError
-from bookkeeper.replay.slots import SUSPECTS_MAX, TaskSlots, grant
+from bookkeeper.replay import slots as slots_module
+from bookkeeper.replay.slots import SUSPECTS_MAX, TaskSlots
 
 PEERS = ("a", "b", "c", "d", "e")
 
@@ -26,7 +27,7 @@ def test_no_order_of_asking_breaks_a_bound(
 ) -> None:
     held: dict[str, int] = {}
     for peer, wanted in asks:
-        count = grant(total, per_peer, held, suspects, peer, wanted)
+        count = slots_module.grant(total, per_peer, held, suspects, peer, wanted)
         assert 0 <= count <= wanted
         held[peer] = held.get(peer, 0) + count
         assert sum(held.values()) <= total
@@ -37,9 +38,9 @@ def test_no_order_of_asking_breaks_a_bound(
 def test_a_healthy_peer_finds_a_slot_beside_any_number_of_dead_ones() -> None:
     dead = {f"dead{n}": 0 for n in range(100)}
     for peer in dead:
-        dead[peer] = grant(8, 2, dead, dead.keys(), peer, 2)
+        dead[peer] = slots_module.grant(8, 2, dead, dead.keys(), peer, 2)
     assert sum(dead.values()) == 4
-    assert grant(8, 2, dead, dead.keys(), "alive", 2) == 2
+    assert slots_module.grant(8, 2, dead, dead.keys(), "alive", 2) == 2
 
 
 def test_who_waits_goes_on_when_a_slot_is_given_back() -> None:

@@ -28,6 +28,7 @@ from bookkeeper.tserver import worker_books
 from bookkeeper.tserver.worker import ReplicationWorker
 from bookkeeper.tserver.worker_lane import pick_replay
 from bookkeeper.tserver.worker_plan import Fact
+from tests.support.faults import fault
 from tests.support.local_replay import LocalReplay
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
@@ -159,7 +160,7 @@ def test_a_range_finished_by_somebody_else_is_reported_and_not_shipped(world: Wo
 
 def test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world: World) -> None:
     item = world.item("file:///w", 1, 5)
-    for offset in (3, 9, 5, 9):
+    for offset in (3, 9, 9, 5):
         worker_books.write_finished(world.metadata, [(item, Fact(offset, offset, 10 * offset))])
     assert world.finished("file:///w") == (9, 90, 9)
     assert worker_books.read_fact(world.metadata, item) == Fact(9, 9, 90)
@@ -322,3 +323,8 @@ def test_a_replay_process_of_the_same_host_is_preferred_and_a_dead_one_never_ask
     assert pick_replay([dead, there], "hostb:9") == "hosta:1"
     with pytest.raises(UnavailableError):
         pick_replay([dead], "hostb:9")
+
+
+def test_without_ranks_by_offset_a_late_write_turns_the_finished_offset_back(world: World) -> None:
+    with fault("finished-without-rank"), pytest.raises(AssertionError):
+        test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world)
