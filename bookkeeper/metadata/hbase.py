@@ -4,8 +4,9 @@ Arrives: puts, deletes and purges. Leaves: rows in key order. Survives a crash: 
 own log. A rank is the cell's timestamp and the families keep one version, so HBase does the merge: the newest
 version wins whatever the order of arrival, a delete is a DeleteColumn marker at its rank, a purge one at PURGE_RANK.
 Nothing is read before it is written. Of two values at one rank the last write stays (rule R1: it never comes to
-that). The marker of a delete or purge works until the major compaction after it, which HBase may start by itself
-(rule R4). Folding through ``combiners`` is the reader's (design section 4).
+that). The marker of a delete or purge works until a compaction takes all files of its family, which HBase starts by
+itself: weekly unless configured otherwise, and whenever a minor one happens to take all (rule R4). Folding through
+``combiners`` is the reader's (design section 4).
 
 All writes are idempotent, so whatever failed on the way (a connection dropped because it was idle, a server that
 restarts) is repeated whole on a new connection, for a bounded time. Facts of HBase 2.6 used here: one mutateRowsTs
@@ -127,9 +128,11 @@ class HBaseMetadataTable:
         return self._scan(start, stop, _family_names(check_families(families)))
 
     def compact(self) -> None:
-        """See :class:`~bookkeeper.metadata.table.MetadataTable`. Asks for a major compaction and does not wait for it.
+        """See :class:`~bookkeeper.metadata.table.MetadataTable`. Asks for a compaction and does not wait for it.
 
-        What is still in the servers' memory is not compacted; HBase's Thrift interface has no flush.
+        Nothing depends on it. Tried on 2.6.1: its Thrift server serves ``majorCompact`` as a minor compaction, which
+        HBase declines below three files, and has no flush; to drop hidden versions at once, run ``flush`` and
+        ``major_compact`` in HBase's shell.
         """
         self._call(lambda client: client.majorCompact(self._name))
 

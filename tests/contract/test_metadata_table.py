@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bookkeeper.errors import InvalidInputError, PermanentError
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, Cell, CellKey, Column, MetadataTable, Row, RowPut
 from tests.support.metadata_model import MetadataModel
@@ -58,9 +59,10 @@ def test_the_highest_rank_stays_whatever_the_order(table: MetadataTable, order: 
 
 
 def test_a_closed_status_stays_above_a_later_open_one(table: MetadataTable) -> None:
-    _put(table, CLOSED_RANK + 300, b"closed")
-    _put(table, 2 * 300, b"open")
-    assert _seen(table) == Cell(CLOSED_RANK + 300, b"closed")
+    _put(table, keys.closed_rank(300), b"closed")
+    _put(table, keys.needed_rank(300), b"open")
+    _put(table, keys.needed_rank(301), b"open, and wrong: nothing is added to a closed file")
+    assert _seen(table) == Cell(keys.closed_rank(300), b"closed")
 
 
 def test_every_rank_from_one_to_the_highest_counts(table: MetadataTable) -> None:

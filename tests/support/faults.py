@@ -25,7 +25,7 @@ class Fault:
 
     module: str
     attribute: str
-    broken: Callable[..., Any]
+    broken: Callable[..., Any] | str
     breaks: str
 
 
@@ -71,6 +71,25 @@ FAULTS: dict[str, Fault] = {
         "parse_config",
         lambda generation, entries: ClusterConfig(generation, None, {}, {}),  # noqa: ARG005
         "R6: a configuration that does not parse counts as nothing configured",
+    ),
+    # ---- metadata table
+    "newest-write-wins": Fault(
+        "bookkeeper.metadata.sqlite",
+        "PUT_SQL",
+        "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0)",
+        "design 4: a late writer turns a cell back, and shows what was deleted",
+    ),
+    "deletes-leave-no-tombstone": Fault(
+        "bookkeeper.metadata.sqlite",
+        "DELETE_SQL",
+        "DELETE FROM cells WHERE row = ? AND family = ? AND qualifier = ? AND rank <= ?",
+        "R4: a write that was in flight brings back what was removed",
+    ),
+    "closed-ranks-like-open": Fault(
+        "bookkeeper.metadata.keys",
+        "closed_rank",
+        lambda final: 2 * final,
+        "design 4: a late OPEN status hides CLOSED",
     ),
     # ---- sending side
     "today's-configuration-counts": Fault(

@@ -1,0 +1,46 @@
+"""The laws of the metadata table are at work: with a rule broken on purpose, the test of that law turns red."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.metadata.opening import open_metadata, sqlite_url
+from bookkeeper.metadata.table import MetadataTable
+from tests.contract import test_metadata_table as laws
+from tests.support.faults import fault
+
+RED: list[tuple[str, Callable[[MetadataTable], None]]] = [
+    ("newest-write-wins", partial(laws.test_the_highest_rank_stays_whatever_the_order, order=(9, 3))),
+    ("newest-write-wins", laws.test_a_closed_status_stays_above_a_later_open_one),
+    ("newest-write-wins", laws.test_a_delete_before_its_put_hides_it_all_the_same),
+    ("newest-write-wins", laws.test_a_purge_hides_everything_for_good),
+    ("newest-write-wins", laws.test_threads_that_write_ranks_in_any_order_leave_the_maximum),
+    ("deletes-leave-no-tombstone", laws.test_a_delete_hides_up_to_its_rank_and_shows_what_is_above),
+    ("deletes-leave-no-tombstone", laws.test_a_purge_hides_everything_for_good),
+    ("deletes-leave-no-tombstone", laws.test_repeated_and_reordered_calls_end_the_same),
+    ("closed-ranks-like-open", laws.test_a_closed_status_stays_above_a_later_open_one),
+]
+
+
+@pytest.fixture
+def sqlite_table(tmp_path: Path) -> Iterator[MetadataTable]:
+    table = open_metadata(sqlite_url(tmp_path / "metadata.db"))
+    yield table
+    table.close()
+
+
+@pytest.mark.parametrize(("name", "law"), RED)
+def test_a_broken_rule_turns_its_law_red(
+    sqlite_table: MetadataTable, name: str, law: Callable[[MetadataTable], None]
+) -> None:
+    with fault(name), pytest.raises(AssertionError):
+        law(sqlite_table)
+
+
+@pytest.mark.parametrize("law", [law for _, law in RED])
+def test_without_a_fault_the_law_holds(sqlite_table: MetadataTable, law: Callable[[MetadataTable], None]) -> None:
+    law(sqlite_table)

@@ -1,0 +1,207 @@
+"""What HBase's store adds to the contract: connections that die, servers that restart, names that are shared."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import happybase
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import IncompatibleError, InvalidInputError, OverloadedError, UnavailableError
+from bookkeeper.metadata.hbase import HBaseMetadataTable
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, RowPut
+from tests.support.hbase import HBaseInstance, running_hbase
+from tests.support.metadata_stores import hbase_url
+from tests.support.tcp_proxy import TcpProxy
+
+pytestmark = [pytest.mark.hbase, pytest.mark.integration]
+
+REPL = Column("repl", b"f")
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def proxy(hbase: HBaseInstance) -> Iterator[TcpProxy]:
+    with TcpProxy(hbase.host, hbase.thrift_port) as running:
+        yield running
+
+
+def _through(
+    proxy: TcpProxy,
+    hbase: HBaseInstance,
+    timeout_ms: int = 15_000,
+    retry_for_ms: int = 30_000,
+    connections_max: int = 16,
+) -> HBaseMetadataTable:
+    """A new table, reached through the proxy."""
+    prefix = hbase_url(hbase).rpartition("/")[2]
+    return HBaseMetadataTable(
+        proxy.host,
+        proxy.port,
+        prefix,
+        timeout_ms=timeout_ms,
+        retry_for_ms=retry_for_ms,
+        connections_max=connections_max,
+        rng=random.Random(1),
+    )
+
+
+def _put(table: MetadataTable, rank: int, key: bytes = b"1<") -> None:
+    table.put([RowPut(key, {REPL: b"%d" % rank})], rank)
+
+
+def _value(table: MetadataTable, key: bytes = b"1<") -> Cell | None:
+    row = table.get(key)
+    return None if row is None else row.cells[REPL]
+
+
+def test_a_connection_dropped_while_idle_is_replaced(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase)
+    for rank in (1, 2, 3):
+        before = proxy.accepted
+        proxy.drop()
+        _put(table, rank)
+        assert proxy.accepted == before + 1
+    proxy.drop()
+    assert _value(table) == Cell(3, b"3")
+    proxy.drop()
+    assert [row.key for row in table.scan()] == [b"1<"]
+    proxy.drop()
+    table.delete([CellKey(b"1<", REPL)], 3)
+    assert _value(table) is None
+    table.close()
+
+
+def test_a_scan_goes_on_where_its_connection_was_dropped(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase)
+    keys = [b"row-%05d" % n for n in range(1_500)]
+    table.put([RowPut(key, {REPL: b"v"}) for key in keys], 5)
+    seen: list[bytes] = []
+    for row in table.scan():
+        if len(seen) % 400 == 0:
+            proxy.drop()
+        seen.append(row.key)
+    assert seen == keys
+    table.close()
+
+
+def test_writes_survive_connections_dropped_in_the_middle(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase)
+    done = threading.Event()
+
+    def disturb() -> None:
+        while not CLOCK.wait(done, 60):
+            proxy.drop()
+
+    with ThreadPoolExecutor(5) as pool:
+        disturbing = pool.submit(disturb)
+        writes = [pool.submit(_put, table, rank, b"row-%d" % (rank % 4)) for rank in range(1, 121)]
+        for write in writes:
+            write.result()
+        done.set()
+        disturbing.result()
+    assert [_value(table, b"row-%d" % n) for n in range(4)] == [Cell(r, b"%d" % r) for r in (120, 117, 118, 119)]
+    table.close()
+
+
+def test_a_server_that_hangs_is_left_after_the_socket_timeout(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase, timeout_ms=3_000)
+    proxy.hang()
+    began = CLOCK.boot_ns()
+    _put(table, 5)
+    assert 2.9e9 < CLOCK.boot_ns() - began < 25e9
+    assert _value(table) == Cell(5, b"5")
+    table.close()
+
+
+def test_a_server_that_stays_away_is_unavailable_within_the_limit(hbase: HBaseInstance) -> None:
+    with TcpProxy(hbase.host, hbase.thrift_port) as proxy:
+        table = _through(proxy, hbase, timeout_ms=1_000, retry_for_ms=1_500)
+        address = f"{proxy.host}:{proxy.port}"
+    began = CLOCK.boot_ns()
+    for use in (lambda: _put(table, 5), lambda: table.get(b"1<"), lambda: list(table.scan()), table.compact):
+        with pytest.raises(UnavailableError, match=address):
+            use()
+    with pytest.raises(UnavailableError, match=address):
+        open_metadata(f"hbase://{address}/west", timeout_ms=500, retry_for_ms=500)
+    assert CLOCK.boot_ns() - began < 40e9
+    table.close()
+
+
+def test_more_threads_than_connections_take_turns(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase, connections_max=2)
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda rank: _put(table, rank), range(1, 61)))
+    assert _value(table) == Cell(60, b"60")
+    assert proxy.accepted <= 2
+    table.close()
+
+
+def test_a_thread_that_gets_no_connection_is_told_so(proxy: TcpProxy, hbase: HBaseInstance) -> None:
+    table = _through(proxy, hbase, connections_max=1, timeout_ms=2_000)
+    with table._pool.client(), pytest.raises(OverloadedError, match="in use"):
+        _put(table, 5)
+    _put(table, 5)
+    table.close()
+
+
+def test_clusters_with_different_prefixes_share_one_hbase(hbase: HBaseInstance) -> None:
+    west, east = (open_metadata(hbase_url(hbase)) for _ in range(2))
+    _put(west, 5)
+    assert _value(east) is None
+    east.purge([CellKey(b"1<", REPL)])
+    assert _value(west) == Cell(5, b"5")
+    west.close()
+    east.close()
+
+
+def test_a_table_of_somebody_else_is_refused(hbase: HBaseInstance) -> None:
+    url = hbase_url(hbase)
+    connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=30_000)
+    connection.create_table(url.rpartition("/")[2] + "_metadata", {"repl": {"max_versions": 3}})
+    connection.close()
+    with pytest.raises(IncompatibleError, match="another prefix"):
+        open_metadata(url)
+
+
+@pytest.mark.parametrize("prefix", ["", "a/b", "a b", "-a", "ä", "a:b:c"])
+def test_a_prefix_that_is_no_table_name_is_refused(hbase: HBaseInstance, prefix: str) -> None:
+    with pytest.raises(InvalidInputError, match="HBase table"):
+        HBaseMetadataTable(hbase.host, hbase.thrift_port, prefix)
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """An HBase of its own is killed under load and started again; the same table goes on by itself."""
+    with running_hbase(tmp_path) as instance:
+        table = open_metadata(hbase_url(instance), retry_for_ms=120_000)
+        _put(table, 7, b"gone")
+        table.purge([CellKey(b"gone", REPL)])
+        acknowledged: list[int] = []
+        half = threading.Event()
+
+        def write(numbers: range) -> None:
+            for number in numbers:
+                _put(table, number, b"row-%05d" % number)
+                acknowledged.append(number)
+                if len(acknowledged) == 300:
+                    half.set()
+
+        with ThreadPoolExecutor(3) as pool:
+            writers = [pool.submit(write, range(first, 1_201, 3)) for first in (1, 2, 3)]
+            assert CLOCK.wait(half, 60_000)
+            instance.kill9()
+            instance.restart()
+            for writer in writers:
+                writer.result()
+        assert len(acknowledged) == 1_200
+        assert [(row.key, row.cells) for row in table.scan()] == [
+            (b"row-%05d" % n, {REPL: Cell(n, b"%d" % n)}) for n in range(1, 1_201)
+        ]
+        assert _value(table, b"gone") is None
+        table.close()

@@ -1,0 +1,176 @@
+"""What SQLite's store adds to the contract: a file that processes share, and that a killed one leaves whole."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError, UnavailableError
+from bookkeeper.metadata import sqlite
+from bookkeeper.metadata.opening import sqlite_url
+from bookkeeper.metadata.sqlite import SqliteMetadataTable
+from bookkeeper.metadata.table import Cell, CellKey, Column, RowPut
+from tests.support.metadata_processes import COLUMN
+
+REPL = Column("repl", b"f")
+CELL = CellKey(b"1<", REPL)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.db"
+
+
+@pytest.fixture
+def table(path: Path) -> Iterator[SqliteMetadataTable]:
+    made = SqliteMetadataTable(path, rng=random.Random(1))
+    yield made
+    made.close()
+
+
+def _put(table: SqliteMetadataTable, rank: int, key: bytes = b"1<") -> None:
+    table.put([RowPut(key, {REPL: b"%d" % rank})], rank)
+
+
+def _value(table: SqliteMetadataTable, key: bytes = b"1<") -> Cell | None:
+    row = table.get(key)
+    return None if row is None else row.cells[REPL]
+
+
+@pytest.mark.parametrize("puts_before_kill", [1, 7, 150])
+def test_kill_9_loses_nothing_that_was_acknowledged(path: Path, puts_before_kill: int) -> None:
+    command = [sys.executable, "-m", "tests.support.metadata_processes", sqlite_url(path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        for _ in range(puts_before_kill):
+            writer.stdout.readline()
+        writer.kill()
+        acknowledged = puts_before_kill + len([line for line in writer.stdout.read().split("\n") if line])
+    with closing(SqliteMetadataTable(path)) as table:
+        rows = list(table.scan())
+    assert [row.cells[COLUMN].rank for row in rows] == list(range(1, len(rows) + 1))
+    assert acknowledged <= len(rows) <= acknowledged + 1
+
+
+def test_compaction_drops_what_is_hidden_and_the_tombstones_with_it(path: Path, table: SqliteMetadataTable) -> None:
+    """Rule R4: whoever compacts knows that no write from before the tombstones is in flight any more."""
+    cells = [CellKey(b"row-%05d" % n, REPL) for n in range(sqlite.CHUNK_CELLS + 10)]
+    table.put([RowPut(cell.key, {cell.column: b"v"}) for cell in cells], 5)
+    table.delete(cells[1:], 5)
+    table.purge([CELL])
+    table.compact()
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute("SELECT count(*) FROM cells").fetchone() == (1,)
+    _put(table, 4)
+    assert _value(table) == Cell(4, b"4")
+
+
+def test_a_scan_that_pauses_blocks_nobody_and_keeps_no_snapshot(path: Path, table: SqliteMetadataTable) -> None:
+    table.put([RowPut(b"row-%05d" % n, {REPL: b"v"}) for n in range(9_000)], 5)
+    scan = table.scan()
+    first = next(scan)
+    with closing(SqliteMetadataTable(path, busy_timeout_ms=200)) as other:
+        _put(other, 6, b"row-00001")
+        other.compact()
+    assert path.with_name("metadata.db-wal").stat().st_size == 0
+    assert [first.key, *(row.key for row in scan)] == [b"row-%05d" % n for n in range(9_000)]
+
+
+def test_a_file_that_another_process_holds_is_unavailable_after_the_limit(path: Path) -> None:
+    with closing(SqliteMetadataTable(path, busy_timeout_ms=150, rng=random.Random(1))) as table:
+        with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(UnavailableError, match="locked"):
+                _put(table, 5)
+            assert _value(table) is None
+            holder.execute("ROLLBACK")
+        _put(table, 6)
+        assert _value(table) == Cell(6, b"6")
+
+
+def test_a_write_waits_for_the_process_that_holds_the_file(path: Path, table: SqliteMetadataTable) -> None:
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    waiting = threading.Event()
+
+    def sleep(_: float) -> None:
+        if not waiting.is_set():
+            waiting.set()
+            holder.execute("COMMIT")
+
+    with closing(SqliteMetadataTable(path, sleep=sleep, rng=random.Random(1))) as second:
+        _put(second, 5)
+    holder.close()
+    assert waiting.is_set()
+    assert _value(table) == Cell(5, b"5")
+
+
+def test_threads_that_write_together_share_transactions(path: Path, table: SqliteMetadataTable) -> None:
+    """While one thread waits for the file, the others queue: all of them are one transaction afterwards."""
+    commits: list[str] = []
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(8) as pool:
+        writes = [pool.submit(_put, table, 5, b"row-%d" % n) for n in range(8)]
+        while len(table._queue) < 7:
+            assert not any(write.done() for write in writes)
+        table._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        holder.execute("COMMIT")
+        for write in writes:
+            write.result()
+    holder.close()
+    assert len(commits) == 2
+    assert len(list(table.scan())) == 8
+
+
+def test_a_full_disk_is_unavailable_and_leaves_whole_rows(table: SqliteMetadataTable) -> None:
+    _put(table, 5)
+    pages = table._writer.execute("PRAGMA page_count").fetchone()[0]
+    table._writer.execute(f"PRAGMA max_page_count = {pages + 3}")
+    with pytest.raises(UnavailableError, match="full"):
+        table.put([RowPut(b"row-%d" % n, {REPL: b"v" * 4_000}) for n in range(50)], 6)
+    assert [row.key for row in table.scan()] == [b"1<"]
+    table._writer.execute("PRAGMA max_page_count = 1000000")
+    table.put([RowPut(b"row-%d" % n, {REPL: b"v" * 4_000}) for n in range(50)], 6)
+    assert len(list(table.scan())) == 51
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but long enough to be looked at" * 10, b"SQLite format 3\x00" * 99]
+)
+def test_a_file_that_is_no_database_is_corrupt(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(CorruptionError, match="metadata"):
+        SqliteMetadataTable(path)
+
+
+def test_a_damaged_file_is_corrupt_when_it_is_read(path: Path) -> None:
+    with closing(SqliteMetadataTable(path)) as table:
+        table.put([RowPut(b"row-%05d" % n, {REPL: b"v" * 100}) for n in range(2_000)], 5)
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 : 4096 * 30] = b"\xa5" * (4096 * 27)
+    path.write_bytes(content)
+    with pytest.raises(CorruptionError), closing(SqliteMetadataTable(path)) as table:
+        list(table.scan())
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as raw:
+        raw.execute("PRAGMA user_version = 2")
+    with pytest.raises(IncompatibleError, match="format 2"):
+        SqliteMetadataTable(path)
+
+
+def test_a_missing_directory_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="directory does not exist"):
+        SqliteMetadataTable(tmp_path / "none" / "metadata.db")

@@ -1,0 +1,75 @@
+"""A TCP proxy that misbehaves on command: drops its connections, or lets them hang."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+
+class TcpProxy:
+    """Forwards loopback connections to ``host:port``; a context manager. ``address`` is where it listens."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._upstream = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host, self.port = self._listener.getsockname()[:2]
+        self.accepted = 0
+        self._open: list[socket.socket] = []
+        self._hanging = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> TcpProxy:
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """End every connection, as a server does with idle ones."""
+        with self._lock:
+            dropped, self._open = self._open, []
+        for each in dropped:
+            _shut(each)
+
+    def hang(self) -> None:
+        """Swallow whatever the present connections send from now on; later ones work."""
+        self._hanging.set()
+        self._hanging = threading.Event()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            server = socket.create_connection(self._upstream)
+            with self._lock:
+                self.accepted += 1
+                self._open += [client, server]
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=_pump, args=(source, sink, self._hanging), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket, hanging: threading.Event) -> None:
+    try:
+        while data := source.recv(65536):
+            if not hanging.is_set():
+                sink.sendall(data)
+    except OSError:
+        pass  # dropped: the other direction notices the same way
+    finally:
+        _shut(source)
+        _shut(sink)
+
+
+def _shut(each: socket.socket) -> None:
+    with suppress(OSError):  # ended already
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
