@@ -35,7 +35,9 @@ ROW_SPACE = 10**12
 def _fixed(bytes_of_each: npt.NDArray[np.uint8]) -> pa.Array:
     count, width = bytes_of_each.shape
     offsets = (np.arange(count + 1) * width).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(bytes_of_each.tobytes())])
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(bytes_of_each.tobytes())]
+    )
 
 
 def _rows(keys: npt.NDArray[np.int64]) -> pa.Array:
@@ -78,10 +80,11 @@ def _millis(work: Callable[[int], object], arguments: npt.NDArray[np.int64]) -> 
 
 
 def _scan(tablet: TabletData, page_bytes: int = PAGE_BYTES) -> int:
-    records, resume = 0, None
+    records = 0
+    resume: bytes | None = None
     while True:
         page = tablet.scan_page(None, None, (), (), resume, page_bytes)
-        records += page.records.num_rows
+        records += int(page.records.num_rows)
         if page.next is None:
             return records
         resume = page.next
@@ -124,7 +127,11 @@ def _rate(name: str, records: int, seconds: float, reference: str, reference_sec
 
 
 def _latencies(
-    name: str, millis: npt.NDArray[np.float64], reference: str, reference_millis: npt.NDArray[np.float64], **more: object
+    name: str,
+    millis: npt.NDArray[np.float64],
+    reference: str,
+    reference_millis: npt.NDArray[np.float64],
+    **more: object,
 ) -> list[Figure]:
     figures: list[Figure] = []
     for label, quantile in (("p50", 0.5), ("p99", 0.99)):
@@ -167,7 +174,9 @@ def _memory_figures(place: Path, records: pa.RecordBatch, keys: npt.NDArray[np.i
     figures.append(_rate("scan of memory", million, _seconds(lambda: _scan(tablet)), "sort in Arrow", sort_seconds))
 
     def plain_write() -> None:
-        pq.write_table(pa.Table.from_batches([ordered]), place / "plain.parquet", compression="lz4", row_group_size=4096)
+        pq.write_table(
+            pa.Table.from_batches([ordered]), place / "plain.parquet", compression="lz4", row_group_size=4096
+        )
 
     plain = _seconds(plain_write)
     figures.append(_rate("flush", million, _seconds(lambda: _flush(tablet, 1)), "sorted table to Parquet", plain))

@@ -79,10 +79,9 @@ def build(hashes: Hashes) -> bytes:
     return filled.astype("<u8").tobytes()
 
 
-def may_hold(filter_bytes: bytes | memoryview, row: bytes) -> bool:
-    """False when the row is certainly not among those the filter was built for."""
+def may_hold(filter_bytes: bytes, value: int) -> bool:
+    """False when no row of hash ``value`` is among those the filter was built for."""
     size = len(filter_bytes) // 8
-    value = hash_row(row)
     place = ((value >> 32) * size) >> 32
     word = int.from_bytes(filter_bytes[place * 8 : place * 8 + 8], "little")
     return all(word >> (value >> probe * PROBE_BITS & 63) & 1 for probe in range(PROBES))

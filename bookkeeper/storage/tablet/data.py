@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import segment_format
+from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.entries import Position, after_cell, to_entries
 from bookkeeper.storage.tablet.flush import write_groups
@@ -236,7 +236,8 @@ class TabletData:
 def _sources(state: _State, low: bytes, high: bytes | None, wanted: Wanted) -> list[Source]:
     """Everything that can hold something wanted in rows ``[low, high)``."""
     families = wanted.all_families()
-    sources: list[Source] = [segment for segment in state.segments if segment.may_hold(families, low, high)]
+    only_row = bloom.hash_row(low) if high == low + b"\x00" else None
+    sources: list[Source] = [s for s in state.segments if s.may_hold(families, low, high, only_row)]
     blocks = [*(state.frozen.blocks() if state.frozen else ()), *state.active.blocks()]
     sources += [RunSource(block) for block in blocks]
     return sources

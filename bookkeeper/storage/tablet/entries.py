@@ -24,6 +24,7 @@ ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable
 KEY_COLUMNS = ("row", "family", "qualifier", "visibility", "timestamp", "seq")
 ROW, FAMILY, QUALIFIER, VISIBILITY, TIMESTAMP, DELETE, VALUE, SEQ = range(8)
 
+_Row = bytes
 Cell = tuple[bytes, bytes, bytes, bytes]
 """Row, family, qualifier, visibility."""
 
@@ -92,23 +93,45 @@ def _integer_reader(array: pa.Array) -> Callable[[int], int]:
     return read
 
 
+def cell_at(batch: pa.RecordBatch, index: int) -> Cell:
+    """Cell of one entry or record; for a few of a batch only."""
+    row, family, qualifier, visibility = (batch.column(name)[index].as_py() for name in KEY_COLUMNS[:4])
+    return row, family, qualifier, visibility
+
+
+SAMPLE_STEP = 16
+
+
 class SortedBlock:
     """A sorted, immutable batch of at least one entry, with access by key."""
 
-    __slots__ = ("_columns", "_first_key", "_last_key", "average_bytes", "batch", "bytes", "records", "row")
+    __slots__ = ("_bytes", "_columns", "_first_key", "_last_key", "_sample", "batch", "records", "row")
 
-    row: Callable[[int], bytes]
+    row: Callable[[int], _Row]
     """Row of one entry."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self.records: int = batch.num_rows
-        self.bytes = int(batch.nbytes)
-        self.average_bytes = max(self.bytes / max(self.records, 1), 1.0)
         self.row = row_reader(batch.column("row"))
         self._columns: tuple[Callable[[int], Any], ...] | None = None
         self._first_key: Position | None = None
         self._last_key: Position | None = None
+        self._sample: list[_Row] | None = None
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Size of the entries."""
+        if not self._bytes:
+            self._bytes = max(int(self.batch.nbytes), 1)
+        return self._bytes
+
+    def sampled(self) -> SortedBlock:
+        """The same block, faster to bisect: some of its rows are kept as Python values. For blocks that live long."""
+        if self._sample is None:
+            self._sample = [self.row(index) for index in range(0, self.records, SAMPLE_STEP)]
+        return self
 
     def _readers(self) -> tuple[Callable[[int], Any], ...]:
         readers = self._columns
@@ -155,12 +178,19 @@ class SortedBlock:
         if low >= high or not position:
             return low
         row = position[0]
-        low = bisect_left(range(high), row, low, key=self.row)
+        low = self._bisect_row(row, low, high)
         if len(position) == 1 or low == high or self.row(low) != row:
             return low
         return bisect_right(range(high), position, low, self._row_end(row, low, high), key=self.key)
 
-    def _row_end(self, row: bytes, low: int, high: int) -> int:
+    def _bisect_row(self, row: _Row, low: int, high: int) -> int:
+        """First index in ``[low, high]`` whose row is not before ``row``."""
+        if self._sample is not None and high - low > SAMPLE_STEP:
+            after = bisect_left(self._sample, row) * SAMPLE_STEP
+            low, high = max(low, min(high, after - SAMPLE_STEP + 1)), min(high, max(low, after))
+        return bisect_left(range(high), row, low, key=self.row)
+
+    def _row_end(self, row: _Row, low: int, high: int) -> int:
         """End of the entries of ``row``, which starts at ``low``; gallops, because rows are mostly short."""
         step = 1
         while low + step < high and self.row(low + step) == row:

@@ -12,13 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
-from bookkeeper.storage.tablet.merge import Cursor, RoundSize, Source, merge_rounds
+from bookkeeper.storage.tablet.merge import Cursor, Source, merge_round
 from bookkeeper.storage.tablet.segment_format import NewSegment
 from bookkeeper.storage.tablet.segment_writer import SegmentWriter, publish
 from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps, make_directory
 
-ROUND_SIZE = RoundSize(records=1 << 16, records_max=1 << 16, bytes_max=32 << 20)
+ROUND_RECORDS = 1 << 16
+ROUND_BYTES = 32 << 20
 
 
 def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.RecordBatch]:
@@ -42,7 +43,8 @@ def write_groups(
     """
     writers: dict[str, SegmentWriter] = {}
     try:
-        for merged in merge_rounds([Cursor(source, (), None) for source in sources], ROUND_SIZE, newest_only=False):
+        cursors = [Cursor(source, (), None) for source in sources]
+        while merged := merge_round(cursors, ROUND_RECORDS, ROUND_BYTES, newest_only=False):
             for name, part in split_by_group(merged.select(None), groups).items():
                 if name not in writers:
                     path = new_path()

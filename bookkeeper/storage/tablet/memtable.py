@@ -26,6 +26,10 @@ def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
     return entries.take(pa.array(order.indices))
 
 
+def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
+    return SortedBlock(sort_entries(pa.concat_batches(batches))).sampled()
+
+
 class _YoungBlock:
     """A block as it came; sorted once, by whoever needs it first (two at the same time do the same work twice)."""
 
@@ -38,7 +42,7 @@ class _YoungBlock:
     def sorted(self) -> SortedBlock:
         block = self._sorted
         if block is None:
-            block = self._sorted = SortedBlock(sort_entries(self.entries))
+            block = self._sorted = SortedBlock(sort_entries(self.entries)).sampled()
         return block
 
     def best(self) -> pa.RecordBatch:
@@ -92,7 +96,7 @@ class Memtable:
                 if not self._is_due():
                     return
                 young = self._young
-            run = SortedBlock(sort_entries(pa.concat_batches([block.best() for block in young])))
+            run = _run([block.best() for block in young])
             with self._lock:
                 self._young = self._young[len(young) :]
                 self._young_bytes = sum(int(block.entries.nbytes) for block in self._young)
@@ -104,7 +108,7 @@ class Memtable:
         small = small_runs(self._runs, self._settings)
         if not small:
             return
-        merged = SortedBlock(sort_entries(pa.concat_batches([run.batch for run in small])))
+        merged = _run([run.batch for run in small])
         with self._lock:
             self._runs = (*(run for run in self._runs if run not in small), merged)
 

@@ -8,7 +8,7 @@ of the windows; so every round finishes at least one window, and whatever lies b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
 
-ROUND_GROWTH = 2
-"""A round takes this much more than the round before, up to the limit."""
+READ_AHEAD = 4
+"""The block behind is read ahead when this many pages like the present one would reach it."""
 
 
 class Source(Protocol):
@@ -40,6 +40,9 @@ class Source(Protocol):
 
     def block(self, index: int) -> SortedBlock:
         """Read a block; raises CorruptionError."""
+
+    def prefetch(self, index: int) -> None:
+        """Begin to read a block that will be asked for soon; an error shows when it is asked for."""
 
 
 class RunSource:
@@ -71,11 +74,12 @@ class RunSource:
         del index
         return self._block
 
+    def prefetch(self, index: int) -> None:
+        """See :class:`Source`."""
+
 
 class Cursor:
     """A place in one source; reads blocks as late as it can."""
-
-    __slots__ = ("_index", "_position", "_source", "_stop", "block", "exhausted", "floor", "high", "low", "records")
 
     def __init__(self, source: Source, position: Position, stop: Position | None) -> None:
         """``stop``: entries behind it do not count; None = all count."""
@@ -83,6 +87,7 @@ class Cursor:
         self._stop = stop
         self._position = position
         self._index = -1
+        self._next: SortedBlock | None = None
         self.records = source.records
         self.block: SortedBlock | None = None
         """The block at hand, once it was read; its entries ``[low, high)`` are next."""
@@ -90,8 +95,15 @@ class Cursor:
         self.high = 0
         self.floor: Position = ()
         """No entry from here on has a key below this; kept up only while there is no block at hand."""
+        self.used = 0
+        """Entries merged so far."""
         self.exhausted = False
         self._enter(position, source.seek(position))
+
+    @property
+    def certain(self) -> bool:
+        """Whether the block that is not read yet will be: the position lies inside of it."""
+        return self.block is None and not self.exhausted and self.floor == self._position
 
     def seek(self, position: Position, low: int | None = None) -> None:
         """Move on to the first entry behind ``position``; none of the block's entries before ``low`` is."""
@@ -112,6 +124,8 @@ class Cursor:
 
     def _enter(self, position: Position, index: int) -> None:
         """Go to the block ``index``, which goes on behind ``position``, without reading it."""
+        if index != self._index + 1:
+            self._next = None
         if index < self._source.block_count:
             first = self._source.first_key(index)
             if self._stop is None or first <= self._stop:
@@ -123,28 +137,93 @@ class Cursor:
 
     def load(self) -> None:
         """Read the block at hand; afterwards the cursor may be exhausted."""
-        block = self._source.block(self._index)
+        block = self._next or self._source.block(self._index)
+        self._next = None
         self.low = block.bisect(self._position)
-        self.high = block.records if self._stop is None else block.bisect(self._stop, self.low)
+        self.high = self._end(block, self.low)
         if self.low < self.high:
             self.block = block
         else:
             self.exhausted = True
 
+    def _end(self, block: SortedBlock, low: int) -> int:
+        return block.records if self._stop is None else block.bisect(self._stop, low)
+
+    def next_block(self) -> tuple[SortedBlock, int] | None:
+        """The block behind the one at hand, and the end of what counts in it; None when there is none."""
+        if self.block is None or self.high < self.block.records or self._index + 1 >= self._source.block_count:
+            return None
+        if self._next is None:
+            self._next = self._source.block(self._index + 1)
+        end = self._end(self._next, 0)
+        return (self._next, end) if end else None
+
+    def prefetch(self) -> None:
+        """Begin to read the block at hand when it is certain to be needed."""
+        if self.certain:
+            self._source.prefetch(self._index)
+
+    def read_ahead(self) -> None:
+        """Begin to read the next block when a few times the entries used so far would reach it."""
+        if not self.used or self.exhausted:
+            return
+        if self.block is None:
+            self._source.prefetch(self._index)
+            return
+        near = self.high == self.block.records and self.high - self.low <= self.used * READ_AHEAD
+        if near and self._next is None and self._index + 1 < self._source.block_count:
+            self._source.prefetch(self._index + 1)
+
+
+@dataclass(slots=True)
+class _Slice:
+    """Entries ``[low, high)`` of a block."""
+
+    block: SortedBlock
+    low: int
+    high: int
+
+    def last_key(self) -> Position:
+        return self.block.last_key if self.high == self.block.records else self.block.key(self.high - 1)
+
+    def up_to(self, horizon: Position) -> int:
+        """End of the entries that are not behind ``horizon``."""
+        if self.block.row(self.low) > horizon[0]:
+            return self.low
+        return self.block.bisect(horizon, self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The next entries of a cursor: ``[cursor.low, high)`` of its block, and the key of the last of them."""
+    """The next entries of a cursor, in its block and perhaps the one behind, and the key of the last of them."""
 
     cursor: Cursor
-    block: SortedBlock
-    high: int
+    slices: tuple[_Slice, ...]
     last_key: Position
 
     @classmethod
     def open(cls, cursor: Cursor, block: SortedBlock, records: int) -> _Window:
-        high = min(cursor.high, cursor.low + records)
-        return cls(cursor, block, high, block.last_key if high == block.records else block.key(high - 1))
+        first = _Slice(block, cursor.low, min(cursor.high, cursor.low + records))
+        missing = records - (first.high - first.low)
+        behind = cursor.next_block() if missing > 0 else None
+        if behind is None:
+            return cls(cursor, (first,), first.last_key())
+        second = _Slice(behind[0], 0, min(behind[1], missing))
+        return cls(cursor, (first, second), second.last_key())
+
+    def take(self, horizon: Position, behind: Position) -> list[_Slice]:
+        """The entries up to ``horizon``; moves the cursor behind ``behind``."""
+        taken: list[_Slice] = []
+        for part in self.slices:
+            high = part.high if self.last_key <= horizon else part.up_to(horizon)
+            if high > part.low:
+                taken.append(_Slice(part.block, part.low, high))
+                self.cursor.used += high - part.low
+            if high < part.high:
+                break
+        if taken:
+            self.cursor.seek(behind, taken[0].high)
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +253,13 @@ class Round:
         return values if self.order is None else values[self.order.indices]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundSize:
-    """What one round takes: ``records`` in the first one, up to ``records_max`` later, never above ``bytes_max``."""
-
-    records: int
-    records_max: int
-    bytes_max: int
-
-
 def _share(cursor: Cursor, block: SortedBlock, records: int, all_records: int, bytes_max: int) -> int:
     """Entries of a cursor's window when keys of all sources are mixed evenly, with a margin for chance.
 
     Without the margin the least last key of the windows would lie far before the end of most.
     """
     expected = records * cursor.records / all_records
-    most = bytes_max * cursor.records / all_records / block.average_bytes
+    most = bytes_max * cursor.records / all_records * block.records / block.bytes
     return max(1, min(int(expected + 2 * expected**0.5 + 4), int(most)))
 
 
@@ -216,42 +286,34 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> li
 def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> Round:
     """Merge the windows up to their horizon and move their cursors behind ``behind``."""
     cell: Cell = horizon[:4]  # the entry of that key is in the window that it ends
-    parts: list[pa.RecordBatch] = []
-    low_row = horizon[0]
-    for window in windows:
-        cursor, block, low = window.cursor, window.block, window.cursor.low
-        first_row = block.row(low)
-        if first_row > horizon[0]:
-            continue
-        high = window.high if window.last_key <= horizon else block.bisect(horizon, low, window.high)
-        if high > low:
-            parts.append(block.batch.slice(low, high - low))
-            low_row = min(low_row, first_row)
-        cursor.seek(behind, high)
-    if len(parts) == 1:
-        return Round(parts[0], cell_starts(parts[0]), None, cell)
-    entries = pa.concat_batches(parts)
+    taken = [parts for parts in (window.take(horizon, behind) for window in windows) if parts]
+    batches = [part.block.batch.slice(part.low, part.high - part.low) for parts in taken for part in parts]
+    if len(taken) == 1:
+        entries = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        return Round(entries, cell_starts(entries), None, cell)
+    low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
+    entries = pa.concat_batches(batches)
     order = order_entries(entries, low_row, cell[0])
     return Round(entries, order.starts, order, cell)
 
 
-def merge_rounds(cursors: Sequence[Cursor], size: RoundSize, *, newest_only: bool) -> Iterator[Round]:
-    """Merge everything behind the cursors. Rounds follow each other in key order and share no entry.
+def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:
+    """Merge the next entries, about ``records`` and at least one, and move the cursors behind them; None at the end.
 
+    Windows above ``bytes_max`` together are cut. Rounds follow each other in key order and share no entry.
     ``newest_only``: entries behind the first of a cell may be left out, and a cell never appears in two rounds.
     Without it all entries appear, and a cell whose versions continue in the next round starts there again.
     """
-    records = size.records
-    while True:
-        cursors = [cursor for cursor in cursors if not cursor.exhausted]
-        windows = _open_windows(cursors, records, size.bytes_max)
-        if not windows:
-            return
-        horizon = min(window.last_key for window in windows)
-        behind = after_cell(horizon[:4]) if newest_only else horizon
-        merged = _merge(windows, horizon, behind)
-        for cursor in cursors:
-            if cursor.block is None and not cursor.exhausted:
-                cursor.seek(behind)
-        yield merged
-        records = min(records * ROUND_GROWTH, size.records_max)
+    cursors[:] = [cursor for cursor in cursors if not cursor.exhausted]
+    for cursor in cursors:
+        cursor.prefetch()
+    windows = _open_windows(cursors, records, bytes_max)
+    if not windows:
+        return None
+    horizon = min(window.last_key for window in windows)
+    behind = after_cell(horizon[:4]) if newest_only else horizon
+    merged = _merge(windows, horizon, behind)
+    for cursor in cursors:
+        if cursor.block is None and not cursor.exhausted:
+            cursor.seek(behind)
+    return merged

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bookkeeper.storage.tablet.entries import binary_data, binary_offsets
+from bookkeeper.storage.tablet.entries import SortedBlock, binary_data, binary_offsets
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 WORD_BYTES = 8
+FEW = 48
+"""Up to this many ties are settled one by one."""
 _KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
 
 
@@ -122,6 +125,17 @@ class _Refinement:
         return chosen
 
 
+def _settle_few(refinement: _Refinement, entries: pa.RecordBatch, places: Indices) -> CellOrder:
+    """Order a handful of ties by their whole keys: mostly chance, and cheaper than a pass over columns each."""
+    tied = entries.take(pa.array(refinement.indices[places]))
+    keys = list(map(SortedBlock(tied).key, range(tied.num_rows)))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    refinement.indices[places] = refinement.indices[places][order]
+    starts = ~refinement.tied
+    starts[places[1:]] = [keys[a][:4] != keys[b][:4] for a, b in pairwise(order)]
+    return CellOrder(refinement.indices, starts)
+
+
 def _dense_rank(array: pa.Array) -> npt.NDArray[np.int64]:
     rank: npt.NDArray[np.int64] = pc.rank(array, tiebreaker="dense").to_numpy().astype(np.int64)
     return rank
@@ -151,8 +165,11 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
     rows = entries.column("row")
     skip = common_prefix_bytes(low_row, high_row)
     refinement = _Refinement(words(rows, skip))
-    if not refinement.tied.any():
+    places = refinement.places()
+    if not places.size:
         return CellOrder(refinement.indices, ~refinement.tied)
+    if places.size <= FEW:
+        return _settle_few(refinement, entries, places)
     _refine_rows(refinement, rows, skip)
     for name in ("family", "qualifier", "visibility"):
         refinement.refine_column(entries.column(name), codes)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,12 +23,12 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.tablet.entries import (
     Cell,
-    SortedBlock,
     binary_offsets,
+    cell_at,
     to_records,
 )
 from bookkeeper.storage.tablet.groups import family_mask
-from bookkeeper.storage.tablet.merge import Cursor, Round, RoundSize, merge_rounds
+from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.order import Mask
 from bookkeeper.storage.tablet.settings import TabletSettings
 
@@ -39,9 +39,11 @@ _FIXED_BYTES = 8 + 1 + 5 * 4
 """Of a record: timestamp, delete and the lengths of five binary columns."""
 
 _RECORD_BYTES_GUESS = 128
+"""For the first round of a page; the rounds after it follow what the ones before gave."""
 _ROUND_RECORDS_MIN = 64
-_ROUND_RECORDS_MAX = 1 << 16
 _ROUND_BYTES = 16 << 20
+_ROUND_MARGIN = 1.2
+"""Rounds end a little before what they were asked for: at the shortest window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,43 +124,46 @@ def visible(merged: Round, wanted: Wanted) -> pa.RecordBatch:
     return merged.select(keep if mask is None else keep & merged.in_order(mask))
 
 
-def sizes_through(entries: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of the first 1, 2, … records as a page counts them."""
-    total = np.arange(1, entries.num_rows + 1, dtype=np.int64) * _FIXED_BYTES
-    for field in MUTATION_SCHEMA:
-        if pa.types.is_binary(field.type):
-            offsets = binary_offsets(entries.column(field.name)).astype(np.int64)
-            total += offsets[1:] - offsets[0]
-    return total
+def _sizes(entries: pa.RecordBatch) -> Callable[[int], int]:
+    """A function that tells the bytes of the first n records as a page counts them."""
+    names = [field.name for field in MUTATION_SCHEMA if pa.types.is_binary(field.type)]
+    offsets = [memoryview(binary_offsets(entries.column(name)).data) for name in names]
+    begin = sum(column[0] for column in offsets)
+    return lambda records: records * _FIXED_BYTES + sum(column[records] for column in offsets) - begin
 
 
-def round_size(page_bytes: int) -> RoundSize:
-    """Rounds that fill a page of ordinary records in one or two."""
-    records = max(_ROUND_RECORDS_MIN, page_bytes // _RECORD_BYTES_GUESS)
-    return RoundSize(min(records, _ROUND_RECORDS_MAX), _ROUND_RECORDS_MAX, max(_ROUND_BYTES, page_bytes))
-
-
-def read_page(cursors: Sequence[Cursor], wanted: Wanted, page_bytes: int, settings: TabletSettings) -> ScanPage:
+def read_page(cursors: list[Cursor], wanted: Wanted, page_bytes: int, settings: TabletSettings) -> ScanPage:
     """Fill one page. Raises CorruptionError when a source does."""
     parts: list[pa.RecordBatch] = []
     left = min(page_bytes, settings.page_bytes_max)
     examined = 0
-    token: bytes | None = None
-    for merged in merge_rounds(cursors, round_size(left), newest_only=True):
-        found = visible(merged, wanted)
+    round_records = left // _RECORD_BYTES_GUESS
+    while True:
+        round_records = max(_ROUND_RECORDS_MIN, min(round_records, settings.page_examined_records_max - examined))
+        merged = merge_round(cursors, round_records, max(_ROUND_BYTES, left), newest_only=True)
+        if merged is None:
+            return _page(parts, None)
         examined += merged.records
+        found = visible(merged, wanted)
         if found.num_rows:
-            sizes = sizes_through(found)
-            fitting = int(np.searchsorted(sizes, left, side="left")) + 1
-            if fitting < found.num_rows or sizes[-1] >= left:
+            size_of = _sizes(found)
+            size = size_of(found.num_rows)
+            if size >= left:
+                fitting = bisect_left(range(1, found.num_rows), left, key=size_of) + 1
                 parts.append(found.slice(0, fitting))
-                token = encode_token(SortedBlock(found).cell(min(fitting, found.num_rows) - 1))
-                break
+                for cursor in cursors:
+                    cursor.read_ahead()
+                return _page(parts, encode_token(cell_at(parts[-1], -1)))
             parts.append(found)
-            left -= int(sizes[-1])
+            left -= size
+            round_records = int(left * merged.records / size * _ROUND_MARGIN)
+        else:
+            round_records *= 2
         if examined >= settings.page_examined_records_max:
-            token = encode_token(merged.last)
-            break
+            return _page(parts, encode_token(merged.last))
+
+
+def _page(parts: list[pa.RecordBatch], token: bytes | None) -> ScanPage:
     if not parts:
         return ScanPage(pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA), token)
     return ScanPage(to_records(parts[0] if len(parts) == 1 else pa.concat_batches(parts)), token)

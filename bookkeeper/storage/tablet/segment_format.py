@@ -41,8 +41,9 @@ ENDING = ".parquet"
 TEMPORARY_ENDING = ".tmp"
 """Added to the final name while a file is written."""
 
+DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
+
 _KEY_FIELDS = [ENTRY_SCHEMA.field(name) for name in KEY_COLUMNS]
-KEY_SCHEMA = pa.schema(_KEY_FIELDS)
 INDEX_SCHEMA = pa.schema(
     [
         *(field.with_name(f"first_{field.name}") for field in _KEY_FIELDS),

@@ -13,9 +13,11 @@ import io
 import json
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -67,8 +69,8 @@ class _Tail:
     footer: pq.FileMetaData
     filter_bytes: bytes
     index: pa.RecordBatch
-    first: SortedBlock
-    last: SortedBlock
+    first_keys: list[Position]
+    last_keys: list[Position]
     families: frozenset[bytes] | None
     size: int
 
@@ -83,14 +85,18 @@ class Segment:
         self._lock = threading.Lock()
         self._loaded: _Tail | None = None
 
-    def may_hold(self, families: Collection[bytes] | None, low: bytes, high: bytes | None) -> bool:
-        """False when no entry of these families (None: any) lies in rows ``[low, high)``. May read the footer."""
+    def may_hold(
+        self, families: Collection[bytes] | None, low: bytes, high: bytes | None, only_row: int | None
+    ) -> bool:
+        """False when no entry of these families (None: any) lies in rows ``[low, high)``; ``only_row`` is the hash of
+        the row when there is one in the range. May read the footer.
+        """
         if self.ref.max_row < low or (high is not None and self.ref.min_row >= high):
             return False
         present = None if families is None else self._tail().families
         if families is not None and present is not None and present.isdisjoint(families):
             return False
-        return high != low + b"\x00" or bloom.may_hold(self._tail().filter_bytes, low)
+        return only_row is None or bloom.may_hold(self._tail().filter_bytes, only_row)
 
     @property
     def records(self) -> int:
@@ -100,19 +106,23 @@ class Segment:
     @property
     def block_count(self) -> int:
         """See :class:`Source`."""
-        return int(self._tail().index.num_rows)
+        return len(self._tail().last_keys)
 
     def seek(self, position: Position) -> int:
         """See :class:`Source`."""
-        return self._tail().last.bisect(position)
+        return bisect_right(self._tail().last_keys, position)
 
     def first_key(self, index: int) -> Position:
         """See :class:`Source`."""
-        return self._tail().first.key(index)
+        return self._tail().first_keys[index]
 
     def block(self, index: int) -> SortedBlock:
         """See :class:`Source`."""
         return self._cache.get((self.path, index), lambda: self._read_block(index))
+
+    def prefetch(self, index: int) -> None:
+        """See :class:`Source`."""
+        self._cache.prefetch((self.path, index), lambda: self._read_block(index))
 
     def check(self) -> None:
         """Read and check the footer, index and filter; raises CorruptionError or IncompatibleError."""
@@ -198,8 +208,8 @@ class Segment:
             footer=metadata,
             filter_bytes=filter_bytes,
             index=index,
-            first=SortedBlock(_keys(index, "first_")),
-            last=SortedBlock(_keys(index, "last_")),
+            first_keys=_keys(index, "first_"),
+            last_keys=_keys(index, "last_"),
             families=None if families is None else frozenset(map(base64.b64decode, json.loads(families))),
             size=size,
         )
@@ -211,16 +221,35 @@ class Segment:
         if crc32c(content) != tail.index.column("crc")[number].as_py():
             raise corrupt(self.path, f"the checksum of row group {number} does not match")
         try:
-            file = pq.ParquetFile(_Window(content, start, tail.size), metadata=tail.footer, pre_buffer=True)
+            file = pq.ParquetFile(
+                _Window(content, start, tail.size),
+                metadata=tail.footer,
+                read_dictionary=segment_format.DICTIONARY_COLUMNS,
+            )
             table = file.read_row_group(number, use_threads=False)
-            batch = table.combine_chunks().to_batches()[0]
+            columns = [_plain(column.combine_chunks()) for column in table.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
         except (pa.ArrowException, OSError) as error:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
-        if batch.num_rows != tail.index.column("records")[number].as_py() or not batch.schema.equals(ENTRY_SCHEMA):
-            raise corrupt(self.path, f"row group {number} is not what its index says")
-        return SortedBlock(pa.RecordBatch.from_arrays(batch.columns, schema=ENTRY_SCHEMA))
+        if batch.num_rows != tail.index.column("records")[number].as_py():
+            raise corrupt(self.path, f"row group {number} has not the records that its index says")
+        return SortedBlock(batch)
 
 
-def _keys(index: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
+def _plain(array: pa.Array) -> pa.Array:
+    """Decode a dictionary; a column of one value, as most families are, without looking at each record."""
+    if not pa.types.is_dictionary(array.type):
+        return array
+    if len(array.dictionary) > 1:
+        return array.dictionary_decode()
+    value = array.dictionary[0].as_py()
+    offsets = (np.arange(len(array) + 1) * len(value)).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(value * len(array))]
+    )
+
+
+def _keys(index: pa.RecordBatch, prefix: str) -> list[Position]:
     columns = [index.column(prefix + name) for name in KEY_COLUMNS]
-    return pa.RecordBatch.from_arrays(columns, schema=segment_format.KEY_SCHEMA)
+    keys = SortedBlock(pa.RecordBatch.from_arrays(columns, names=KEY_COLUMNS))
+    return [keys.key(number) for number in range(keys.records)]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bookkeeper.storage.tablet import bloom, segment_format
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SortedBlock
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS
 from bookkeeper.storage.tablet.order import adjacent_equal
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
 from bookkeeper.storage.tablet.settings import TabletSettings
@@ -32,7 +32,7 @@ def _parquet_writer(sink: pa.NativeFile) -> pq.ParquetWriter:
         sink,
         ENTRY_SCHEMA,
         compression="lz4",
-        use_dictionary=["family", "qualifier", "visibility"],
+        use_dictionary=segment_format.DICTIONARY_COLUMNS,
         write_statistics=["row"],
         write_page_checksum=True,
         store_schema=False,
@@ -111,9 +111,8 @@ class SegmentWriter:
         rows = group.column("row")
         new = np.ones(len(rows), bool)
         new[1:] = ~adjacent_equal(rows)
-        block = SortedBlock(group)
-        new[0] = block.row(0) != self._last_row
-        self._last_row = block.row(block.records - 1)
+        new[0] = rows[0].as_py() != self._last_row
+        self._last_row = rows[-1].as_py()
         self._hashes.append(bloom.hash_rows(rows if new.all() else rows.filter(pa.array(new))))
 
     def finish(self, flush_id: int) -> NewSegment:
