@@ -160,4 +160,59 @@ FAULTS: dict[str, Fault] = {
         ),
         "design 6: an offline peer delays another",
     ),
+    # ---- log
+    "answered-before-the-sync": Fault(
+        "bookkeeper.storage.wal.committer",
+        "needs_sync",
+        lambda asked: False,  # noqa: ARG005
+        "design 10.1: a write acknowledged at sync is lost with the machine",
+    ),
+    "books-not-asked": Fault(
+        "bookkeeper.storage.wal.committer",
+        "GroupCommitter._books_agree",
+        lambda self, ready, blocks: True,  # noqa: ARG005
+        "R12: a write is acknowledged that the books do not know: readable here, never shipped",
+    ),
+    "no-fence": Fault(
+        "bookkeeper.storage.wal.committer",
+        "GroupCommitter._check_fence",
+        lambda self: None,  # noqa: ARG005
+        "R15: a process that others believe dead acknowledges",
+    ),
+    "seal-not-looked-at": Fault(
+        "bookkeeper.storage.wal.committer",
+        "is_fenced",
+        lambda path: False,  # noqa: ARG005
+        "R15: an owner acknowledges what it wrote behind the seal",
+    ),
+    "counted-without-fence": Fault(
+        "bookkeeper.storage.wal.recovery",
+        "raise_fence",
+        lambda path: None,  # noqa: ARG005
+        "R15: an owner that lives acknowledges between counting and sealing",
+    ),
+    "damage-is-a-torn-tail": Fault(
+        "bookkeeper.storage.wal.recovery",
+        "refuse_blocks_behind",
+        lambda uri, source, position, salt, error: None,  # noqa: ARG005
+        "design 10.1: whole blocks behind a damaged one are cut off silently",
+    ),
+    "read-past-the-seal": Fault(
+        "bookkeeper.storage.wal.formats",
+        "readable_bytes",
+        lambda source, seal: source.size,  # noqa: ARG005
+        "R15: what a zombie wrote behind the seal is shipped",
+    ),
+    "none-is-never-logged": Fault(
+        "bookkeeper.storage.wal.committer",
+        "effective_durability",
+        lambda asked, drafts: asked,  # noqa: ARG005
+        "design 5: a peer would get what the primary never logged, or nothing at all",
+    ),
+    "everything-merges": Fault(
+        "bookkeeper.storage.wal.group",
+        "mergeable",
+        lambda left, right: True,  # noqa: ARG005
+        "R18: a block claims more, or less, of a stream than it holds",
+    ),
 }

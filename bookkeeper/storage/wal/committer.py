@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, OverloadedError, UnavailableError
-from bookkeeper.storage.wal.block import PlacedBlock
+from bookkeeper.storage.wal.block import Block, PlacedBlock
 from bookkeeper.storage.wal.group import MergeLimits, check_draft, effective_durability, form_blocks
 from bookkeeper.storage.wal.seal import is_fenced
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
@@ -234,12 +234,8 @@ class GroupCommitter:
         ready = self._prepare(entries)
         logged = [placed for entry in ready for placed in entry.placed if placed.first_offset]
         blocks = form_blocks(logged, self._limits.merge)
-        if blocks:
-            try:
-                self._listener.before_append(self._wal.uri, blocks)
-            except BookkeeperError as error:
-                self._refuse(ready, error)
-                return
+        if blocks and not self._books_agree(ready, blocks):
+            return
         early = list(itertools.takewhile(lambda entry: entry.durability <= Durability.LOG, ready))
         if early:
             self._check_fence()
@@ -255,6 +251,15 @@ class GroupCommitter:
         elif late:
             self._check_fence()
         self._acknowledge(late)
+
+    def _books_agree(self, ready: list[_Entry], blocks: list[Block]) -> bool:
+        """Rule R12: what must be in the books is there before anything is written or answered; else all is refused."""
+        try:
+            self._listener.before_append(self._wal.uri, blocks)
+        except BookkeeperError as error:
+            self._refuse(ready, error)
+            return False
+        return True
 
     def _prepare(self, entries: list[_Entry]) -> list[_Entry]:
         """Those that can go on, each with its drafts placed; the others are answered."""

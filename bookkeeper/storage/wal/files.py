@@ -7,6 +7,7 @@ of the operating system that matters for durability goes through :class:`FileOps
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import tempfile
@@ -84,11 +85,17 @@ def sync_directory(directory: Path, ops: FileOps) -> None:
 
 
 def make_directory(directory: Path, ops: FileOps) -> None:
-    """Make a directory and what is missing above it, durable on return: a synced file in a lost directory is lost."""
+    """Make a directory and what is missing above it, durable on return: a synced file in a lost directory is lost.
+
+    Raises OSError, NotADirectoryError where a file has the name.
+    """
     if directory.is_dir():
         return
     make_directory(directory.parent, ops)
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "a file has this name", str(directory)) from error
     sync_directory(directory.parent, ops)
 
 

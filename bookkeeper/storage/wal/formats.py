@@ -117,6 +117,8 @@ class BlockLog:
         self.created_time_ms = self._file_header(frame).created_time_ms
         self.salt = frame.prefix.prefix_crc
         self.start_position = frame.end_position
+        if self.seal is not None and (self._limit == self.start_position) != (self.seal.offset == 0):
+            raise corrupt(self.uri, self._limit, f"the seal {self.seal} does not fit a file header")
 
     def start(self, position_hint: int | None, first: int) -> int:
         """See :class:`LogReader`."""
@@ -131,7 +133,7 @@ class BlockLog:
     def headers(self, position: int) -> Iterator[BlockAt]:
         """See :class:`LogReader`."""
         offset = 0 if position == self.start_position else None
-        while self.seal is None or position < self.seal.position:
+        while position < self._limit:
             try:
                 frame = read_frame(self._source, BLOCK_MAGIC, position, self._limit, self.salt)
             except FrameError as error:
@@ -141,10 +143,15 @@ class BlockLog:
             header = parse_block_header(self.uri, frame)
             if offset is not None and header.first_offset != offset + 1:
                 raise corrupt(self.uri, position, f"offset {header.first_offset} follows offset {offset}")
-            yield BlockAt(position, frame.end_position, header, partial(self._load, header, frame))
-            position, offset = frame.end_position, header.first_offset + header.record_count - 1
-        if offset not in (None, self.seal.offset):
-            raise corrupt(self.uri, position, f"the last block ends at offset {offset}, the seal says {self.seal}")
+            at = BlockAt(position, frame.end_position, header, partial(self._load, header, frame))
+            self._check_against_seal(at)
+            yield at
+            position, offset = at.end_position, at.last_offset
+
+    def _check_against_seal(self, at: BlockAt) -> None:
+        """Offsets and bytes must reach the seal together."""
+        if self.seal is not None and (at.end_position == self.seal.position) != (at.last_offset == self.seal.offset):
+            raise corrupt(self.uri, at.position, f"a block ends at offset {at.last_offset}, the seal is {self.seal}")
 
     def _load(self, header: BlockHeader, frame: Frame) -> Block:
         try:
@@ -179,9 +186,14 @@ FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MA
 
 
 def open_log(uri: str) -> LogReader:
-    """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError."""
-    seal = read_seal(uri)
+    """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError.
+
+    The seal is read after the size of the file: what was there before a seal lies below it, whoever writes on.
+    """
     source = open_source(uri)
+    seal = read_seal(uri)
+    if seal is not None and source.size < seal.position:
+        source = open_source(uri)
     if seal is not None and seal.position == 0:
         return BlockLog(uri, source, seal)
     for magic, reader in FORMATS.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -10,14 +9,14 @@ import pytest
 
 from bookkeeper.errors import (
     InvalidInputError,
-    LeaseLostError,
     NotServingError,
     OverloadedError,
     UnavailableError,
 )
 from bookkeeper.model import Stamp
-from bookkeeper.storage.wal import CommitLimits, Durability, read_blocks, read_seal, recover
+from bookkeeper.storage.wal import CommitLimits, Durability, read_blocks, read_seal
 from bookkeeper.storage.wal.group import MergeLimits
+from tests.support.faults import fault
 from tests.support.wal_commits import PATIENCE_S, Bench, SkewedClock, bench
 from tests.support.wal_files import TO_EAST
 
@@ -53,6 +52,11 @@ def check_sync_order(directory: Path) -> None:
 
 def test_books_then_write_then_sync_then_fence_then_visible(tmp_path: Path) -> None:
     check_sync_order(tmp_path)
+
+
+def test_without_its_sync_the_order_is_broken(tmp_path: Path) -> None:
+    with fault("answered-before-the-sync"), pytest.raises(AssertionError):
+        check_sync_order(tmp_path)
 
 
 def test_sync_is_acknowledged_only_after_fdatasync(tmp_path: Path) -> None:
@@ -106,6 +110,11 @@ def check_none_is_logged_for_a_peer(directory: Path) -> None:
 
 def test_none_acts_as_log_for_records_with_a_target(tmp_path: Path) -> None:
     check_none_is_logged_for_a_peer(tmp_path)
+
+
+def test_a_peer_would_get_what_the_primary_has_not_logged(tmp_path: Path) -> None:
+    with fault("none-is-never-logged"), pytest.raises(AssertionError):
+        check_none_is_logged_for_a_peer(tmp_path)
 
 
 def test_one_sync_serves_all_that_gathered_during_the_last_one(tmp_path: Path) -> None:
@@ -184,12 +193,11 @@ def check_books_first(directory: Path) -> None:
     with bench(directory, NO_BACKGROUND) as b:
         writes = b.journal.count("writev")
         b.listener.error = UnavailableError("no books")
-        futures = [b.committer.submit(b.write(b"a", name="one"))]
-        b.journal.wait_for("failed one")
-        futures.append(b.committer.submit(b.write(b"b", durability=Durability.LOG)))
-        for future in futures:
+        for durability in (Durability.SYNC, Durability.LOG):
+            refused = b.write(b"a", durability=durability)
             with pytest.raises(UnavailableError):
-                result(future)
+                result(b.committer.submit(refused))
+            assert refused.failure is b.listener.error
         assert b.journal.count("writev") == writes
         b.listener.error = None
         assert result(b.committer.submit(b.write(b"c"))) == (1, 1)
@@ -199,6 +207,11 @@ def check_books_first(directory: Path) -> None:
 
 def test_when_the_books_refuse_nothing_is_logged_or_acknowledged(tmp_path: Path) -> None:
     check_books_first(tmp_path)
+
+
+def test_without_the_books_a_write_would_be_acknowledged_and_never_shipped(tmp_path: Path) -> None:
+    with fault("books-not-asked"), pytest.raises((AssertionError, pytest.fail.Exception)):
+        check_books_first(tmp_path)
 
 
 def test_a_given_up_group_is_taken_back_in_reverse(tmp_path: Path) -> None:
@@ -320,97 +333,3 @@ def test_rolling_by_age_only_when_there_is_something(tmp_path: Path) -> None:
         b.journal.wait_for("rolled")
         assert [seal.offset for _, seal in b.listener.seals] == [1]
         assert result(b.committer.submit(b.write(b"b"))) == (1, 1)
-
-
-def check_lost_lease(directory: Path) -> None:
-    """Rule R15 at the owner: a durable group is not acknowledged by a process that may be believed dead."""
-    b = Bench(directory)
-    b.fence_error = LeaseLostError("gone")
-    future = b.committer.submit(b.write(b"a"))
-    b.journal.wait_for("die")
-    with pytest.raises(LeaseLostError):
-        result(future)
-    assert "applied w" not in b.journal.events
-    assert not b.listener.synced_to, "nobody counts on it either"
-    assert len(b.deaths) == 1
-    with pytest.raises(UnavailableError):
-        b.committer.submit(b.write(b"b"))
-    b.committer.close()
-
-
-@pytest.mark.parametrize("durability", list(Durability))
-def test_nothing_is_acknowledged_without_a_lease(tmp_path: Path, durability: Durability) -> None:
-    b = Bench(tmp_path)
-    b.fence_error = LeaseLostError("gone")
-    future = b.committer.submit(b.write(b"a", durability=durability))
-    b.journal.wait_for("die")
-    with pytest.raises(LeaseLostError):
-        result(future)
-    assert "applied w" not in b.journal.events
-    b.committer.close()
-
-
-def test_a_lost_lease_ends_the_process(tmp_path: Path) -> None:
-    check_lost_lease(tmp_path)
-
-
-def check_sealed_under_the_owner(directory: Path) -> None:
-    """Recovery and an owner that lives after all: what comes after the seal is never acknowledged."""
-    b = Bench(directory)
-    assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
-    uri = b.committer.wal_uri
-    seal = recover(uri)
-    future = b.committer.submit(b.write(b"b"))
-    with pytest.raises(LeaseLostError):
-        result(future)
-    b.journal.wait_for("die")
-    b.committer.close()
-    assert seal.offset == 1
-    assert read_seal(uri) == seal
-    assert rows_of(uri, 1) == [b"a"]
-
-
-def test_a_log_sealed_by_somebody_else_takes_no_more(tmp_path: Path) -> None:
-    check_sealed_under_the_owner(tmp_path)
-
-
-def test_a_recovery_that_has_begun_to_count_is_enough(tmp_path: Path) -> None:
-    b = Bench(tmp_path)
-    (tmp_path / "session" / "1.wal.fence").touch()
-    with pytest.raises(LeaseLostError):
-        result(b.committer.submit(b.write(b"a")))
-    b.committer.close()
-    assert len(b.deaths) == 1
-
-
-@pytest.mark.parametrize("call", ["writev", "fdatasync"])
-def test_a_log_that_fails_ends_the_process(tmp_path: Path, call: str) -> None:
-    b = Bench(tmp_path)
-    b.ops.errors[call] = OSError(errno.EIO, "the disk is gone")
-    futures = [b.committer.submit(b.write(b"a")) for _ in range(3)]
-    b.journal.wait_for("die")
-    for future in futures:
-        with pytest.raises((LeaseLostError, UnavailableError)):
-            result(future)
-    assert "applied w" not in b.journal.events
-    assert "the disk is gone" in b.deaths[0]
-    b.committer.close()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("where", ["prepare", "applied", "books"])
-def test_an_unforeseen_error_ends_the_process(tmp_path: Path, where: str) -> None:
-    b = Bench(tmp_path)
-    write = b.write(b"a")
-    if where == "prepare":
-        write.prepare_error = ZeroDivisionError()
-    elif where == "applied":
-        write.applied_error = ZeroDivisionError()
-    else:
-        b.listener.error = ZeroDivisionError()
-    future = b.committer.submit(write)
-    b.journal.wait_for("die")
-    with pytest.raises(LeaseLostError):
-        result(future)
-    b.committer.close()
-    assert "ZeroDivisionError" in b.deaths[0]

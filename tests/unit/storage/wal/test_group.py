@@ -12,6 +12,7 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Origin, Stamp, StreamKey
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, Group, PlacedBlock, Predecessor, origin_to_pb, stamp_to_pb
 from bookkeeper.storage.wal.group import MergeLimits, check_draft, form_blocks
+from tests.support.faults import fault
 from tests.support.wal_files import TO_EAST, records
 
 LIMITS = MergeLimits()
@@ -88,10 +89,20 @@ def test_neighbours_that_differ_stay_apart(change: Callable[[BlockHeader], None]
     assert [block.header.record_count for block in blocks] == [1, 1]
 
 
-def test_what_was_received_stays_a_block_of_its_own() -> None:
+def check_received_blocks_stay_apart() -> None:
+    """Rule R18: one range of a stream, one block, for its header is the high-water."""
     first = header(1)
     _origin(first)
     assert len(form_blocks(place([(first, [b"a"]), (header(2), [b"b"])]), LIMITS)) == 2
+
+
+def test_what_was_received_stays_a_block_of_its_own() -> None:
+    check_received_blocks_stay_apart()
+
+
+def test_merged_with_its_neighbours_it_would_claim_them() -> None:
+    with fault("everything-merges"), pytest.raises(AssertionError):
+        check_received_blocks_stay_apart()
 
 
 def test_the_first_of_a_block_may_follow_another_file() -> None:

@@ -33,6 +33,7 @@ from bookkeeper.storage.wal import (
 from bookkeeper.storage.wal.files import open_remote, open_source
 from bookkeeper.storage.wal.frame import Source
 from bookkeeper.storage.wal.seal import write_seal
+from tests.support.faults import fault
 from tests.support.wal_files import Spec, append, write_wal
 
 SPECS = [
@@ -244,3 +245,8 @@ def test_payloads_before_the_range_are_not_looked_at(tmp_path: Path, first: int)
 
 def test_readers_stop_at_the_seal(tmp_path: Path) -> None:
     check_reader_stops_at_the_seal(tmp_path)
+
+
+def test_a_reader_that_passes_the_seal_would_ship_what_is_not_there(tmp_path: Path) -> None:
+    with fault("read-past-the-seal"), pytest.raises(AssertionError):
+        check_reader_stops_at_the_seal(tmp_path)

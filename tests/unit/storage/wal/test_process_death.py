@@ -1,0 +1,119 @@
+"""Real processes that own a log and are stopped, outlived or killed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.storage.wal import (
+    CommitLimits,
+    Durability,
+    path_of,
+    read_blocks,
+    read_headers,
+    recover,
+    uri_of,
+)
+from bookkeeper.storage.wal.committer import EXIT_CODE
+from tests.support.wal_commits import PATIENCE_S, Bench
+
+ROOT = Path(__file__).parents[4]
+
+
+@contextmanager
+def child(directory: Path, mode: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.support.wal_child", str(directory), mode]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def wait_until_stopped(process: subprocess.Popen[bytes]) -> None:
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), f"the child ended: {status}"
+
+
+def rows_of(uri: str, last: int) -> list[bytes]:
+    return [row for block in read_blocks(uri, 1, last) for row in block.batch().column("row").to_pylist()]
+
+
+@pytest.mark.parametrize(("mode", "sealed_at"), [("stop-at-fence", 2), ("stop-at-books", 1)])
+def test_a_process_that_wakes_up_behind_the_seal_acknowledges_nothing(
+    tmp_path: Path, mode: str, sealed_at: int
+) -> None:
+    uri = uri_of(tmp_path / "1.wal")
+    with child(tmp_path, mode) as process:
+        wait_until_stopped(process)
+        seal = recover(uri)
+        assert seal.offset == sealed_at
+        process.send_signal(signal.SIGCONT)
+        output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == EXIT_CODE, errors
+    assert output.decode().splitlines() == [f"{uri} 1 first"]
+    assert b"this process ends" in errors
+    assert recover(uri) == seal
+    assert rows_of(uri, sealed_at) == [b"first", b"second"][:sealed_at]
+    if mode == "stop-at-books":
+        assert path_of(uri).stat().st_size > seal.position, "it did write, and nobody will ever read it"
+
+
+def test_a_stopped_process_that_was_not_given_up_goes_on(tmp_path: Path) -> None:
+    with child(tmp_path, "stop-at-fence") as process:
+        wait_until_stopped(process)
+        process.send_signal(signal.SIGCONT)
+        output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    assert [line.split()[1:] for line in output.decode().splitlines()] == [["1", "first"], ["2", "second"]]
+
+
+def test_what_a_killed_process_had_acknowledged_is_in_the_recovered_logs(tmp_path: Path) -> None:
+    with child(tmp_path, "load") as process:
+        assert process.stdout is not None
+        lines = list(itertools.islice(process.stdout, 1500))
+        process.kill()
+        lines += process.stdout.readlines()
+    logs = sorted(tmp_path.glob("*.wal"))
+    assert len(logs) > 1, "rolled under way"
+    acknowledged: dict[str, dict[int, bytes]] = {uri_of(path): {} for path in logs}
+    for line in lines:
+        name, offset, row = line.split()
+        acknowledged[name.decode()][int(offset)] = row
+    for uri, rows in acknowledged.items():
+        seal = recover(uri)
+        found = dict(enumerate(rows_of(uri, seal.offset), 1)) if seal.offset else {}
+        assert rows.items() <= found.items()
+        assert [at.last_offset for at in read_headers(uri)][-1:] == ([seal.offset] if seal.offset else [])
+
+
+def test_many_threads_all_get_their_answers_and_their_offsets(tmp_path: Path) -> None:
+    """No wake-up is lost: every thread waits for each answer before its next write, so one loss would hang it."""
+    b = Bench(tmp_path, CommitLimits(wal_sync_interval_ms=1, group_count_max=3))
+
+    def writer(number: int) -> dict[int, bytes]:
+        mine = {}
+        for index in range(60):
+            row = b"%d-%d" % (number, index)
+            future: Future[object] = b.committer.submit(b.write(row, durability=Durability((number + index) % 3 + 1)))
+            answer = future.result(PATIENCE_S)
+            assert isinstance(answer, tuple)
+            mine[answer[0]] = row
+        return mine
+
+    with ThreadPoolExecutor(6) as pool:
+        parts = list(pool.map(writer, range(6)))
+    uri = b.committer.wal_uri
+    b.committer.close()
+    together = {offset: row for part in parts for offset, row in part.items()}
+    assert dict(enumerate(rows_of(uri, 360), 1)) == together
