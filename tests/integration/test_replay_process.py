@@ -1,0 +1,258 @@
+"""The replay process with a real Spark session, real WALs and receivers behind real sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bookkeeper.config import new_settings, write_settings
+from bookkeeper.errors import BookkeeperError, InvalidInputError
+from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.replay.service import EXIT_BROKEN
+from bookkeeper.replay.session import SCRATCH
+from bookkeeper.rpc.messages import ReplicateRequest
+from bookkeeper.storage.wal import read_blocks
+from tests.support.memory_peer import MemoryPeer
+from tests.support.ranges import a_range
+from tests.support.replay_process import ReplayProcess, all_gone
+from tests.support.thrift_peer import ThriftPeer
+from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+
+TO_NORTH = TargetKey("north", "n1", "t1", 1)
+LIMIT_S = 120.0
+
+
+def rows(first: int, count: int) -> list[bytes]:
+    return [b"%06d" % n for n in range(first, first + count)]
+
+
+def wal(directory: Path, name: str, blocks: int, size: int, targets: Sequence[TargetKey] = (TO_EAST, TO_NORTH)) -> str:
+    stamps = [Stamp(target, None) for target in targets]
+    return write_wal(directory / name, [Spec(rows(n * size + 1, size), stamps=stamps) for n in range(blocks)])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("west")
+    base = new_settings(directory, "west", instance_id=WEST)
+    replay = base.replay.model_copy(update={"message_timeout_ms": 10_000, "message_retries": 1})
+    write_settings(base.model_copy(update={"replay": replay}))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def process(home: Path) -> Iterator[ReplayProcess]:
+    settings = new_settings(home, "west", instance_id=WEST)
+    with ReplayProcess(settings, home / "replay.log") as running:
+        yield running
+
+
+@pytest.fixture
+def east() -> Iterator[ThriftPeer]:
+    with ThriftPeer(MemoryPeer(EAST)) as peer:
+        yield peer
+
+
+@pytest.fixture
+def north() -> Iterator[ThriftPeer]:
+    with ThriftPeer(MemoryPeer(NORTH)) as peer:
+        yield peer
+
+
+def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
+    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+) -> None:
+    one, two = wal(tmp_path, "one", 20, 50), wal(tmp_path, "two", 20, 50)
+    results = process.run(
+        [
+            a_range(one, 101, 600, quorum=east.quorum, range_id=1),
+            a_range(two, 1, 300, quorum=east.quorum, range_id=2),
+            a_range(two, 301, 1000, quorum=east.quorum, range_id=3, finished=0),
+        ]
+    )
+    assert {n: (r.acked_offset, r.records, r.error) for n, r in results.items()} == {
+        1: (600, 500, None),
+        2: (300, 300, None),
+        3: (1000, 700, None),
+    }
+    assert sorted(east.memory.rows) == sorted(rows(101, 500) + rows(1, 1000))
+    assert results[1].acked_position == next(read_blocks(one, 600, 600)).end_position
+    tasks = {member.pid for member in process.family()} - {process.jvm().pid}
+    assert {r.pid for r in results.values()} <= tasks
+    assert {r.host for r in results.values()} == {socket.gethostname()}
+    assert results[2].pid == results[3].pid
+
+
+def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
+    files = [wal(tmp_path, f"w{n}", 10, 10) for n in range(4)]
+    ranges = [
+        a_range(file, first, first + 9, quorum=east.quorum, range_id=100 * n + first, finished=0, order_key=n)
+        for n, file in enumerate(files)
+        for first in range(1, 100, 10)
+    ]
+    results = process.run(ranges)
+    assert all(r.error is None for r in results.values())
+    for n in range(len(files)):
+        assert len({r.pid for range_id, r in results.items() if range_id // 100 == n}) == 1
+    assert sorted(east.memory.rows) == sorted(rows(1, 100) * len(files))
+
+
+def test_a_bad_range_is_a_row_and_the_good_ones_count(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
+    good, bad = wal(tmp_path, "good", 4, 10), wal(tmp_path, "bad", 4, 10)
+    second = list(read_blocks(bad, 1, 40))[1]
+    raw = bytearray((tmp_path / "bad").read_bytes())
+    raw[second.end_position - 20] ^= 0xFF
+    (tmp_path / "bad").write_bytes(raw)
+    results = process.run(
+        [
+            a_range(good, 1, 40, quorum=east.quorum, range_id=1),
+            a_range(bad, 1, 40, quorum=east.quorum, range_id=2),
+            a_range("file:///nowhere/w", 1, 40, quorum=east.quorum, range_id=3),
+        ]
+    )
+    assert (results[1].acked_offset, results[1].error) == (40, None)
+    assert (results[2].acked_offset, results[2].error and results[2].error.code) == (10, "corruption")
+    assert results[3].error is not None
+    assert (results[3].error.code, results[3].error.transient) == ("not_found", False)
+
+
+def test_bytes_that_are_no_ranges_are_refused_and_hurt_nobody(
+    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+) -> None:
+    with pytest.raises(InvalidInputError):
+        process.run_raw(b"garbage")
+    file = wal(tmp_path, "w", 1, 10)
+    assert process.run([a_range(file, 1, 10, quorum=east.quorum)])[1].error is None
+
+
+def test_a_hung_peer_and_a_dead_one_delay_no_other(
+    process: ReplayProcess, tmp_path: Path, east: ThriftPeer, north: ThriftPeer
+) -> None:
+    file = wal(tmp_path, "w", 4, 10)
+    release, hanging = threading.Event(), threading.Event()
+
+    def hang(_request: ReplicateRequest) -> None:
+        hanging.set()
+        release.wait(LIMIT_S)
+
+    north.before = hang
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead_quorum = f"127.0.0.1:{closed.getsockname()[1]}"
+    with ThreadPoolExecutor(4) as threads:
+        slow = [
+            threads.submit(
+                process.run, [a_range(file, 1, 40, target=TO_NORTH, instance=NORTH, quorum=north.quorum)], LIMIT_S
+            )
+            for _ in range(3)
+        ]
+        assert hanging.wait(LIMIT_S)
+        dead = threads.submit(process.run, [a_range(file, 1, 40, quorum=dead_quorum, instance="gone")], LIMIT_S)
+        live = process.run([a_range(file, 1, 40, quorum=east.quorum)])
+        assert not any(future.done() for future in slow)
+        assert live[1].acked_offset == 40
+        refused = dead.result(LIMIT_S)[1]
+        assert refused.error is not None
+        assert refused.error.transient
+        release.set()
+        assert all(outcome_is_known(future) for future in slow)
+
+
+def outcome_is_known(future: Future[dict[int, object]]) -> bool:
+    """Finished, or declined because the slots of that peer were all in use."""
+    try:
+        return bool(future.result(LIMIT_S))
+    except BookkeeperError:
+        return True
+
+
+def test_a_task_process_that_is_killed_takes_no_good_range_along(
+    process: ReplayProcess, tmp_path: Path, east: ThriftPeer
+) -> None:
+    files = [wal(tmp_path, f"w{n}", 4, 10) for n in range(2)]
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang_once(request: ReplicateRequest) -> None:
+        if request.stream.file == files[1] and not hanging.is_set():
+            hanging.set()
+            release.wait(LIMIT_S)
+
+    east.before = hang_once
+    ranges = [a_range(file, 1, 40, quorum=east.quorum, range_id=n) for n, file in enumerate(files)]
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(process.run, ranges)
+        assert hanging.wait(LIMIT_S)
+        for pid in pids_connected_to(process, east.tservers[0].address):
+            os.kill(pid, signal.SIGKILL)
+        release.set()
+        results = run.result(LIMIT_S)
+    assert all(r.acked_offset == 40 or (r.error and r.error.transient) for r in results.values())
+    again = process.run([a_range(file, 1, 40, quorum=east.quorum, range_id=n) for n, file in enumerate(files)])
+    assert all((r.acked_offset, r.error) == (40, None) for r in again.values())
+    assert sorted(east.memory.rows) == sorted(rows(1, 40) * 2)
+
+
+def pids_connected_to(process: ReplayProcess, address: str) -> list[int]:
+    """Task processes with a connection to the address."""
+    port = int(address.rpartition(":")[2])
+    return [
+        member.pid
+        for member in process.family()
+        if any(c.raddr and c.raddr.port == port for c in member.net_connections("tcp"))
+    ]
+
+
+def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(
+    process: ReplayProcess, home: Path, tmp_path: Path, east: ThriftPeer
+) -> None:
+    file = wal(tmp_path, "w", 4, 10)
+    family = hang_in_a_task(process, file, east)
+    assert len(family) >= 3
+    process.process.send_signal(signal.SIGKILL)
+    assert process.process.wait(LIMIT_S) == -signal.SIGKILL
+    assert all_gone(family)
+
+    east.before = lambda request: None  # noqa: ARG005 - takes it as it comes
+    settings = new_settings(home, "west", instance_id=WEST)
+    with ReplayProcess(settings, home / "replay.log") as second:
+        assert second.address != process.address
+        result = second.run([a_range(file, 1, 40, quorum=east.quorum)])[1]
+        assert (result.acked_offset, result.error) == (40, None)
+        assert east.memory.rows == rows(1, 40)
+
+        family = hang_in_a_task(second, file, east)
+        os.kill(second.jvm().pid, signal.SIGKILL)
+        assert second.process.wait(LIMIT_S) == EXIT_BROKEN
+        assert all_gone(family)
+    assert (home / SCRATCH).exists()
+
+
+def hang_in_a_task(process: ReplayProcess, file: str, peer: ThriftPeer) -> list[psutil.Process]:
+    """Let a task wait for an answer that does not come; returns everything that belongs to the process then."""
+    hanging = threading.Event()
+
+    def hang(_request: ReplicateRequest) -> None:
+        hanging.set()
+        threading.Event().wait(5.0)
+
+    peer.before = hang
+    thread = threading.Thread(target=run_and_lose, args=(process, a_range(file, 1, 40, quorum=peer.quorum)))
+    thread.daemon = True
+    thread.start()
+    assert hanging.wait(LIMIT_S)
+    return process.family()
+
+
+def run_and_lose(process: ReplayProcess, wanted: object) -> None:
+    """A run whose process is killed under it."""
+    with pytest.raises(BookkeeperError):
+        process.run([wanted])  # type: ignore[list-item]

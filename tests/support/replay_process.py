@@ -1,0 +1,128 @@
+"""The real replay process of a cluster directory: start it, talk to it, see and kill what belongs to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    Range,
+    RangeResult,
+    decode_table,
+    encode_table,
+    ranges_to_table,
+    results_from_table,
+)
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+
+START_S = 240.0
+"""A Spark session on a busy machine takes its time."""
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Poll until the condition holds or the limit has passed; tells which."""
+    clock, never = SystemClock(), threading.Event()
+    deadline_ns = clock.boot_ns() + int(limit_s * 1e9)
+    while not condition():
+        if clock.boot_ns() > deadline_ns:
+            return False
+        clock.wait(never, 20)
+    return True
+
+
+@dataclass(slots=True)
+class ReplayProcess:
+    """A context manager: started and warm inside, killed with everything it started outside."""
+
+    settings: Settings
+    log: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+    address: str = ""
+    _pool: RpcPool = field(init=False)
+
+    def __enter__(self) -> Self:
+        """Start, and wait until runs are fast."""
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "bookkeeper.replay", str(self.settings.directory)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+        self._pool = RpcPool(Hello(PROTOCOL_VERSION, "test", "test", "client"), self.settings.rpc)
+        coordination = open_coordination(self.settings)
+        try:
+            known = {s.session_id for s in coordination.sessions("replay") if not s.alive}
+
+            def registered() -> bool:
+                alive = [s for s in coordination.sessions("replay") if s.alive and s.session_id not in known]
+                self.address = alive[-1].address if alive else ""
+                return bool(alive) or self.process.poll() is not None
+
+            assert wait_until(registered, START_S), self.log.read_text()
+        finally:
+            coordination.close()
+        assert self.process.poll() is None, self.log.read_text()
+        self._pool.replay(self.address, START_S * 1000).warm()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill whatever is left."""
+        self._pool.close()
+        family = self.family()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for member in family:
+            if member.is_running():
+                member.kill()
+
+    def status(self) -> dict[str, str]:
+        """What the process says of itself."""
+        return dict(self._pool.replay(self.address).status())
+
+    def run(self, ranges: Sequence[Range], timeout_s: float = 120.0) -> dict[int, RangeResult]:
+        """One run; results by range id."""
+        raw = encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA)
+        answer = self._pool.replay(self.address, timeout_s * 1000).run(raw)
+        return {result.range_id: result for result in results_from_table(decode_table(answer, RESULT_SCHEMA))}
+
+    def run_raw(self, raw: bytes) -> bytes:
+        """One run with any bytes."""
+        return self._pool.replay(self.address).run(raw)
+
+    def family(self) -> list[psutil.Process]:
+        """Everything that this process started: JVM, daemon, task processes."""
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def jvm(self) -> psutil.Process:
+        """The JVM."""
+        return psutil.Process(int(self.status()["jvm_pid"]))
+
+
+def all_gone(members: Sequence[psutil.Process], limit_s: float = 60.0) -> bool:
+    """Wait until none of these processes runs any more; zombies count as gone."""
+
+    def gone(member: psutil.Process) -> bool:
+        try:
+            return not member.is_running() or member.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return wait_until(lambda: all(gone(member) for member in members), limit_s)
