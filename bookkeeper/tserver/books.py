@@ -51,9 +51,7 @@ class TabletUse:
     logged: bool = False
     replicated: bool = False
     barriers: tuple[Barrier, ...] = ()
-    """Announced: in the ``repl:`` cell before the block that waits is appended (R24)."""
-    appended_barriers: tuple[Barrier, ...] = ()
-    """Those of blocks that were appended: what the file itself says, and so what CLOSED says."""
+    """In the ``repl:`` cell before the block that waits is appended (R24)."""
     unreported: int = 0
     """First offset of the tablet's stamped records that no needed update covers yet; 0 = none."""
     last_offset: int = 0
@@ -113,7 +111,8 @@ class WalBooks:
     def first_uses(self, blocks: Sequence[Block]) -> BatchPut | None:
         """What must be in the books before ``blocks`` are acknowledged, None when nothing.
 
-        Marks the uses as written: the caller repeats the put until it succeeds or ends the process.
+        Marks the uses as written: the caller repeats the put until it succeeds, or ends the process. So a group whose
+        first uses may be in the books is never given up, and no other one is announced at its rank (R1).
         """
         starting: dict[bytes, tuple[TabletUse, bool]] = {}
         for block in blocks:
@@ -143,7 +142,6 @@ class WalBooks:
         """These blocks go to the log now; stamped ones will want a needed update."""
         for block in blocks:
             use = self.uses[tablet_of(block.header)]
-            use.appended_barriers = (*use.appended_barriers, *barriers_of(block))
             if block.header.stamps:
                 use.unreported = use.unreported or block.first_offset
                 use.last_offset = block.last_offset
@@ -189,8 +187,7 @@ class WalBooks:
             return None
         end = Reach(seal.offset, seal.position)
         rows = tuple(
-            self._repl_put(use, combiners.close(open_status(self.created_ms, end, use.appended_barriers)))
-            for use in replicated
+            self._repl_put(use, combiners.close(open_status(self.created_ms, end, use.barriers))) for use in replicated
         )
         return BatchPut(rows, keys.closed_rank(seal.offset))
 

@@ -1,0 +1,342 @@
+"""Tservers without a master: the test writes tables, tablets and locations itself, and recovers logs as a master would.
+
+Arrives: a directory. Leaves: :class:`Ground` (settings, stores, calls) and tservers on it, as processes of their own
+(:class:`ProcessNode`) or inside the test (:class:`LocalNode`, which may be given a metadata table that fails).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_changes import (
+    add_target,
+    create_table_record,
+    next_incarnation,
+    set_table_state,
+)
+from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, StreamKey, Target
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import (
+    PROTOCOL_VERSION,
+    Hello,
+    ReplicateRequest,
+    ScanRequest,
+    SourceBlock,
+    TabletAssignment,
+    WriteBatch,
+)
+from bookkeeper.rpc.services import TServer
+from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
+from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.tserver.process import TServerProcess
+
+LIMIT_S = 60.0
+POLL_MS = 20
+Cells = dict[tuple[bytes, bytes, bytes], bytes]
+
+FAST: dict[str, object] = {
+    "coordination.session_lease_ms": 1_500,
+    "coordination.session_renew_ms": 200,
+    "coordination.session_margin_ms": 200,
+}
+"""Leases short enough to wait for."""
+
+
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+    """Poll until ``condition`` holds; fails the test when it does not in time."""
+    clock, never = SystemClock(), threading.Event()
+    deadline_ns = clock.boot_ns() + int(limit_s * 1e9)
+    while not condition():
+        if clock.boot_ns() > deadline_ns:
+            raise AssertionError(f"not within {limit_s} s: {what}")
+        clock.wait(never, POLL_MS)
+
+
+def records(
+    rows: Sequence[tuple[bytes, bytes]],
+    family: bytes = b"f",
+    qualifier: bytes = b"q",
+    timestamp: int | None = None,
+    delete: bool = False,
+) -> pa.RecordBatch:
+    """A batch of one record for each (row, value)."""
+    count = len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row for row, _ in rows], pa.binary()),
+            pa.array([family] * count, pa.binary()),
+            pa.array([qualifier] * count, pa.binary()),
+            pa.array([b""] * count, pa.binary()),
+            pa.array([timestamp] * count, pa.int64()),
+            pa.array([delete] * count, pa.bool_()),
+            pa.array([value for _, value in rows], pa.binary()),
+        ],
+        schema=MUTATION_SCHEMA,
+    )
+
+
+def source_block(first: int, batch: pa.RecordBatch, last: int | None = None) -> SourceBlock:
+    """A block of a source file that starts at offset ``first``; ``last`` when it stood for more than it holds."""
+    rows = batch.column("row").to_pylist()
+    return SourceBlock(
+        first_offset=first,
+        last_offset=first + batch.num_rows - 1 if last is None else last,
+        records=encode_batch(batch).to_pybytes(),
+        record_count=batch.num_rows,
+        min_row=min(rows),
+        max_row=max(rows),
+    )
+
+
+def replicate_request(
+    token: str, stream: StreamKey, acked: int, after: int, to: int, blocks: Sequence[SourceBlock]
+) -> ReplicateRequest:
+    """A message as the stream's own cluster would send it."""
+    return ReplicateRequest(token, stream, (stream.source_instance_id,), acked, after, to, tuple(blocks))
+
+
+def cells_of(batch: pa.RecordBatch) -> Cells:
+    """Row, family, qualifier to value."""
+    columns = [batch.column(name).to_pylist() for name in ("row", "family", "qualifier", "value")]
+    return {(row, family, qualifier): value for row, family, qualifier, value in zip(*columns, strict=True)}
+
+
+class LocalNode:
+    """A tserver inside the test process. ``died`` holds the reasons for which a real one would have ended."""
+
+    def __init__(self, ground: Ground, metadata: MetadataTable | None = None, clock: Clock | None = None) -> None:
+        self.died: list[str] = []
+        self._clock = clock or SystemClock()
+        self._coordination = open_coordination(ground.settings, self._clock)
+        self._process = TServerProcess(
+            ground.settings, self._coordination, metadata or ground.metadata, self._clock, self.died.append
+        )
+        self.session_id = self._process.session_id
+        self.address = self._process.address
+        self._process.start()
+
+    @property
+    def process(self) -> TServerProcess:
+        """Its parts."""
+        return self._process
+
+    def stop(self) -> None:
+        """End cleanly."""
+        self._process.stop()
+        self._coordination.close()
+
+
+class ProcessNode:
+    """A tserver in a process of its own."""
+
+    def __init__(self, ground: Ground) -> None:
+        known = {session.session_id for session in ground.coordination.sessions("tserver")}
+        self._log = (ground.settings.logs_dir / f"tserver-{len(known)}.log").open("wb")
+        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "bookkeeper.tserver"]
+        self.process = subprocess.Popen(
+            [*command, str(ground.settings.directory)], stdout=self._log, stderr=self._log, start_new_session=True
+        )
+        self.session_id, self.address = self._wait_registered(ground, known)
+        wait_until(lambda: self._answers(ground), "an answering tserver")
+
+    def _wait_registered(self, ground: Ground, known: set[str]) -> tuple[str, str]:
+        found: list[tuple[str, str]] = []
+
+        def look() -> bool:
+            assert self.process.poll() is None, self.log_text()
+            found.extend(
+                (session.session_id, session.address)
+                for session in ground.coordination.sessions("tserver")
+                if session.session_id not in known
+            )
+            return bool(found)
+
+        wait_until(look, "a registered tserver")
+        return found[0]
+
+    def _answers(self, ground: Ground) -> bool:
+        try:
+            ground.tserver(self).status()
+        except Exception:
+            if self.process.poll() is not None:
+                raise
+            return False
+        return True
+
+    def log_text(self) -> str:
+        """What it logged."""
+        return Path(self._log.name).read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the tserver itself."""
+        os.kill(self.process.pid, number)
+
+    def kill9(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+
+    def terminate(self) -> int:
+        """End it cleanly; returns its exit code."""
+        self.process.terminate()
+        return self.process.wait(LIMIT_S)
+
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill9()
+        self._log.close()
+
+
+Node = LocalNode | ProcessNode
+
+
+class Ground:
+    """What a cluster stands on without its processes, and what the test does in place of a master."""
+
+    def __init__(self, directory: Path, name: str = "west", overrides: Mapping[str, object] | None = None) -> None:
+        self.settings: Settings = init_cluster(directory, name, overrides={**FAST, **(overrides or {})})
+        self.settings.logs_dir.mkdir(exist_ok=True)
+        self.coordination = open_coordination(self.settings)
+        self.metadata = open_metadata(self.settings.metadata_url)
+        own = self.settings.instance
+        self.pool = RpcPool(Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master"), self.settings.rpc)
+        self._ranks = itertools.count(1)
+        self._nodes: list[Node] = []
+
+    # ---- nodes
+
+    def process(self) -> ProcessNode:
+        """Start a tserver process and wait until it answers."""
+        node = ProcessNode(self)
+        self._nodes.append(node)
+        return node
+
+    def local(self, metadata: MetadataTable | None = None, clock: Clock | None = None) -> LocalNode:
+        """Start a tserver in this process."""
+        node = LocalNode(self, metadata, clock)
+        self._nodes.append(node)
+        return node
+
+    def tserver(self, node: Node, timeout_ms: float | None = None) -> TServer:
+        """Calls to a node."""
+        return self.pool.tserver(node.address, timeout_ms)
+
+    def close(self) -> None:
+        """End everything."""
+        for node in self._nodes:
+            if isinstance(node, ProcessNode):
+                node.end()
+        self.pool.close()
+        self.metadata.close()
+        self.coordination.close()
+
+    # ---- a master's part
+
+    def create_table(
+        self, table_id: str, splits: Sequence[bytes] = (), groups: Sequence[LocalityGroup] = ()
+    ) -> list[Extent]:
+        """An online table; its tablets are assigned to nobody yet."""
+        create_table_record(self.coordination, table_id, f"table{table_id}", groups, {})
+        set_table_state(self.coordination, table_id, "online")
+        borders: list[bytes | None] = [None, *splits, None]
+        extents = [Extent(table_id, end, start) for start, end in itertools.pairwise(borders)]
+        for number, extent in enumerate(extents):
+            row = RowPut(
+                keys.tablet_row(table_id, extent.end_row),
+                {
+                    keys.PREV_ROW: values.encode_prev_row(extent.prev_row),
+                    keys.DIR: values.encode_dir(f"t-{number:05d}"),
+                },
+            )
+            self.metadata.put([row], keys.ONCE_RANK)
+        return extents
+
+    def enable(self, table_id: str, groups: Sequence[str] | None = None, remote_table_id: str = "r1") -> Target:
+        """A new target of the table; tservers have not confirmed it yet."""
+        peer = PeerCluster("east", "localhost:1", "east-instance", "east")
+        incarnation = next_incarnation(self.coordination)
+        return add_target(self.coordination, table_id, peer, remote_table_id, "remote", groups, incarnation)
+
+    def assign(self, node: Node, *extents: Extent) -> None:
+        """Give tablets to a node and let it load them."""
+        for extent in extents:
+            location = values.Location(node.session_id, node.address).encode()
+            row = RowPut(keys.tablet_row(extent.table_id, extent.end_row), {keys.LOCATION: location})
+            self.metadata.put([row], keys.master_rank(1, next(self._ranks)))
+            self.tserver(node).load_tablet(TabletAssignment(extent, "", 1))
+
+    def recover_logs(self, node: Node) -> list[str]:
+        """Wait until the node's session is over and seal its logs; returns their URIs in order."""
+        wait_until(lambda: not self.is_alive(node), "the end of a session")
+        uris = self.logs_of(node)
+        for uri in uris:
+            recover(uri)
+        return uris
+
+    def is_alive(self, node: Node) -> bool:
+        """Whether the node's session counts as alive."""
+        return any(
+            session.alive for session in self.coordination.sessions("tserver") if session.session_id == node.session_id
+        )
+
+    def logs_of(self, node: Node) -> list[str]:
+        """URIs of a node's logs, in order."""
+        return [uri_of(path) for path in sorted((self.settings.wal_dir / node.session_id).glob("*.wal"))]
+
+    # ---- a client's part
+
+    def write(self, node: Node, extent: Extent, batch: pa.RecordBatch, durability: str = "sync") -> tuple[Extent, ...]:
+        """Write one batch; returns the extents that were not served."""
+        batches = [WriteBatch(extent, encode_batch(batch).to_pybytes())]
+        return tuple(self.tserver(node).write(batches, durability).not_serving)
+
+    def scan(self, node: Node, extent: Extent, page_bytes: int = 1 << 20) -> Cells:
+        """Everything in a tablet."""
+        found: Cells = {}
+        resume: bytes | None = None
+        while True:
+            request = ScanRequest(extent, None, None, (), (), resume, page_bytes)
+            page = self.tserver(node).scan(request)
+            batch = decode_batch(page.records)
+            cells = cells_of(batch)
+            assert len(cells) == batch.num_rows, "a cell came twice in one page"
+            assert not cells.keys() & found.keys(), "a cell came in two pages"
+            found |= cells
+            if page.resume is None:
+                return found
+            resume = page.resume
+
+
+def blocks_of(uri: str) -> list[Block]:
+    """Every whole block of a log."""
+    return [at.load() for at in read_headers(uri)]
+
+
+@contextmanager
+def ground(directory: Path, overrides: Mapping[str, object] | None = None) -> Iterator[Ground]:
+    """A :class:`Ground` that is closed afterwards."""
+    made = Ground(directory, overrides=overrides)
+    try:
+        yield made
+    finally:
+        made.close()
