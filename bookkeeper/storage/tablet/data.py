@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
@@ -30,9 +30,6 @@ from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps
-
-PAGE_TRIES = 3
-"""A page is started again this often when segments were replaced and deleted under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +153,9 @@ class TabletData:
             position = max(position, after_cell(cell))
             low = max(low, cell[0])
         wanted = Wanted.of(families, columns)
-        for _ in range(PAGE_TRIES - 1):
-            state = self._state
-            try:
-                return self._read_page(state, low, high, position, wanted, page_bytes)
-            except CorruptionError:
-                if set(state.segments) <= set(self._state.segments):
-                    raise
-        return self._read_page(self._state, low, high, position, wanted, page_bytes)
+        stop: Position | None = None if high is None else (high,)
+        cursors = [Cursor(source, position, stop) for source in _sources(self._state, low, high, wanted)]
+        return read_page(cursors, wanted, page_bytes, self._settings)
 
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
@@ -174,13 +166,6 @@ class TabletData:
         if self.extent.end_row is not None:
             stops.append(self.extent.end_row + b"\x00")
         return low, min(stops, default=None)
-
-    def _read_page(
-        self, state: _State, low: bytes, high: bytes | None, position: Position, wanted: Wanted, page_bytes: int
-    ) -> ScanPage:
-        stop: Position | None = None if high is None else (high,)
-        cursors = [Cursor(source, position, stop) for source in _sources(state, low, high, wanted)]
-        return read_page(cursors, wanted, page_bytes, self._settings)
 
     # ---- flushing
 
@@ -228,8 +213,9 @@ class TabletData:
                 if {segment.uri for segment in segments} <= known:
                     return
                 raise InvalidInputError("finish_flush was given a memtable that is not being flushed")
-            if sum(segment.records for segment in segments) != frozen.records:
-                raise InvalidInputError("finish_flush was given segments that do not hold the whole memtable")
+            bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
+            if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
+                raise InvalidInputError("finish_flush was given segments of another memtable")
             self._state = replace(state, frozen=None, segments=(*state.segments, *opened))
 
 

@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.segment_writer import SegmentWriter, publish
 from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps, make_directory
 
-ROUND_RECORDS = 1 << 16
+ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20
 
 
@@ -39,7 +39,7 @@ def write_groups(
     ops: FileOps,
 ) -> list[NewSegment]:
     """Merge the sources into one segment a group and publish them together. ``new_path`` gives a fresh final name in
-    the tablet's directory each time. Raises OSError; temporary files are removed then, as far as possible.
+    the tablet's directory each time. Raises OSError; whatever was written is removed then.
     """
     writers: dict[str, SegmentWriter] = {}
     try:

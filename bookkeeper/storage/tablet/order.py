@@ -37,17 +37,26 @@ class CellOrder:
     starts: Mask
 
 
-def words(array: pa.Array, skip: int) -> npt.NDArray[np.uint64]:
-    """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
-    offsets = binary_offsets(array).astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    data = np.zeros(last - first + WORD_BYTES, np.uint8)
-    data[: last - first] = np.frombuffer(binary_data(array)[first:last], np.uint8)
-    offsets -= first
-    every_position = np.ndarray((last - first + 1,), dtype=">u8", buffer=data.data, strides=(1,))
-    starts = np.minimum(offsets[:-1] + skip, offsets[1:])
-    left = np.minimum(offsets[1:] - starts, WORD_BYTES)
-    return every_position[starts].astype(np.uint64) & _KEEP_FIRST_BYTES[left]
+class WordReader:
+    """Reads eight bytes of each value of a binary column at once."""
+
+    def __init__(self, array: pa.Array) -> None:
+        offsets = binary_offsets(array).astype(np.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = np.zeros(last - first + WORD_BYTES, np.uint8)
+        data[: last - first] = np.frombuffer(binary_data(array)[first:last], np.uint8)
+        offsets -= first
+        self._starts, self._ends = offsets[:-1], offsets[1:]
+        self._word_at = np.ndarray((last - first + 1,), dtype=">u8", buffer=data.data, strides=(1,))
+        self.lengths = self._ends - self._starts
+
+    def words(self, skip: int | Indices) -> npt.NDArray[np.uint64]:
+        """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
+        starts = np.minimum(self._starts + skip, self._ends)
+        left = np.minimum(self._ends - starts, WORD_BYTES)
+        words: npt.NDArray[np.uint64] = self._word_at[starts].astype(np.uint64)
+        words &= _KEEP_FIRST_BYTES[left]
+        return words
 
 
 def common_prefix_bytes(low: bytes, high: bytes) -> int:
@@ -149,13 +158,13 @@ def _refine_rows(refinement: _Refinement, rows: pa.Array, skip: int) -> None:
             return
         unsettled = rows.take(pa.array(refinement.indices[places]))
         second = attempt == "second word"
-        refinement.refine(places, words(unsettled, skip + WORD_BYTES) if second else _dense_rank(unsettled))
+        refinement.refine(places, WordReader(unsettled).words(skip + WORD_BYTES) if second else _dense_rank(unsettled))
 
 
 def order_rows(rows: pa.Array, low_row: bytes, high_row: bytes) -> Indices:
     """Order rows alone; equal rows keep their order. Every row lies in ``[low_row, high_row]``."""
     skip = common_prefix_bytes(low_row, high_row)
-    refinement = _Refinement(words(rows, skip))
+    refinement = _Refinement(WordReader(rows).words(skip))
     _refine_rows(refinement, rows, skip)
     return refinement.indices
 
@@ -164,7 +173,7 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
     """Order entries by key. Every row lies in ``[low_row, high_row]``; the closer the two, the faster."""
     rows = entries.column("row")
     skip = common_prefix_bytes(low_row, high_row)
-    refinement = _Refinement(words(rows, skip))
+    refinement = _Refinement(WordReader(rows).words(skip))
     places = refinement.places()
     if not places.size:
         return CellOrder(refinement.indices, ~refinement.tied)

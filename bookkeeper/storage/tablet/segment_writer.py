@@ -8,6 +8,7 @@ books name. Both are found by ``leftovers`` and can be deleted by whoever holds 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Collection, Sequence
@@ -73,47 +74,43 @@ class SegmentWriter:
 
     def add(self, entries: pa.RecordBatch) -> None:
         """Append entries, none before those added already; writes whole row groups, raises OSError."""
+        self._note(entries)
         low = 0
         while low < entries.num_rows:
-            left = self._settings.row_group_records - self._waiting_records
-            rest = entries.slice(low, left)
-            fits = int((self._settings.row_group_bytes - self._waiting_bytes) / (rest.nbytes / rest.num_rows))
+            rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
+            average = max(rest.nbytes / rest.num_rows, 1)
+            fits = int((self._settings.row_group_bytes - self._waiting_bytes) / average)
             part = rest.slice(0, max(1, fits))
             self._waiting.append(part)
             self._waiting_records += part.num_rows
-            self._waiting_bytes += part.nbytes
+            self._waiting_bytes += int(part.num_rows * average)
             low += part.num_rows
-            if (
-                self._waiting_records >= self._settings.row_group_records
-                or self._waiting_bytes >= self._settings.row_group_bytes
-                or part.num_rows < rest.num_rows
-            ):
+            if part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
                 self._write_row_group()
 
-    def _write_row_group(self) -> None:
-        group = pa.concat_batches(self._waiting)
-        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
-        start = self._sink.tell()
-        self._writer.write_table(pa.Table.from_batches([group]), row_group_size=group.num_rows)
-        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": group.num_rows}
-        for name in KEY_COLUMNS:
-            line[f"first_{name}"] = group.column(name)[0].as_py()
-            line[f"last_{name}"] = group.column(name)[-1].as_py()
-        self._index.append(line)
-        self._note_rows(group)
-        if len(self._families) <= segment_format.FAMILIES_MAX:
-            self._families.update(pc.unique(group.column("family")).to_pylist())
-        extremes = pc.min_max(group.column("seq"))
-        self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
-
-    def _note_rows(self, group: pa.RecordBatch) -> None:
-        """Hash each row once: entries of one row are neighbours."""
-        rows = group.column("row")
+    def _note(self, entries: pa.RecordBatch) -> None:
+        """Remember what the tail and the books say of these entries; each row is hashed once."""
+        rows = entries.column("row")
         new = np.ones(len(rows), bool)
         new[1:] = ~adjacent_equal(rows)
         new[0] = rows[0].as_py() != self._last_row
         self._last_row = rows[-1].as_py()
         self._hashes.append(bloom.hash_rows(rows if new.all() else rows.filter(pa.array(new))))
+        if len(self._families) <= segment_format.FAMILIES_MAX:
+            self._families.update(pc.unique(entries.column("family")).to_pylist())
+        extremes = pc.min_max(entries.column("seq"))
+        self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
+
+    def _write_row_group(self) -> None:
+        records, first, last = self._waiting_records, self._waiting[0], self._waiting[-1]
+        start = self._sink.tell()
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=records)
+        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
+        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": records}
+        for name in KEY_COLUMNS:
+            line[f"first_{name}"] = first.column(name)[0].as_py()
+            line[f"last_{name}"] = last.column(name)[-1].as_py()
+        self._index.append(line)
 
     def finish(self, flush_id: int) -> NewSegment:
         """Complete and sync the temporary file, read every byte of it back for its checksum. At least one entry was
@@ -161,16 +158,19 @@ class SegmentWriter:
         for line in self._index:
             line["crc"] = crc32c(os.pread(fd, line["bytes"], line["start"]))
         index = pa.RecordBatch.from_pylist(self._index, schema=segment_format.INDEX_SCHEMA)
-        filter_bytes = bloom.build(np.concatenate(self._hashes))
+        filter_bytes = bloom.build(self._hashes)
         os.lseek(fd, footer_start, os.SEEK_SET)
         tail = [*_tail(filter_bytes, index, end[:footer_length]), end]
         write_all(fd, tail, self._ops)
         return int(footer_start + sum(map(len, tail)))
 
     def discard(self) -> None:
-        """Give up: remove what was written. Idempotent; harmless after ``finish``, not after ``publish``."""
+        """Give up: remove what was written, published or not, as long as nobody was told of it."""
+        with contextlib.suppress(OSError, pa.ArrowException):  # a file that is thrown away need not be complete
+            self._writer.close()
         self._sink.close()
         self.temporary.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 def publish(writers: Sequence[SegmentWriter], ops: FileOps) -> None:
