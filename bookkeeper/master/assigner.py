@@ -1,8 +1,9 @@
 """WorkAssigner: which range of which file goes to which tserver next.
 
 Arrives: outstanding files, how far their targets are, live tservers, what is in flight, which peers are backing off.
-Leaves: ranges to hand out: contiguous, one at a time for each (file, target), never past a barrier. Pure; a range that
-is handed out twice is harmless. Sources: design section 6, "Work is assigned"; books.md R11 and R24.
+Leaves: ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in
+flight may be stretched: the worker ships on behind what it has. Pure; a range handed out twice is harmless.
+Sources: design section 6, "Work is assigned"; books.md R11 and R24.
 
 Peers are looked at one by one, each with its own order, bound and backoff: one that is offline delays no other.
 """
@@ -46,7 +47,7 @@ class WorkLimits:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen`` the one that has its
+    """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
     operation.
     """
 
@@ -54,7 +55,7 @@ class World:
     live: Mapping[str, str]
     shipping: Shipping
     owner_of: Callable[[bytes], str | None]
-    chosen: Mapping[bytes, str]
+    chosen_for: Callable[[bytes], str | None]
     limits: WorkLimits
     now_ns: int
 
@@ -141,7 +142,7 @@ def choose_tserver(world: World, file: bytes, cluster: str) -> str | None:
 
     None when that one has its fill: a file does not change hands because its tserver is busy.
     """
-    for session in (world.owner_of(file), world.chosen.get(file)):
+    for session in (world.owner_of(file), world.chosen_for(file)):
         if session is not None and session in world.live:
             return session if has_room(world, session, cluster) else None
     candidates = [session for session in sorted(world.live) if has_room(world, session, cluster)]
@@ -167,7 +168,7 @@ def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRang
     idle: set[QueueKey] = set()
     try:
         for key in queue.keys:
-            if peer_allowance(world, cluster) <= 0:
+            if peer_allowance(world, cluster) <= 0 or not any(has_room(world, s, cluster) for s in world.live):
                 return
             work = plan_one(world, key)
             if work is not None:
@@ -184,18 +185,24 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
     _, file, target_key = key
     entry = world.files.get(file)
     target = None if entry is None else target_of(entry, target_key)
-    if entry is None or target is None or not is_due(world.shipping.shipments.get((file, target_key)), world.now_ns):
+    if entry is None or target is None:
         return None
     work = next_range(entry, target_key, world.files, world.shipping)
-    session = None if work is None else choose_tserver(world, file, target_key.cluster)
-    if work is None or session is None:
+    shipment = world.shipping.shipments.get((file, target_key))
+    if work is None or not is_due(shipment, work[1], world.now_ns):
         return None
-    return WorkRange(file, target, work[0], work[1], session)
+    flight = None if shipment is None else shipment.flight
+    session = choose_tserver(world, file, target_key.cluster) if flight is None else flight.session
+    return None if session is None else WorkRange(file, target, work[0], work[1], session)
 
 
-def is_due(shipment: Shipment | None, now_ns: int) -> bool:
-    """Nothing of it is in flight, and it is not held back by an error of its own."""
-    return shipment is None or (shipment.flight is None and now_ns >= shipment.next_try_ns)
+def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
+    """Not held back by an error of its own, and not in flight, unless the flight can be stretched to ``last``."""
+    if shipment is None:
+        return True
+    if shipment.flight is not None:
+        return last > shipment.flight.last
+    return now_ns >= shipment.next_try_ns
 
 
 def is_waiting(world: World, key: QueueKey) -> bool:

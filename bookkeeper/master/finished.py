@@ -14,12 +14,12 @@ from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress
 from combiners import ReplicationStatus, is_fully_replicated
 
 
-def read_done(done: bytes, where: str, problems: list[str]) -> Progress:
+def read_done(done: bytes, file: bytes, problems: list[str]) -> Progress:
     """How far a target is. Garbage is named in ``problems`` and counts as nothing finished: it is shipped once more."""
     try:
         status = ReplicationStatus.FromString(done)
     except DecodeError as error:
-        problems.append(f"{where}: {len(done)} bytes in a done cell are no replication status: {error}")
+        problems.append(f"~repl_{file!r}: {len(done)} bytes in a done cell are no replication status: {error}")
         return NO_PROGRESS
     offset = status.replication_finished_offset
     return Progress(offset, status.finished_bytes) if offset else NO_PROGRESS

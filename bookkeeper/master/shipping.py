@@ -45,6 +45,8 @@ class Shipment:
     resends: int = 0
     behind_since_ms: int = 0
     """Wall clock when it was last seen with nothing left and then got more; 0 = since the file was made."""
+    seen_needed: int = 0
+    """Needed offset at the last quick look."""
 
 
 @dataclass(frozen=True, slots=True)

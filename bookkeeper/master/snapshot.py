@@ -50,13 +50,17 @@ class OpenCell:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything outstanding and every tablet, as one scan saw it. ``problems`` name cells that do not parse."""
+    """Everything outstanding and every tablet, as one scan saw it.
+
+    ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8).
+    """
 
     cycle: int
     files: dict[bytes, FileEntry] = field(default_factory=dict)
     tablets: dict[bytes, TabletView] = field(default_factory=dict)
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    highest_rank: int = 0
 
     def tablets_of_session(self) -> dict[str, list[bytes]]:
         """Session to the rows of the tablets that it holds."""
@@ -85,6 +89,9 @@ class SnapshotBuilder:
         view = tablet_view(row)
         self._follow(view)
         self._snapshot.tablets[row.key] = view
+        location = row.cells.get(keys.LOCATION)
+        if location is not None:
+            self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
         for column, cell in row.cells.items():
             if column.family == "repl":
                 self._fold(view, column.qualifier, cell.value)

@@ -117,7 +117,7 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, barrier: FileBarrier
 
 
 def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
-    """Age of the oldest record that is not there yet, at most: since the target fell behind, or since the file began."""
+    """Age of the oldest record that is not there yet, at most: since the target fell behind or the file began."""
     since_ms = shipment.behind_since_ms or created_ms
     return max(0.0, (now.wall_ms - since_ms) / 1000) if since_ms else 0.0
 

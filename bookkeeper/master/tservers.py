@@ -48,6 +48,10 @@ class TServers:
         """The tserver at an address."""
         return self.pool.tserver(address, CALL_TIMEOUT_MS)
 
+    def session_of(self, uri: str) -> str | None:
+        """The session that writes or wrote a log, None for a file that is no log of this cluster."""
+        return session_of_log(uri, uri_of(self.wal_dir) + "/")
+
     def logs(self) -> list[LogFile]:
         """Every log on disk, by its session's directory."""
         if not self.wal_dir.is_dir():
@@ -64,6 +68,12 @@ class TServers:
             uri = uri_of(path)
             found.append(LogFile(uri, session_id, read_seal(uri) is not None))
         return found
+
+    def remove_directory(self, session_id: str) -> None:
+        """Remove the directory of a session's logs if it is there and empty of logs; what else is there stays."""
+        directory = self.wal_dir / session_id
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
 
     def unconfirmed(self, generation: int) -> list[str]:
         """Rule R14: who may still write blocks with stamps of an older configuration: sessions and why.

@@ -37,6 +37,18 @@ class RowChange:
         return RowPut(self.key, self.puts) if self.puts else None
 
 
+@dataclass(slots=True)
+class RankWatch:
+    """The highest rank of any needed cell that was met (rule R8). Done cells have ranks of their own."""
+
+    highest: int = 0
+
+    def look(self, row: Row) -> None:
+        """Take a `~repl_` row into account."""
+        ranks = [cell.rank for column, cell in row.cells.items() if column.family == "repl"]
+        self.highest = max([self.highest, *ranks])
+
+
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A file of the snapshot, a `~repl_` row, or both."""
@@ -66,7 +78,7 @@ def join(files: Mapping[bytes, FileEntry], rows: Iterable[Row]) -> Iterator[Join
 
 
 def make_work(
-    entry: FileEntry, row: Row | None, configured: Collection[TargetKey], problems: list[str]
+    entry: FileEntry, row: Row | None, configured: Collection[TargetKey], watch: RankWatch, problems: list[str]
 ) -> RowChange | None:
     """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way.
 
@@ -81,8 +93,10 @@ def make_work(
         place = scope.index.get(column.qualifier)
         if column.family == "done":
             if place is not None:
-                progress[place] = read_done(cell.value, f"{entry.uri()} {column.qualifier!r}", problems)
-        elif place is not None:
+                progress[place] = read_done(cell.value, entry.file, problems)
+            continue
+        watch.highest = max(watch.highest, cell.rank)
+        if place is not None:
             written[place] = cell.value
         else:
             strays.append(column)
@@ -118,8 +132,3 @@ def is_unconfigured(column: Column, configured: Collection[TargetKey]) -> bool:
         return keys.parse_target(column.qualifier) not in configured
     except CorruptionError:
         return True
-
-
-def needed_cells(row: Row) -> list[CellKey]:
-    """Every needed cell of a `~repl_` row. Rule R3: the done cells stay until the file itself is gone."""
-    return [CellKey(row.key, column) for column in row.cells if column.family == "repl"]

@@ -15,7 +15,7 @@ from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
-from bookkeeper.metadata.values import Json
+from bookkeeper.metadata.values import FateOp, Json
 from bookkeeper.model import StreamKey, TargetKey
 
 STREAMS_MAX = 500
@@ -59,7 +59,9 @@ class StreamDone:
         """Rule R20. A cluster that is defined no more has no address: it keeps its marks until an operator acts."""
         peer = self.context.config().clusters.get(text(call.args, "cluster"))
         if peer is not None:
-            streams = [stream_of(self.context.own_instance_id, file, target) for file, target in finished_cells(call)]
+            streams = [
+                stream_of(self.context.own_instance_id, file, target) for file, target in finished_cells(call.args)
+            ]
             self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, streams)
         return Next("purge", {})
 
@@ -67,15 +69,20 @@ class StreamDone:
         """Rule R3: only now, for a worker that comes late must find its old fact and not begin anew."""
         self.context.reign.check()
         self.context.table.purge(
-            [CellKey(keys.repl_row(file), keys.done_column(target)) for file, target in finished_cells(call)]
+            [CellKey(keys.repl_row(file), keys.done_column(target)) for file, target in finished_cells(call.args)]
         )
         return Done()
 
 
-def finished_cells(call: Call) -> list[tuple[str, TargetKey]]:
+def finished_cells(args: Args) -> list[tuple[str, TargetKey]]:
     """The (file, target) pairs of a ``stream_done`` operation."""
-    pairs = cast("list[list[str]]", call.args["cells"])
+    pairs = cast("list[list[str]]", args["cells"])
     return [(file, TargetKey.decode(target.encode())) for file, target in pairs]
+
+
+def cells_of(op: FateOp) -> list[tuple[str, TargetKey]]:
+    """The same for any operation; none for other kinds."""
+    return finished_cells(op.args) if op.type == "stream_done" else []
 
 
 @dataclass(frozen=True, slots=True)

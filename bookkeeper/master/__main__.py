@@ -1,0 +1,54 @@
+"""``python -m bookkeeper.master DIR [--port PORT]``: one master of the cluster in DIR; several may run, one leads.
+
+Ends with 0 on SIGTERM, 70 when its session is over, 1 when it can't start, 2 on wrong usage.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import load_settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.master.lanes import EXIT_THREAD_DIED
+from bookkeeper.master.process import MasterProcess
+from bookkeeper.metadata.opening import open_metadata
+
+EXIT_FAILED = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run until told to stop; returns the exit code."""
+    parser = ArgumentParser(prog="python -m bookkeeper.master", description="One master of a cluster.")
+    parser.add_argument("directory", metavar="DIR")
+    parser.add_argument("--port", type=int, help="another port than that of the settings, for a second master")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log = logging.getLogger("bookkeeper.master")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        settings = load_settings(options.directory)
+        clock = SystemClock()
+        coordination = open_coordination(settings, clock)
+        table = open_metadata(settings.metadata_url)
+        MasterProcess(settings, coordination, table, clock, port=options.port).run(stop)
+        table.close()
+        coordination.close()
+    except LeaseLostError as error:
+        log.critical("the session is over, the process ends: %s", error)
+        return EXIT_THREAD_DIED
+    except (BookkeeperError, OSError) as error:
+        log.error("the master can't go on: %s", error)
+        return EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

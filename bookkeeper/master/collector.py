@@ -1,0 +1,196 @@
+"""The garbage collector: executes what ``gc`` and ``remover`` decide about files and about books of missing files.
+
+Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
+peers which streams are over. Survives a crash: a mark stays until its file is gone and that operation is in the books,
+so the next run goes on. Runs in a thread of its own at its own interval. Sources: books.md R3, R4, R11, R16 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.master import gc, remover
+from bookkeeper.master.books import configuration
+from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.gc import LogFile
+from bookkeeper.master.leader import Reign
+from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
+from bookkeeper.master.remover import MissingFile
+from bookkeeper.master.snapshot import BrokenChainError, tablet_view, verify_chain
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.model import TargetKey
+from bookkeeper.storage.wal import delete_log
+
+LOG = logging.getLogger(__name__)
+
+SCAN_TRIES_MAX = 5
+
+DELETIONS_MAX = 2_000
+"""Most files deleted in one run; the others stay marked for the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`Collector.look`."""
+
+    logs: tuple[LogFile, ...]
+    live: frozenset[str]
+    referenced: frozenset[str]
+    marked: tuple[str, ...]
+    finished: Mapping[str, tuple[TargetKey, ...]]
+    named: frozenset[str]
+
+
+@dataclass(slots=True)
+class Collector:
+    """One reign's collector. ``flight_ms`` is longer than any write to the books can be in flight (rule R4)."""
+
+    table: MetadataTable
+    reign: Reign
+    tservers: TServers
+    fate: FateEngine
+    clock: Clock
+    read_config: Callable[[], ClusterConfig]
+    flight_ms: int
+    missing: dict[bytes, MissingFile] = field(default_factory=dict)
+    deleted: int = 0
+
+    def run_once(self) -> list[str]:
+        """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
+        seen = self.look()
+        self.mark(seen)
+        gone = self.delete(seen)
+        self.finish(seen, gone)
+        self.void(seen)
+        return gone
+
+    def look(self) -> Inventory:
+        """Read everything, in an order in which a reference can't be missed: a file that is listed and sealed, or of a
+        dead session, gets no reference any more, so one that is there at all is there when the references are read.
+        """
+        logs = tuple(self.tservers.logs())
+        live = frozenset(self.tservers.live())
+        config = configuration(self.read_config)
+        online = frozenset(t for t, table in config.tables.items() if table.state == "online")
+        for _ in range(SCAN_TRIES_MAX):
+            try:
+                return self._look_once(logs, live, online)
+            except BrokenChainError as error:
+                broken = error
+        raise broken
+
+    def _look_once(self, logs: tuple[LogFile, ...], live: frozenset[str], online: Collection[str]) -> Inventory:
+        tablet_rows = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, gc.REFERENCE_FAMILIES)
+        finished: dict[str, tuple[TargetKey, ...]] = {}
+        named: set[str] = set()
+        books_rows = self._books_rows(finished, named)
+        referenced = gc.referenced_files(_replicated(_chained(tablet_rows, online), named), books_rows)
+        start, stop = keys.section(keys.DEL_PREFIX)
+        marked = tuple(gc.parse_marks(self.table.scan(start, stop, ("del",))))
+        return Inventory(logs, live, frozenset(referenced), marked, finished, frozenset(named))
+
+    def _books_rows(self, finished: dict[str, tuple[TargetKey, ...]], named: set[str]) -> Iterator[Row]:
+        start, stop = keys.section(keys.REPL_PREFIX)
+        for row in self.table.scan(start, stop, ("repl", "done")):
+            file = keys.parse_repl_row(row.key)
+            named.add(file)
+            done = tuple(keys.parse_target(column.qualifier) for column in row.cells if column.family == "done")
+            if done:
+                finished[file] = done
+            yield row
+
+    def mark(self, seen: Inventory) -> None:
+        """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
+        self.reign.check()
+        fresh = gc.to_mark(seen.logs, seen.referenced, seen.live, frozenset(seen.marked))
+        if fresh:
+            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in fresh], keys.ONCE_RANK)
+
+    def delete(self, seen: Inventory) -> list[str]:
+        """Delete files that an earlier run marked and that nothing refers to now."""
+        gone = []
+        for uri in gc.to_delete(seen.marked, seen.logs, seen.referenced, seen.live)[:DELETIONS_MAX]:
+            self.reign.check()
+            delete_log(uri)
+            gone.append(uri)
+        self.deleted += len(gone)
+        return gone
+
+    def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
+        """Let peers be told of the files that are gone (rule R3); then the marks go for good."""
+        files = list(gone)
+        self._tell([(file, target) for file in files for target in seen.finished.get(file, ())])
+        self.reign.check()
+        if files:
+            self.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in files])
+
+    def void(self, seen: Inventory) -> None:
+        """Rule R4: books that name a log which does not exist are purged, after longer than any write is in flight."""
+        if not self._storage_is_there(seen):
+            self.missing = {}
+            return
+        existing = {log.uri.encode() for log in seen.logs}
+        ours = [file.encode() for file in seen.named if self.tservers.session_of(file) is not None]
+        now_ns = self.clock.boot_ns()
+        self.missing = remover.note_missing(self.missing, ours, existing, now_ns)
+        void = [m.file for m in self.missing.values() if remover.is_void(m, now_ns, self.flight_ms * 1_000_000)]
+        if void:
+            self._purge_books(set(void))
+            uris = [file.decode() for file in void]
+            self._tell([(uri, target) for uri in uris for target in seen.finished.get(uri, ())])
+
+    def _storage_is_there(self, seen: Inventory) -> bool:
+        """A directory of logs that is not mounted looks empty. Every live tserver has a log, so without theirs nothing
+        may be called missing.
+        """
+        return bool(seen.live) and seen.live <= {log.session for log in seen.logs}
+
+    def _purge_books(self, files: set[bytes]) -> None:
+        cells: list[CellKey] = []
+        for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
+            cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
+        for file in sorted(files):
+            row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
+            if row_or_none is not None:
+                cells += remover.needed_cells(row_or_none)
+            LOG.error("%s does not exist: its books are removed; what was not replicated of it is lost", file.decode())
+        self.reign.check()
+        self.table.purge(cells)
+
+    def _tell(self, pairs: Collection[tuple[str, TargetKey]]) -> None:
+        """One operation for each cluster and up to STREAMS_MAX streams; it purges the finished cells at its end.
+
+        Streams of an operation that is under way, or failed a while ago, are left to that one.
+        """
+        known = {cell for running in self.fate.pending() for cell in cells_of(running.op)}
+        by_cluster: dict[str, list[tuple[str, TargetKey]]] = {}
+        for file, target in pairs:
+            if (file, target) not in known:
+                by_cluster.setdefault(target.cluster, []).append((file, target))
+        for cluster, cells in sorted(by_cluster.items()):
+            for first in range(0, len(cells), STREAMS_MAX):
+                self.fate.submit("stream_done", stream_done_args(cluster, cells[first : first + STREAMS_MAX]))
+
+
+def _chained(rows: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
+    """Rows as they come; raises BrokenChainError where tablets do not join up (rule R16)."""
+    last = None
+    for row in rows:
+        view = tablet_view(row)
+        verify_chain(last, view, online)
+        last = view
+        yield row
+    verify_chain(last, None, online)
+
+
+def _replicated(rows: Iterable[Row], named: set[str]) -> Iterator[Row]:
+    """Rows as they come; the files of `repl:` columns are added to ``named``."""
+    for row in rows:
+        named.update(keys.parse_file(column.qualifier) for column in row.cells if column.family == "repl")
+        yield row

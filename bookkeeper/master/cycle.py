@@ -1,0 +1,208 @@
+"""The master's thread: one loop that keeps the books, places tablets and hands out work.
+
+Arrives: news (``inbox``), the clock. Leaves: full cycles at their interval and when something beyond one tserver's logs
+changed; quick cycles, which look at the nudging tservers' tablets only; ranges for workers. Survives a crash: nothing
+of it; each stage is safe to repeat and to be cut. A TransientError ends the cycle that met it; the next one begins
+anew, and the status shows why. Sources: design section 6; books.md R6-R10 and R24.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import MasterSettings
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.master.books import Books, Owners, View
+from bookkeeper.master.dispatch import Dispatcher, work_lane
+from bookkeeper.master.inbox import Inbox, News
+from bookkeeper.master.lanes import Lanes
+from bookkeeper.master.placement import Placement
+from bookkeeper.master.recovery import Recovery, unsealed_sessions
+from bookkeeper.master.shipping import retry_after_ns
+from bookkeeper.master.tservers import TServers
+from bookkeeper.storage.wal import uri_of
+
+LOG = logging.getLogger(__name__)
+
+FAILURE_WAIT_MAX_MS = 2_000
+
+
+@dataclass(slots=True)
+class Health:
+    """How the thread fares; read by others."""
+
+    full_cycles: int = 0
+    quick_cycles: int = 0
+    failures: int = 0
+    failures_in_row: int = 0
+    last_error: str = ""
+    full_ms: float = 0.0
+    quick_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
+
+    clock: Clock
+    rng: random.Random
+    settings: MasterSettings
+    coordination: Coordination
+    tservers: TServers
+    books: Books
+    placement: Placement
+    recovery: Recovery
+    dispatcher: Dispatcher
+    lanes: Lanes
+    inbox: Inbox
+    config: ClusterConfig | None = None
+    health: Health = field(default_factory=Health)
+    live: dict[str, str] = field(default_factory=dict)
+    _full_at_ns: int = 0
+
+    # ---- the loop
+
+    def run(self, stop: threading.Event) -> None:
+        """Loop until ``stop`` is set. Raises LeaseLostError when the reign is over."""
+        while not stop.is_set():
+            began_ns = self.clock.boot_ns()
+            self.run_once()
+            self._pause(stop, began_ns)
+
+    def run_once(self) -> None:
+        """One cycle, full or quick. What fails is kept for the status, and the next cycle is a full one."""
+        began_ns = self.clock.boot_ns()
+        news = self.inbox.take()
+        try:
+            self._cycle(news, began_ns)
+        except LeaseLostError:
+            raise
+        except BookkeeperError as error:
+            self._failed(error)
+        else:
+            self.health.last_error, self.health.failures_in_row = "", 0
+
+    def _cycle(self, news: News, began_ns: int) -> None:
+        self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
+        if news.fresh_replay:
+            self.dispatcher.retry_now()
+        if news.full or began_ns >= self._full_at_ns or self._config_changed():
+            self.full()
+            self.health.full_cycles += 1
+            self.health.full_ms = (self.clock.boot_ns() - began_ns) / 1e6
+        else:
+            if news.place:
+                self.place()
+            self.quick(news.sessions | self.unsafe_sessions())
+            self.health.quick_cycles += 1
+            self.health.quick_ms = (self.clock.boot_ns() - began_ns) / 1e6
+
+    def _failed(self, error: BookkeeperError) -> None:
+        self.health.failures += 1
+        self.health.failures_in_row += 1
+        self.health.last_error = f"{error.code}: {error.message}"
+        self._full_at_ns = 0
+        LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
+
+    def _config_changed(self) -> bool:
+        return self.config is None or self.coordination.generation() != self.config.generation
+
+    def _pause(self, stop: threading.Event, began_ns: int) -> None:
+        """Wait for news or for what is due, and leave the books alone for the least interval between two cycles."""
+        failures = self.health.failures_in_row
+        if failures:
+            base_ms = self.settings.cycle_min_interval_ms
+            self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
+            return
+        least_ms = self.settings.cycle_min_interval_ms - (self.clock.boot_ns() - began_ns) / 1e6
+        if least_ms > 0:
+            self.clock.wait(stop, least_ms)
+        due_ms = (self._due_ns() - self.clock.boot_ns()) / 1e6
+        if due_ms > 0:
+            self.clock.wait(self.inbox.event, due_ms)
+
+    def _due_ns(self) -> int:
+        """When the next cycle has to be, news or not."""
+        if self.unsafe_sessions():
+            return 0
+        next_try_ns = self.dispatcher.next_try_ns()
+        return self._full_at_ns if next_try_ns is None else min(self._full_at_ns, next_try_ns)
+
+    # ---- a full cycle
+
+    def full(self) -> None:
+        """Look, close, keep, remove, place, assign."""
+        view = self.books.look()
+        self._full_at_ns = self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
+        self.books.close(view, self.owners)
+        self.books.keep(view)
+        self.settle(view, self.books.remove(view))
+        self.place()
+        self.dispatcher.refill(view.snapshot.files.values())
+        self.assign()
+
+    def settle(self, view: View, removed: list[bytes]) -> None:
+        """Make the view the current one."""
+        self.books.publish(view, removed)
+        self.config = view.config
+        self.dispatcher.drop_ended(view.snapshot.files)
+        if removed:
+            LOG.info("%d files are replicated everywhere; their books are removed", len(removed))
+        for problem in view.snapshot.problems:
+            LOG.error("the books hold something that does not parse: %s", problem)
+        if len(self.books.unsafe()) > 0 and not self.unsafe_sessions():
+            self._full_at_ns = self.clock.boot_ns()  # files of dead sessions: only a second full look makes them safe
+
+    def owners(self) -> Owners:
+        """Who lives, read now; what a dead tserver had in flight is free again."""
+        live = self.tservers.live()
+        for session in [session for session in self.live if session not in live]:
+            self.dispatcher.shipping.session_ended(session)
+        self.live = live
+        self.lanes.retain(live.keys() | {work_lane(session) for session in live})
+        return Owners(self.tservers.session_of, live)
+
+    def place(self) -> None:
+        """Give tablets to tservers, and forget tservers that left nothing."""
+        if self.config is None:
+            return
+        snapshot, sessions = self.books.snapshot, self.tservers.sessions()
+        gone = {table_id for table_id, table in self.config.tables.items() if table.state == "deleting"}
+        tablets = {row: t for row, t in snapshot.tablets.items() if t.extent.table_id not in gone}
+        live = {info.session_id: info.address for info in sessions if info.alive}
+        snapshot.tablets.update(self.placement.place(tablets, live, unsealed_sessions(sessions, self.tservers)))
+        holding = {t.session for t in snapshot.tablets.values() if t.session is not None}
+        for session in self.recovery.forget(sessions, holding):
+            LOG.info("dead session %s left nothing and is forgotten", session)
+
+    # ---- a quick cycle
+
+    def quick(self, sessions: Iterable[str]) -> None:
+        """Look at what these sessions wrote, then assign. A second look makes the first one's offsets safe to ship, so
+        work leaves in the cycle of its nudge.
+        """
+        looked_at = sorted(session for session in sessions if session in self.live)
+        for _ in range(2):
+            for session in looked_at:
+                prefix = f"{uri_of(self.tservers.wal_dir)}/{session}/".encode()
+                self.dispatcher.note_growth(self.books.refresh(session, prefix))
+            if not self.unsafe_sessions():
+                break
+        self.assign()
+
+    def unsafe_sessions(self) -> set[str]:
+        """Live sessions whose files hold more than is safe to ship yet."""
+        owners = {self.tservers.session_of(file.decode()) for file in self.books.unsafe()}
+        return {session for session in owners if session is not None and session in self.live}
+
+    def assign(self) -> None:
+        """Hand out what may be shipped now."""
+        if self.config is not None:
+            self.dispatcher.assign(self.books.snapshot.files, self.live, self.config.clusters)

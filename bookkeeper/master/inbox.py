@@ -1,0 +1,87 @@
+"""What the master's thread is told by others: nudges, reports of workers, requests for a cycle.
+
+Arrives: calls from any thread, which never wait. Leaves: everything that came since the last look, taken at once.
+Survives a crash: nothing; a lost nudge or report costs latency, for the books have the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.master.shipping import Report, WorkKey
+
+REPORTS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class News:
+    """What came in: sessions with something new, reports, ranges that never reached a worker, requests."""
+
+    sessions: set[str] = field(default_factory=set)
+    reports: list[Report] = field(default_factory=list)
+    returned: list[tuple[WorkKey, str]] = field(default_factory=list)
+    full: bool = False
+    place: bool = False
+    fresh_replay: bool = False
+
+
+class Inbox:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news = News()
+        self._reports: deque[Report] = deque(maxlen=REPORTS_MAX)
+        self.event = threading.Event()
+
+    def nudge(self, session: str) -> None:
+        """A tserver wrote something new to its part of the books."""
+        with self._lock:
+            self._news.sessions.add(session)
+        self.event.set()
+
+    def report(self, reports: Iterable[Report]) -> None:
+        """Workers say how far they are. The oldest reports are dropped when nobody takes them."""
+        with self._lock:
+            self._reports.extend(reports)
+        self.event.set()
+
+    def give_back(self, works: Iterable[tuple[WorkKey, str]]) -> None:
+        """Ranges that were handed out under these transactions and did not reach their tserver."""
+        with self._lock:
+            self._news.returned.extend(works)
+        self.event.set()
+
+    def ask_full(self) -> None:
+        """A full cycle is wanted soon: the configuration, sessions or files changed."""
+        with self._lock:
+            self._news.full = True
+        self.event.set()
+
+    def ask_place(self) -> None:
+        """Tablets may be placed, nothing else is new."""
+        with self._lock:
+            self._news.place = True
+        self.event.set()
+
+    def replay_started(self) -> None:
+        """A replay process is new: what failed for want of one may be tried at once."""
+        with self._lock:
+            self._news.fresh_replay = True
+        self.event.set()
+
+    def wake(self) -> None:
+        """Only end the wait."""
+        self.event.set()
+
+    def take(self) -> News:
+        """Everything since the last call."""
+        with self._lock:
+            self.event.clear()
+            news, self._news = self._news, News()
+            news.reports = list(self._reports)
+            self._reports.clear()
+        return news

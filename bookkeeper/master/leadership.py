@@ -1,0 +1,237 @@
+"""Everything that a leading master runs: its parts, its threads, and their end.
+
+Arrives: a reign. Leaves: the cycle's thread, the recovery's, the collector's, those of FATE operations. Survives a
+crash: see each part. A thread that dies takes the process down; so does a lost lease, because nothing may be decided
+after it. Sources: design sections 3 and 6; books.md R6, R8 and R15.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import ClusterConfig, read_config
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.master.books import Books
+from bookkeeper.master.collector import Collector
+from bookkeeper.master.cycle import Cycle
+from bookkeeper.master.dispatch import Dispatcher
+from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.fate_store import FateRecord, FateStore
+from bookkeeper.master.inbox import Inbox
+from bookkeeper.master.lanes import Lanes, guarded
+from bookkeeper.master.leader import Reign
+from bookkeeper.master.operations import all_operations
+from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
+from bookkeeper.master.peer_masters import PeerMasters
+from bookkeeper.master.placement import Placement
+from bookkeeper.master.queries import Queries
+from bookkeeper.master.recovery import Recovery
+from bookkeeper.master.shipping import Shipping
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.rpc.client import RpcPool
+
+LOG = logging.getLogger(__name__)
+
+FATE_THREADS = 4
+SESSIONS_LOOK_MS = 200
+"""ms between looks at the sessions: how soon a dead tserver is noticed beyond its lease."""
+
+REPLAY_KIND = "replay"
+
+
+@dataclass(slots=True)
+class Leadership:
+    """The parts of one reign. ``start`` and ``stop`` once each."""
+
+    settings: Settings
+    clock: Clock
+    reign: Reign
+    coordination: Coordination
+    tservers: TServers
+    inbox: Inbox
+    lanes: Lanes
+    books: Books
+    placement: Placement
+    recovery: Recovery
+    cycle: Cycle
+    fate: FateEngine
+    collector: Collector
+    queries: Queries
+    errors: dict[str, str] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._begin("cycle", lambda: self.cycle.run(self._stop))
+        self._begin("recovery", self._watch_sessions)
+        self._begin("collector", self._collect)
+        for number in range(FATE_THREADS):
+            self._begin(f"fate-{number}", self.fate.serve)
+
+    def stop(self, timeout_ms: int = 5_000) -> None:
+        """End the threads; calls under way are not waited for beyond ``timeout_ms``."""
+        self._stop.set()
+        self.inbox.wake()
+        self.fate.stop()
+        self.lanes.stop()
+        for thread in self._threads:
+            thread.join(timeout_ms / 1000)
+
+    def _begin(self, name: str, body: Callable[[], None]) -> None:
+        thread = threading.Thread(target=guarded, args=(name, body), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    # ---- threads
+
+    def _watch_sessions(self) -> None:
+        known: frozenset[tuple[str, bool]] = frozenset()
+        replays: frozenset[str] = frozenset()
+        while not self.clock.wait(self._stop, SESSIONS_LOOK_MS):
+            with self._visible("recovery"):
+                recovered = self.recovery.run_once()
+                sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
+                if recovered or sessions != known:
+                    self.inbox.ask_full()
+                known = sessions
+                alive = frozenset(s.session_id for s in self.coordination.sessions(REPLAY_KIND) if s.alive)
+                if alive - replays:
+                    self.inbox.replay_started()
+                replays = alive
+
+    def _collect(self) -> None:
+        while not self.clock.wait(self._stop, self.settings.master.gc_interval_ms):
+            with self._visible("collector"):
+                self.collector.run_once()
+
+    def _visible(self, name: str) -> _Visible:
+        return _Visible(self.errors, name)
+
+
+@dataclass(slots=True)
+class _Visible:
+    """Keeps the last error of a thread's round for the status; the next round begins anew. A lost lease goes up."""
+
+    errors: dict[str, str]
+    name: str
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is None:
+            self.errors.pop(self.name, None)
+            return False
+        if isinstance(error, BookkeeperError) and not isinstance(error, LeaseLostError):
+            LOG.warning("the %s begins anew: %s: %s", self.name, error.code, error.message)
+            self.errors[self.name] = f"{error.code}: {error.message}"
+            return True
+        return False
+
+
+def assemble(
+    settings: Settings,
+    coordination: Coordination,
+    table: MetadataTable,
+    pool: RpcPool,
+    reign: Reign,
+    clock: Clock,
+    rng: random.Random,
+) -> Leadership:
+    """Build the parts of a reign and take over the operations that earlier masters left. Raises TransientError."""
+
+    def config() -> ClusterConfig:
+        return read_config(coordination)
+
+    inbox, lanes = Inbox(), Lanes()
+    tservers = TServers(coordination, pool, settings.wal_dir)
+    store = FateStore(table, reign)
+    own_id = settings.instance.instance_id
+    context = Context(
+        table=table,
+        coordination=coordination,
+        tservers=tservers,
+        peers=PeerMasters(pool, own_id),
+        reign=reign,
+        clock=clock,
+        own_instance_id=own_id,
+        stream_grace_ms=stream_grace_ms(settings),
+        wake=inbox.ask_full,
+    )
+    fate = FateEngine(store, all_operations(context), clock, rng)
+    books = Books(table, reign, config)
+    placement = Placement(table, reign, tservers, lanes, inbox.ask_place, books.note_assigned)
+    recovery = Recovery(tservers, reign)
+    shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
+    replicating = ReplicateFiles(store, clock)
+    dispatcher = Dispatcher(
+        clock,
+        settings.master,
+        settings.tserver.lane_ranges_max,
+        tservers,
+        replicating,
+        shipping,
+        lanes,
+        inbox,
+        lambda: reign.epoch,
+    )
+    cycle = Cycle(
+        clock,
+        rng,
+        settings.master,
+        coordination,
+        tservers,
+        books,
+        placement,
+        recovery,
+        dispatcher,
+        lanes,
+        inbox,
+    )
+    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings))
+    records = store.load()
+    replicating.adopt(records)
+    fate.resume(administrative(records))
+    return Leadership(
+        settings=settings,
+        clock=clock,
+        reign=reign,
+        coordination=coordination,
+        tservers=tservers,
+        inbox=inbox,
+        lanes=lanes,
+        books=books,
+        placement=placement,
+        recovery=recovery,
+        cycle=cycle,
+        fate=fate,
+        collector=collector,
+        queries=Queries(table, tservers, config, clock),
+    )
+
+
+def administrative(records: list[FateRecord]) -> list[FateRecord]:
+    """The operations that the engine executes: all but those that the cycle drives."""
+    return [record for record in records if record.op.type != KIND]
+
+
+def stream_grace_ms(settings: Settings) -> int:
+    """Rule R20: longer than any message of a stream can live: its session's idle timeout, a lease, the margin."""
+    coordination = settings.coordination
+    return settings.tserver.stream_idle_timeout_ms + coordination.session_lease_ms + coordination.session_margin_ms
+
+
+def books_flight_ms(settings: Settings) -> int:
+    """Rule R4: longer than any write to the books can be in flight: a lease, the margin, and a store's last retry."""
+    coordination = settings.coordination
+    return 2 * (coordination.session_lease_ms + coordination.session_margin_ms) + 60_000

@@ -1,0 +1,213 @@
+"""Placing tablets: who holds which, written as a cell first and ordered by a call afterwards.
+
+Arrives: tablets of the latest snapshot, sessions, what tservers say they hold. Leaves: `location:` cells at ranks of
+this reign, orders to load and unload. Survives a crash: the cells. A new leader writes every location again, at its own
+rank, before it orders anything: a tserver that gets an order of a deposed leader finds another session there and
+refuses. It then asks every live tserver what it holds, and only then lets a tablet be loaded that another one might
+have got from that deposed leader a moment ago. Sources: design section 5; books.md R7, R15.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.master.lanes import Lanes
+from bookkeeper.master.leader import Reign
+from bookkeeper.master.snapshot import TabletView
+from bookkeeper.master.tablet_balance import Assignment, assign_free, even_out, misplaced
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.values import Location
+from bookkeeper.rpc.messages import TabletAssignment
+
+LOG = logging.getLogger(__name__)
+
+MOVES_MAX = 4
+"""Tablets that move at once to even out the load; each is away for the time of a flush and a load."""
+
+
+@dataclass(slots=True)
+class Placement:
+    """One reign's hold on tablets. ``place`` is called by the master's thread; lanes tell what came of the orders."""
+
+    table: MetadataTable
+    reign: Reign
+    tservers: TServers
+    lanes: Lanes
+    changed: Callable[[], None]
+    note_assigned: Callable[[str, bytes], None]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _ordered: set[tuple[str, bytes]] = field(default_factory=set)
+    _held: dict[str, frozenset[bytes]] = field(default_factory=dict)
+    _asking: set[str] = field(default_factory=set)
+    _asserted: bool = False
+    _checked: bool = False
+    _leaving: dict[bytes, Assignment] = field(default_factory=dict)
+    _left: set[bytes] = field(default_factory=set)
+
+    def place(
+        self, tablets: Mapping[bytes, TabletView], live: Mapping[str, str], unsealed: Collection[str]
+    ) -> dict[bytes, TabletView]:
+        """Assign what nobody holds, go on with moves, order what is missing. Returns the tablets that changed.
+
+        Raises TransientError, LeaseLostError.
+        """
+        changed: dict[bytes, TabletView] = {}
+        if not self._asserted:
+            self._write([Assignment(t, t.session) for t in tablets.values() if t.session in live and t.session], live)
+        free = assign_free(tablets.values(), live, unsealed)
+        changed.update(self._write([*free, *self._finished_moves(live)], live))
+        present = {**tablets, **changed}
+        if not self._asserted:
+            self._asserted = True
+            self._forget_answers()
+        self._order(present.values(), live)
+        self._begin_moves(present, live)
+        self._ask(live)
+        return changed
+
+    def _write(self, assignments: Iterable[Assignment], live: Mapping[str, str]) -> dict[bytes, TabletView]:
+        """Put locations at one rank of this reign, before any order is given."""
+        chosen = list(assignments)
+        puts = [RowPut(a.tablet.row, {keys.LOCATION: Location(a.session, live[a.session]).encode()}) for a in chosen]
+        if puts:
+            self.table.put(puts, self.reign.next_rank())
+        for a in chosen:
+            self.note_assigned(a.session, a.tablet.row)
+        return {a.tablet.row: replace(a.tablet, session=a.session, address=live[a.session]) for a in chosen}
+
+    # ---- what tservers hold
+
+    def _forget_answers(self) -> None:
+        with self._lock:
+            self._held.clear()
+
+    def _ask(self, live: Mapping[str, str]) -> None:
+        """Ask each live tserver what it holds, in its lane; one question at a time."""
+        with self._lock:
+            for session in [session for session in self._held if session not in live]:
+                del self._held[session]
+            silent = [session for session in live if session not in self._asking]
+            self._asking.update(silent)
+        for session in silent:
+            if not self.lanes.submit(session, self._question(session, live[session])):
+                self._asking.discard(session)
+
+    def _question(self, session: str, address: str) -> Callable[[], None]:
+        def ask() -> None:
+            try:
+                extents = self.tservers.at(address).tablets()
+                with self._lock:
+                    first = session not in self._held
+                    self._held[session] = frozenset(keys.tablet_row(e.table_id, e.end_row) for e in extents)
+                if first:
+                    self.changed()
+            finally:
+                with self._lock:
+                    self._asking.discard(session)
+
+        return ask
+
+    def _answers(self) -> dict[str, frozenset[bytes]]:
+        with self._lock:
+            return dict(self._held)
+
+    # ---- orders
+
+    def _order(self, tablets: Iterable[TabletView], live: Mapping[str, str]) -> None:
+        """Order loads of what is missing and unloads of what is held without right, by the latest answers."""
+        held = self._answers()
+        if not self._checked:
+            if not may_load(live, held):
+                return
+            self._checked = True
+            held = dict.fromkeys(live, frozenset())  # loads are ordered for all once: they also revive half-left ones
+        missing, strays = misplaced((t for t in tablets if t.row not in self._leaving), held)
+        by_row = {t.row: t for t in tablets} if strays else {}
+        for tablet in missing:
+            self._submit(tablet.session or "", tablet.row, self._load(tablet, live))
+        for session, row in strays:
+            if row in by_row and row not in self._leaving:
+                self._submit(session, row, self._unload(by_row[row], session, live[session]))
+
+    def _submit(self, session: str, row: bytes, job: Callable[[], None]) -> None:
+        with self._lock:
+            if (session, row) in self._ordered:
+                return
+            self._ordered.add((session, row))
+        if not self.lanes.submit(session, job):
+            self._settle(session, row)
+
+    def _settle(self, session: str, row: bytes) -> None:
+        with self._lock:
+            self._ordered.discard((session, row))
+
+    def _load(self, tablet: TabletView, live: Mapping[str, str]) -> Callable[[], None]:
+        session = tablet.session or ""
+        address = live[session]
+
+        def load() -> None:
+            try:
+                self.reign.check()
+                order = TabletAssignment(tablet.extent, tablet.directory, self.reign.epoch)
+                self.tservers.at(address).load_tablet(order)
+                with self._lock:
+                    self._held[session] = self._held.get(session, frozenset()) | {tablet.row}
+            except BookkeeperError as error:
+                LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
+            finally:
+                self._settle(session, tablet.row)
+
+        return load
+
+    def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
+        def unload() -> None:
+            try:
+                self.reign.check()
+                self.tservers.at(address).unload_tablet(tablet.extent, self.reign.epoch, False)
+                with self._lock:
+                    self._held[session] = self._held.get(session, frozenset()) - {tablet.row}
+                    if tablet.row in self._leaving:
+                        self._left.add(tablet.row)
+                self.changed()
+            except TransientError as error:
+                LOG.warning("tablet %s is not unloaded at %s yet: %s", tablet.extent, session, error.message)
+            finally:
+                self._settle(session, tablet.row)
+
+        return unload
+
+    # ---- moves
+
+    def _begin_moves(self, tablets: Mapping[bytes, TabletView], live: Mapping[str, str]) -> None:
+        """Let tablets leave the busiest tserver once everything is where it belongs; repeat what failed."""
+        held = self._answers()
+        for row in [row for row, move in self._leaving.items() if row not in tablets or move.source not in live]:
+            del self._leaving[row]
+        settled = set(held) == set(live) and not any(misplaced(tablets.values(), held)) and not self._ordered
+        if settled and not self._leaving:
+            for move in even_out(tablets.values(), live, MOVES_MAX):
+                self._leaving[move.tablet.row] = move
+        for row, move in self._leaving.items():
+            source = move.source or ""
+            if row not in self._left:
+                self._submit(source, row, self._unload(move.tablet, source, live[source]))
+
+    def _finished_moves(self, live: Mapping[str, str]) -> list[Assignment]:
+        """Moves whose tablet was let go: its location may be written now, to any live tserver."""
+        with self._lock:
+            done = [self._leaving.pop(row) for row in sorted(self._left) if row in self._leaving]
+            self._left.clear()
+        return [move if move.session in live else replace(move, session=move.source or "") for move in done]
+
+
+def may_load(live: Mapping[str, str], held: Mapping[str, Collection[bytes]]) -> bool:
+    """Rule R7, for tablets: before this reign's first orders every live tserver has said what it holds, after the
+    locations were written. From then on nobody but this leader gives tablets away.
+    """
+    return all(session in held for session in live)

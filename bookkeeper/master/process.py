@@ -1,0 +1,116 @@
+"""One master process: it serves at its fixed address, campaigns, leads if it can, and ends when its lease does.
+
+Arrives: settings. Leaves: a serving process; of several, one leads. Survives a crash: see each part. A process that
+loses its lease ends: its supervisor starts a new one, with a new session, which campaigns again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_changes import register_instance
+from bookkeeper.coordination.config_tree import Instance
+from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.errors import LeaseLostError, TransientError
+from bookkeeper.master.leader import campaign
+from bookkeeper.master.leadership import Leadership, assemble
+from bookkeeper.master.service import CONCURRENCY, MasterService
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+
+LOG = logging.getLogger(__name__)
+
+MASTER_KIND = "master"
+CAMPAIGN_AGAIN_MS = 100
+
+
+class MasterProcess:
+    """Assembles and runs one master."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        coordination: Coordination,
+        table: MetadataTable,
+        clock: Clock,
+        *,
+        port: int | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Bind the address (``port`` other than the settings' for a second master on one machine), open the session.
+
+        Raises OSError when the port is taken, RefusedError when the stores belong to another cluster, TransientError.
+        """
+        own = settings.instance
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, MASTER_KIND)
+        register_instance(coordination, Instance(own.instance_id, own.name))
+        self._settings, self._coordination, self._table, self._clock = settings, coordination, table, clock
+        self._rng = rng or random.Random()
+        self._service = MasterService(coordination)
+        self._server = RpcServer(
+            "Master",
+            self._service,
+            hello,
+            settings.rpc,
+            clock,
+            host=settings.master.host,
+            port=settings.master.port if port is None else port,
+            concurrency=CONCURRENCY,
+        )
+        self._pool = RpcPool(hello, settings.rpc, clock)
+        self._session: Session = coordination.open_session(MASTER_KIND, self._server.address)
+        self._leadership: Leadership | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it answers."""
+        return self._server.address
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """What it runs while it leads."""
+        return self._leadership
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve and campaign until ``stop`` is set. Raises LeaseLostError when the session is over."""
+        self._server.start()
+        LOG.info("master %s answers at %s", self._session.session_id, self.address)
+        try:
+            while not self._clock.wait(stop, CAMPAIGN_AGAIN_MS):
+                self._session.check()
+                if self._leadership is None:
+                    self._try_to_lead()
+        finally:
+            self._end()
+
+    def _try_to_lead(self) -> None:
+        try:
+            reign = campaign(self._coordination, self._session)
+            if reign is None:
+                return
+            leadership = assemble(
+                self._settings, self._coordination, self._table, self._pool, reign, self._clock, self._rng
+            )
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("can't lead yet: %s", error.message)
+            return
+        LOG.info("master %s leads, epoch %d", self._session.session_id, reign.epoch)
+        self._leadership = leadership
+        leadership.start()
+        self._service.attach(leadership)
+
+    def _end(self) -> None:
+        self._service.attach(None)
+        if self._leadership is not None:
+            self._leadership.stop()
+        self._server.stop()
+        self._session.close()
+        self._pool.close()

@@ -1,0 +1,181 @@
+"""Answers about tablets and about replication, read from the books when they are asked.
+
+Arrives: questions of clients and administrators. Leaves: tablet locations, marks, what is below a mark, statuses.
+Nothing survives a crash: a mark is in the hands of whoever asked for it. Sources: design section 1; contract.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
+from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress, Scopes
+from bookkeeper.master.finished import read_done
+from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot
+from bookkeeper.master.status import TargetState, pending_of_marks
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.model import Target, TargetKey
+from bookkeeper.rpc.messages import FileMark, TabletLocation, TargetStatus
+from bookkeeper.storage.wal import read_seal
+
+SCAN_TRIES_MAX = 5
+MARK_AGAIN_MS = 100
+MARK_PATIENCE_MS = 25_000
+"""How long a mark waits for a tserver that does not answer, or for the logs of a dead one to be sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Reads for callers. Thread-safe."""
+
+    table: MetadataTable
+    tservers: TServers
+    read_config: Callable[[], ClusterConfig]
+    clock: Clock
+
+    def locate(self, table_id: str) -> list[TabletLocation]:
+        """Every tablet of a table in order, and where it is served; None while its tserver is dead or not chosen.
+
+        Raises NotFoundError.
+        """
+        self.read_config().table(table_id)
+        live = self.tservers.live()
+        rows = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
+        views = [tablet_view(row) for row in rows]
+        return [TabletLocation(view.extent, live.get(view.session or "")) for view in views]
+
+    def pick_tserver(self, table_id: str) -> str:
+        """A live tserver for data of a table: one that holds a tablet of it, if there is one.
+
+        Raises NotFoundError, UnavailableError when none lives.
+        """
+        homes = [location.address for location in self.locate(table_id) if location.address is not None]
+        addresses = homes or list(self.tservers.live().values())
+        if not addresses:
+            raise UnavailableError("no tserver of this cluster is alive; start one, or wait until it is back")
+        return addresses[self.clock.boot_ns() % len(addresses)]
+
+    # ---- marks
+
+    def mark(self, name: str) -> list[FileMark]:
+        """Up to where everything that was acknowledged before the call lies, in every log with data of the table.
+
+        Live tservers say it of their own logs, synced; of sealed ones the books do. Raises NotFoundError, and
+        UnavailableError while a tserver neither answers nor is dead and sealed.
+        """
+        table = self.read_config().table_named(name)
+        deadline_ns = self.clock.boot_ns() + MARK_PATIENCE_MS * 1_000_000
+        never = threading.Event()
+        while True:
+            try:
+                return self._mark_once(table)
+            except TransientError as error:
+                if self.clock.boot_ns() > deadline_ns:
+                    raise UnavailableError(f"can't tell what table {name} has written: {error.message}") from error
+                self.clock.wait(never, MARK_AGAIN_MS)
+
+    def _mark_once(self, table: TableConfig) -> list[FileMark]:
+        marks: dict[str, int] = {}
+        answered: set[str] = set()
+        for session, address in self.tservers.live().items():
+            for mark in self.tservers.at(address).wal_positions(table.table_id):
+                marks[mark.file] = mark.offset
+            answered.add(session)
+        for entry in self._outstanding(table).files.values():
+            uri = entry.uri()
+            if uri not in marks:
+                marks[uri] = self._final_offset(entry, self.tservers.session_of(uri) in answered)
+        return [FileMark(file, offset) for file, offset in sorted(marks.items()) if offset > 0]
+
+    def _final_offset(self, entry: FileEntry, owner_answered: bool) -> int:
+        """Where an outstanding file ends that no live tserver named."""
+        if entry.is_closed() or owner_answered:
+            return entry.needed
+        seal = read_seal(entry.uri())
+        if seal is None:
+            raise UnavailableError(f"{entry.uri()} is of a tserver that does not answer, and not sealed yet")
+        return seal.offset
+
+    def _outstanding(self, table: TableConfig) -> Snapshot:
+        """What the tablets of one table refer to, read now. Raises TransientError."""
+        scopes = Scopes({table.table_id: table.targets})
+        for _ in range(SCAN_TRIES_MAX):
+            rows = self.table.scan(*keys.table_section(table.table_id), ("repl", "tablet", "location"))
+            try:
+                return take_snapshot(rows, 1, scopes, [table.table_id], {})
+            except BrokenChainError as error:
+                broken = error
+        raise broken
+
+    def pending(self, marks: Sequence[FileMark], name: str, cluster: str) -> list[tuple[FileEntry, Target, Progress]]:
+        """What is below the marks: file, target and how far it is. Empty when everything up to them is replicated.
+
+        A file without books is done. Raises NotFoundError when the table is not replicated to ``cluster``, unless
+        that is "" (every cluster).
+        """
+        table = self.read_config().table_named(name)
+        targets = wanted_targets(table, cluster)
+        snapshot = self._outstanding(table)
+        wanted = {mark.file: mark.offset for mark in marks}
+        entries = {file: snapshot.files[file.encode()] for file in wanted if file.encode() in snapshot.files}
+        finished = {file: self._finished(entry) for file, entry in entries.items()}
+        below = pending_of_marks(
+            wanted, dict.fromkeys(entries, targets), lambda file, target: finished[file][target.key].offset
+        )
+        return [(entries[file], target, finished[file][target.key]) for file, target in below]
+
+    def _finished(self, entry: FileEntry) -> dict[TargetKey, Progress]:
+        row = self.table.get(keys.REPL_PREFIX + entry.file, ("done",))
+        cells = {} if row is None else row.family("done")
+        return {
+            entry.scope.targets[place].key: (
+                read_done(cells[qualifier].value, entry.file, []) if qualifier in cells else NO_PROGRESS
+            )
+            for qualifier, place in entry.scope.index.items()
+        }
+
+
+def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
+    """The targets of a table at one cluster; "" is every cluster. Raises NotFoundError when there is none at it."""
+    found = tuple(target for target in table.targets if cluster in ("", target.key.cluster))
+    if cluster and not found:
+        raise NotFoundError(
+            f"table {table.name} is not replicated to {cluster}: enablereplication -t {table.name} --all-loc-groups "
+            f"{cluster}"
+        )
+    return found
+
+
+def status_message(state: TargetState, table_names: Mapping[str, str]) -> TargetStatus:
+    """A state as the wire contract has it."""
+    key = state.target.key
+    return TargetStatus(
+        file=state.file,
+        target=key,
+        state="CLOSED" if state.closed else "OPEN",
+        needed=state.needed,
+        finished=state.finished,
+        lag_records=state.lag_records,
+        lag_bytes=state.lag_bytes,
+        lag_seconds=state.lag_seconds,
+        phase=state.phase,
+        last_error=state.last_error,
+        next_try_in_ms=state.next_try_in_ms,
+        worker=state.worker,
+        records_shipped=state.records_shipped,
+        bytes_shipped=state.bytes_shipped,
+        resends=state.resends,
+        table=table_names.get(key.source_table_id, key.source_table_id),
+        groups=state.target.groups or (),
+    )
+
+
+def table_names(tables: Iterable[TableConfig]) -> dict[str, str]:
+    """Table id to name."""
+    return {table.table_id: table.name for table in tables}

@@ -1,0 +1,81 @@
+"""Dead tservers: their logs are sealed, then their tablets may go elsewhere, and in the end they are forgotten.
+
+Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions that the
+master's thread may take tablets from; no record of a session that left nothing. Survives a crash: the seals, which are
+facts about files and made once. Sources: design section 5.3; books.md R10, R14, R15 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.coordination.protocol import SessionInfo
+from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.master.gc import LogFile
+from bookkeeper.master.leader import Reign
+from bookkeeper.master.tservers import TServers, is_sealed_off
+from bookkeeper.storage.wal import recover
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Seals what dead sessions left. Used by one thread; ``problems`` may be read by any."""
+
+    tservers: TServers
+    reign: Reign
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def run_once(self) -> list[str]:
+        """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
+        recovered = []
+        for info in self.tservers.sessions():
+            if info.alive:
+                continue
+            unsealed = [log for log in self.tservers.logs_of(info.session_id) if not log.sealed]
+            for log in unsealed:
+                self._seal(log)
+            if unsealed:
+                recovered.append(info.session_id)
+        return recovered
+
+    def _seal(self, log: LogFile) -> None:
+        self.reign.check()
+        try:
+            seal = recover(log.uri)
+        except NotFoundError:
+            return
+        except CorruptionError as error:
+            if self.problems.get(log.uri) != error.message:
+                LOG.error("%s can't be recovered, a person has to decide: %s", log.uri, error.message)
+            self.problems[log.uri] = error.message
+            return
+        self.problems.pop(log.uri, None)
+        LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
+
+    def forget(self, sessions: Iterable[SessionInfo], holding: Collection[str]) -> list[str]:
+        """Forget dead sessions that left nothing; ``holding`` are those that tablets are still assigned to."""
+        forgotten = []
+        for info in sessions:
+            if left_nothing(info, self.tservers.logs_of(info.session_id), holding):
+                self.reign.check()
+                self.tservers.remove_directory(info.session_id)
+                self.tservers.coordination.forget_session(info.session_id)
+                forgotten.append(info.session_id)
+        return forgotten
+
+
+def left_nothing(info: SessionInfo, logs: Collection[LogFile], holding: Collection[str]) -> bool:
+    """A session may be forgotten when it is dead, holds no tablet and has no log on disk any more (rule R17: until
+    then its death is what lets its files go).
+    """
+    return not info.alive and not logs and info.session_id not in holding
+
+
+def unsealed_sessions(sessions: Iterable[SessionInfo], tservers: TServers) -> list[str]:
+    """Dead sessions with a log that is not sealed: rule R15, nobody may load their tablets yet."""
+    dead = [info.session_id for info in sessions if not info.alive]
+    return [session for session in dead if not is_sealed_off(tservers.logs_of(session))]

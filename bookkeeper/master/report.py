@@ -1,0 +1,45 @@
+"""The leading master's facts for people, as ``status`` answers them.
+
+Arrives: the parts of a leadership. Leaves: names and values, one line each. Source: design section 1 ("at any moment an
+operator can ask").
+"""
+
+from __future__ import annotations
+
+from bookkeeper.master.leadership import Leadership
+
+OPERATIONS_SHOWN_MAX = 100
+
+
+def leader_facts(lead: Leadership) -> dict[str, str]:
+    """Everything that is worth a look."""
+    health, shipping = lead.cycle.health, lead.cycle.dispatcher.shipping
+    snapshot = lead.books.snapshot
+    facts = {
+        "session": lead.reign.session_id,
+        "epoch": str(lead.reign.epoch),
+        "full_cycles": str(health.full_cycles),
+        "quick_cycles": str(health.quick_cycles),
+        "failed_cycles": str(health.failures),
+        "last_full_cycle_ms": f"{health.full_ms:.1f}",
+        "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
+        "outstanding_files": str(len(snapshot.files)),
+        "tablets": str(len(snapshot.tablets)),
+        "live_tservers": str(len(lead.cycle.live)),
+        "files_deleted": str(lead.collector.deleted),
+        "missing_files": str(len(lead.collector.missing)),
+    }
+    if health.last_error:
+        facts["last_cycle_error"] = health.last_error
+    for name, error in sorted(lead.errors.items()):
+        facts[f"last_{name}_error"] = error
+    for uri, problem in sorted(lead.recovery.problems.items()):
+        facts[f"unrecoverable {uri}"] = problem
+    for cluster, retry in sorted(shipping.peers.items()):
+        if retry.failures:
+            wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)
+            facts[f"peer {cluster}"] = f"failed {retry.failures} times, next try in {wait_ms} ms: {retry.last_error}"
+    for running in lead.fate.pending()[:OPERATIONS_SHOWN_MAX]:
+        reason = running.error.message if running.error is not None else running.note
+        facts[f"operation {running.txid}"] = f"{running.op.type} at {running.step}{': ' + reason if reason else ''}"
+    return facts

@@ -1,0 +1,264 @@
+"""What a master answers: the service of the wire contract, each method a few lines over the parts that do it.
+
+Arrives: calls, decoded. Leaves: results, or errors of ``bookkeeper.errors``. Survives a crash: what was answered, and
+the operations that were begun; a client that lost its master asks the next one again. A master that does not lead
+answers ``leader`` only. Source: the wire contract.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
+from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.replication import disable_args, enable_args
+from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
+from bookkeeper.master.operations.tables import create_table_args, set_groups_args
+from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.report import leader_facts
+from bookkeeper.master.shipping import Report
+from bookkeeper.master.status import Now, target_state, target_states
+from bookkeeper.model import LocalityGroup, StreamKey
+from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.messages import (
+    ClusterInfo,
+    FileMark,
+    ReplicationConfig,
+    TableInfo,
+    TabletLocation,
+    TargetStatus,
+    WorkReport,
+)
+
+FATE_WAIT_MS = 25_000
+"""ms that a call waits for its operation; then the client is told to ask again. Less than a client waits."""
+
+FLUSH_TRIES_MAX = 20
+FLUSH_AGAIN_MS = 200
+
+CONCURRENCY = {
+    "create_table": 4,
+    "delete_table": 4,
+    "set_groups": 4,
+    "flush_table": 4,
+    "define_cluster": 2,
+    "delete_cluster": 2,
+    "enable_replication": 4,
+    "disable_replication": 4,
+    "replication_mark": 4,
+    "replication_pending": 8,
+}
+"""Calls that wait for others: so many of each at once, so that threads remain for those that do not."""
+
+
+class MasterService:
+    """Handler of the service ``Master``."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._leadership: Leadership | None = None
+
+    def attach(self, leadership: Leadership | None) -> None:
+        """From here on this master leads, or leads no more."""
+        self._leadership = leadership
+
+    @property
+    def _lead(self) -> Leadership:
+        leadership = self._leadership
+        if leadership is None or not leadership.reign.is_valid():
+            raise NotLeaderError("this master does not lead; ask it for the leader's address")
+        return leadership
+
+    def _config(self) -> ClusterConfig:
+        return read_config(self._coordination)
+
+    # ---- everybody
+
+    def leader(self) -> str:
+        """``host:port`` of the leading master. Raises UnavailableError when none leads now."""
+        leader = self._coordination.leader()
+        if leader is None:
+            raise UnavailableError("no master of this cluster leads now; try again in a moment")
+        return leader.address
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for people."""
+        return leader_facts(self._lead)
+
+    def tables(self) -> Sequence[TableInfo]:
+        """All tables, by name."""
+        self._lead.reign.check()
+        return [table_info(table) for table in sorted(self._config().tables.values(), key=lambda table: table.name)]
+
+    def locate(self, table_id: str) -> Sequence[TabletLocation]:
+        """See :meth:`Queries.locate`."""
+        return self._lead.queries.locate(table_id)
+
+    # ---- administration
+
+    def create_table(
+        self, name: str, splits: Sequence[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
+    ) -> TableInfo:
+        """Returns when the table is there and, if any tserver lives, its tablets are assigned."""
+        args = create_table_args(name, splits, groups, properties)
+        self._lead.fate.run("create_table", args, FATE_WAIT_MS)
+        return table_info(self._config().table_named(name))
+
+    def delete_table(self, name: str) -> None:
+        """Returns when nothing of the table is left in the books."""
+        self._lead.fate.run("delete_table", {"name": name}, FATE_WAIT_MS)
+
+    def set_groups(self, name: str, groups: Sequence[LocalityGroup]) -> None:
+        """Returns when the groups are in force."""
+        self._lead.fate.run("set_groups", set_groups_args(name, groups), FATE_WAIT_MS)
+
+    def flush_table(self, name: str) -> None:
+        """Everything written before is in segments. Raises UnavailableError when a tablet can't be flushed for long."""
+        lead = self._lead
+        table_id = self._config().table_named(name).table_id
+        never = threading.Event()
+        left = {location.extent for location in lead.queries.locate(table_id)}
+        problem = "a tablet is not assigned to a tserver"
+        for _ in range(FLUSH_TRIES_MAX):
+            for location in lead.queries.locate(table_id):
+                if location.address is None or location.extent not in left:
+                    continue
+                try:
+                    lead.tservers.at(location.address).flush_tablet(location.extent)
+                    left.discard(location.extent)
+                except (NotServingError, UnavailableError) as error:
+                    problem = error.message
+            if not left:
+                return
+            lead.clock.wait(never, FLUSH_AGAIN_MS)
+        raise UnavailableError(f"{len(left)} tablets of table {name} are not flushed: {problem}; try again")
+
+    def clusters(self) -> Sequence[ClusterInfo]:
+        """All peers that were defined, by alias."""
+        self._lead.reign.check()
+        peers = sorted(self._config().clusters.values(), key=lambda peer: peer.alias)
+        return [ClusterInfo(peer.alias, peer.quorum, peer.instance_id) for peer in peers]
+
+    def define_cluster(self, name: str, quorum: str) -> ClusterInfo:
+        """Ask the peer who it is and remember it."""
+        self._lead.fate.run("define_cluster", cluster_args(name, quorum), FATE_WAIT_MS)
+        peer = self._config().cluster(name)
+        return ClusterInfo(peer.alias, peer.quorum, peer.instance_id)
+
+    def delete_cluster(self, name: str, quorum: str) -> None:
+        """Forget a peer that no table replicates to."""
+        self._lead.fate.run("delete_cluster", cluster_args(name, quorum), FATE_WAIT_MS)
+
+    def enable_replication(
+        self, table: str, groups: Sequence[str], cluster: str, remote_table: str
+    ) -> Sequence[ReplicationConfig]:
+        """Returns the table's targets when every later write travels (rule R14)."""
+        self._lead.fate.run("enable_replication", enable_args(table, groups, cluster, remote_table), FATE_WAIT_MS)
+        return replication_configs([self._config().table_named(table)])
+
+    def disable_replication(self, table: str, groups: Sequence[str], cluster: str) -> Sequence[ReplicationConfig]:
+        """Returns the targets that are left when no later write travels (rule R14)."""
+        self._lead.fate.run("disable_replication", disable_args(table, groups, cluster), FATE_WAIT_MS)
+        return replication_configs([self._config().table_named(table)])
+
+    def replication_config(self) -> Sequence[ReplicationConfig]:
+        """All targets of all tables."""
+        self._lead.reign.check()
+        return replication_configs(sorted(self._config().tables.values(), key=lambda table: table.name))
+
+    def replication_status(self, table: str) -> Sequence[TargetStatus]:
+        """Outstanding files of a table, or of all ("")."""
+        lead, config = self._lead, self._config()
+        wanted = None if not table else config.table_named(table).table_id
+        states = target_states(
+            lead.books.snapshot.files,
+            lead.cycle.dispatcher.shipping,
+            Now(lead.clock.boot_ns(), lead.clock.wall_ms()),
+            lambda target: wanted in (None, target.key.source_table_id),
+        )
+        names = table_names(config.tables.values())
+        return [status_message(state, names) for state in states]
+
+    def replication_mark(self, table: str) -> Sequence[FileMark]:
+        """See :meth:`Queries.mark`."""
+        return self._lead.queries.mark(table)
+
+    def replication_pending(self, marks: Sequence[FileMark], table: str, cluster: str) -> Sequence[TargetStatus]:
+        """See :meth:`Queries.pending`."""
+        lead = self._lead
+        shipping = lead.cycle.dispatcher.shipping
+        now = Now(lead.clock.boot_ns(), lead.clock.wall_ms())
+        names = table_names(self._config().tables.values())
+        found = []
+        for entry, target, progress in lead.queries.pending(marks, table, cluster):
+            known = lead.books.snapshot.files.get(entry.file, entry)
+            state = target_state(known, target, progress, lead.books.snapshot.files, shipping, now)
+            found.append(status_message(state, names))
+        return found
+
+    # ---- other clusters
+
+    def resolve_table(self, name: str) -> str:
+        """The id of a table. Raises NotFoundError."""
+        self._lead.reign.check()
+        return self._config().table_named(name).table_id
+
+    def pick_tserver(self, table_id: str) -> str:
+        """See :meth:`Queries.pick_tserver`."""
+        return self._lead.queries.pick_tserver(table_id)
+
+    def stream_done(self, streams: Sequence[StreamKey]) -> None:
+        """Rule R20: the caller will never send these again. It is in the books when this returns."""
+        lead, hello = self._lead, caller()
+        if hello is not None and any(stream.source_instance_id != hello.instance_id for stream in streams):
+            raise RefusedError(f"instance {hello.instance_id or 'none'} can't end the streams of another one")
+        for first in range(0, len(streams), STREAMS_MAX):
+            lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
+
+    # ---- own tservers
+
+    def nudge(self, session_id: str) -> None:
+        """A tserver has something new to replicate."""
+        self._lead.inbox.nudge(session_id)
+
+    def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None:
+        """A worker says how far it is."""
+        self._lead.inbox.report(map(report_of(session_id), reports))
+
+
+def report_of(session_id: str) -> Callable[[WorkReport], Report]:
+    """Turns the reports of one session into the master's form."""
+
+    def convert(report: WorkReport) -> Report:
+        return Report(
+            session=session_id,
+            txid=report.txid,
+            file=report.file.encode(),
+            target=report.target,
+            finished=report.finished_offset,
+            records=report.records,
+            sent_bytes=report.bytes,
+            resends=report.resends,
+            error=report.error,
+            error_transient=report.error_transient,
+        )
+
+    return convert
+
+
+def table_info(table: TableConfig) -> TableInfo:
+    """A table as the wire contract has it."""
+    return TableInfo(table.table_id, table.name, table.state, table.groups, table.properties)
+
+
+def replication_configs(tables: Sequence[TableConfig]) -> list[ReplicationConfig]:
+    """The targets of tables as the wire contract has them."""
+    return [
+        ReplicationConfig(table.name, target.key, target.groups or (), target.remote_table)
+        for table in tables
+        for target in table.targets
+    ]
