@@ -24,7 +24,7 @@ COMPRESSIONS = ("", "lz4", "zstd")
 _REQUIRED = tuple(i for i, field in enumerate(MUTATION_SCHEMA) if not field.nullable)
 _SCHEMA_MESSAGE_BYTES = MUTATION_SCHEMA.serialize().size
 _MESSAGE_PREFIX_BYTES = 8
-_BINARY_BUFFERS = 3
+_BIT_WIDTHS = tuple(0 if field.type == pa.binary() else field.type.bit_width for field in MUTATION_SCHEMA)
 _EMPTY = pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
 
 
@@ -35,7 +35,7 @@ def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
     """
     if not batch.schema.equals(MUTATION_SCHEMA):
         raise InvalidInputError(f"records of schema {batch.schema} can't enter a log: want {MUTATION_SCHEMA}")
-    batch = batch if all(map(_is_alone, batch.columns)) else _copied(batch)
+    batch = batch if _is_alone(batch) else _copied(batch)
     if not compression:
         return batch.serialize()
     if compression not in COMPRESSIONS:
@@ -47,19 +47,21 @@ def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
     return sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES)
 
 
-def _is_alone(column: pa.Array) -> bool:
-    """Whether the memory of a column holds nothing but the column.
+def _is_alone(batch: pa.RecordBatch) -> bool:
+    """Whether the memory of each column holds nothing but the column.
 
     Arrow pads a slice with what follows it there: up to 63 bytes of records that belong to others.
     """
-    buffers = column.buffers()
-    rows = len(column)
-    if len(buffers) == _BINARY_BUFFERS:
-        used = struct.unpack_from("<i", buffers[1], 4 * rows)[0] if rows else 0
-    else:
-        used = (rows * column.type.bit_width + 7) // 8
-    held = 0 if buffers[-1] is None else buffers[-1].size
-    return bool(column.offset == 0 and held == used)
+    rows = batch.num_rows
+    for index, width in enumerate(_BIT_WIDTHS):
+        column = batch.column(index)
+        if column.offset:
+            return False
+        _, *offsets, content = column.buffers()
+        used = struct.unpack_from("<i", offsets[0], 4 * rows)[0] if offsets and rows else (rows * width + 7) // 8
+        if used != (0 if content is None else content.size):
+            return False
+    return True
 
 
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:

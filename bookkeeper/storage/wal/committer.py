@@ -149,7 +149,7 @@ class GroupCommitter:
         """Seal the current log and go on with a new one; returns when both is done. None: it had no blocks.
 
         Everything submitted before is in the sealed log. Not to be called in the commit thread. Raises
-        UnavailableError after :meth:`close`, and TimeoutError.
+        UnavailableError after :meth:`close`, or when it takes longer; it is then done later all the same.
         """
         future: Future[Seal | None] = Future()
         with self._lock:
@@ -157,7 +157,10 @@ class GroupCommitter:
                 raise UnavailableError("the log is closed: this server goes down")
             self._queue.append(_Roll(future))
             self._work.set()
-        return future.result(timeout_ms / 1000.0)
+        try:
+            return future.result(timeout_ms / 1000.0)
+        except TimeoutError as error:
+            raise UnavailableError(f"the log was not rolled within {timeout_ms:.0f} ms") from error
 
     def close(self) -> None:
         """Commit what was submitted, seal the log, end the thread; idempotent, not for the commit thread."""
