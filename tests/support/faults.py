@@ -194,7 +194,7 @@ FAULTS: dict[str, Fault] = {
     "damage-is-a-torn-tail": Fault(
         "bookkeeper.storage.wal.recovery",
         "refuse_blocks_behind",
-        lambda uri, source, position, salt, error: None,  # noqa: ARG005
+        lambda uri, source, position, salt, error, give_up_unproven: None,  # noqa: ARG005
         "design 10.1: whole blocks behind a damaged one are cut off silently",
     ),
     "read-past-the-seal": Fault(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
 from bookkeeper.model import Barrier, Stamp
+from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.convert import stamp_from_pb
 from bookkeeper.storage.wal.files import FileOps, beside, map_file, path_of, sync_directory
 from bookkeeper.storage.wal.formats import BlockAt, corrupt, only_zeros, open_log, parse_block_header
@@ -32,13 +33,15 @@ from bookkeeper.storage.wal.seal import FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, 
 from bookkeeper.storage.wal.submission import Seal
 
 
-def recover(uri: str, ops: FileOps | None = None) -> Seal:
+def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = False) -> Seal:
     """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return.
 
     A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
     after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log or a valid
-    block lies behind bytes that are none (records are damaged: a person decides, nothing was changed);
-    UnavailableError.
+    block lies behind bytes that are none (nothing was changed, a person decides); UnavailableError.
+
+    ``give_up_unproven`` is such a decision: a machine that lost its power may have written the last, unsynced blocks
+    in any order. Whole blocks behind damage are then given up, unless one proves that the damage had been durable.
     """
     ops = ops or FileOps()
     path = path_of(uri)
@@ -52,14 +55,14 @@ def recover(uri: str, ops: FileOps | None = None) -> Seal:
             ops.fsync(fd)
         finally:
             ops.close(fd)
-        return write_seal(uri, find_end(uri, map_file(path)), ops)
+        return write_seal(uri, find_end(uri, map_file(path), give_up_unproven), ops)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
         raise UnavailableError(f"{uri} can't be recovered: {error}") from error
 
 
-def find_end(uri: str, source: Source) -> Seal:
+def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
     """Offset and position behind the last whole block; raises CorruptionError as :func:`recover` tells."""
     try:
         file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
@@ -71,7 +74,7 @@ def find_end(uri: str, source: Source) -> Seal:
             frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
             read_payload(source, frame)
         except FrameError as error:
-            refuse_blocks_behind(uri, source, position, salt, error)
+            refuse_blocks_behind(uri, source, position, salt, error, give_up_unproven)
             break
         header = parse_block_header(uri, frame)
         if header.first_offset != offset + 1:
@@ -90,13 +93,15 @@ def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
     raise corrupt(uri, 0, f"its file header is no header: {error}")
 
 
-def refuse_blocks_behind(uri: str, source: Source, position: int, salt: int, error: FrameError) -> None:
-    """A torn tail has nothing whole behind it, and nothing that proves it had been durable."""
+def refuse_blocks_behind(
+    uri: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
+) -> None:
+    """A torn tail has nothing behind it that proves it had been durable, and nothing whole; else CorruptionError."""
     for at, prefix in find_prefixes(source, position + 1, salt):
         if prefix.synced_position > position:
             raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this had been durable")
-        if _is_whole(source, at, salt):
-            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}")
+        if not give_up_unproven and _is_whole(source, at, salt):
+            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}, it may never have been synced")
 
 
 def _is_whole(source: Source, position: int, salt: int) -> bool:
@@ -136,25 +141,37 @@ def file_summary(uri: str) -> FileSummary:
     log = open_log(uri)
     if log.seal is None:
         raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
-    tablets: dict[tuple[str, bytes | None], TabletSummary] = {}
+    tallies: dict[tuple[str, bytes | None], _Tally] = {}
     for at in log.headers(log.start(None, 1)):
-        end_row = at.header.end_row if at.header.HasField("end_row") else None
-        key = (at.header.table_id, end_row)
-        tablets[key] = _extend(tablets.get(key), at)
-    return FileSummary(log.created_time_ms, log.seal, tablets)
+        key = (at.header.table_id, at.header.end_row if at.header.HasField("end_row") else None)
+        tally = tallies.get(key)
+        if tally is None:
+            tally = tallies[key] = _Tally(at.header.first_offset)
+        tally.add(at)
+    return FileSummary(log.created_time_ms, log.seal, {key: tally.summary() for key, tally in tallies.items()})
 
 
-def _extend(known: TabletSummary | None, at: BlockAt) -> TabletSummary:
-    header = at.header
-    barriers = known.barriers if known else ()
-    if header.HasField("after"):
-        barriers = (*barriers, Barrier(header.first_offset, header.after.file, header.after.offset))
-    return TabletSummary(
-        known.first_offset if known else header.first_offset,
-        at.last_offset,
-        barriers,
-        (known.stamps if known else frozenset()) | frozenset(map(stamp_from_pb, header.stamps)),
-    )
+@dataclass(slots=True)
+class _Tally:
+    """A summary that grows; a log of many small blocks says the same stamps again and again."""
+
+    first_offset: int
+    last_offset: int = 0
+    barriers: list[Barrier] = field(default_factory=list)
+    stamps: set[Stamp] = field(default_factory=set)
+    known_stamps: Sequence[pb.Stamp] = ()
+
+    def add(self, at: BlockAt) -> None:
+        header = at.header
+        self.last_offset = at.last_offset
+        if header.HasField("after"):
+            self.barriers.append(Barrier(header.first_offset, header.after.file, header.after.offset))
+        if header.stamps != self.known_stamps:
+            self.known_stamps = header.stamps
+            self.stamps.update(map(stamp_from_pb, header.stamps))
+
+    def summary(self) -> TabletSummary:
+        return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.stamps))
 
 
 def delete_log(uri: str, ops: FileOps | None = None) -> None:

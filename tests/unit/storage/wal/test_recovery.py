@@ -38,7 +38,7 @@ from bookkeeper.storage.wal.recovery import find_end
 from bookkeeper.storage.wal.seal import write_seal
 from tests.support.faults import fault
 from tests.support.wal_commits import Journal, JournalOps
-from tests.support.wal_files import TO_EAST, Spec, append, records, write_wal
+from tests.support.wal_files import TO_EAST, Spec, append, block, records, write_wal
 
 SPECS = [Spec([b"a", b"b"]), Spec([b"c" * 64]), Spec([b"d"])]
 
@@ -135,6 +135,27 @@ def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path
     writer.path.write_bytes(raw)
     with pytest.raises(CorruptionError, match="proves that this had been durable"):
         recover(writer.uri)
+
+
+def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> None:
+    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    append(writer, SPECS[:1])
+    synced = writer.position
+    writer.append([block(spec, first) for spec, first in zip(SPECS[1:], (3, 4), strict=True)])
+    writer.abandon()
+    whole = writer.path.read_bytes()
+    for damaged_at, accepted in ((synced - 20, False), (synced + 20, True)):
+        raw = bytearray(whole)
+        raw[damaged_at] ^= 1
+        path = tmp_path / f"{damaged_at}.wal"
+        path.write_bytes(raw)
+        with pytest.raises(CorruptionError, match="had been durable" if not accepted else "whole block follows"):
+            recover(uri_of(path))
+        if accepted:
+            assert recover(uri_of(path), give_up_unproven=True) == Seal(2, synced)
+        else:
+            with pytest.raises(CorruptionError, match="had been durable"):
+                recover(uri_of(path), give_up_unproven=True)
 
 
 @given(st.integers(0, 7), st.data())
