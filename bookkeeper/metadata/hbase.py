@@ -38,7 +38,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.metadata.limits import check_cells, check_families, check_key, check_puts, check_rank
-from bookkeeper.metadata.table import FAMILIES, Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.table import FAMILIES, PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 
 _thrift: Any = importlib.import_module("Hbase_thrift")
 """HBase's messages; happybase makes this module when it is imported."""
@@ -46,8 +46,6 @@ _thrift: Any = importlib.import_module("Hbase_thrift")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-PURGE_RANK = 2**63 - 2
 
 BATCH_CELLS, BATCH_BYTES = 2_000, 2 * 1024 * 1024
 """A request is sent with the first whole row that reaches one of these."""

@@ -35,10 +35,9 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.metadata.limits import check_cells, check_families, check_key, check_puts, check_rank
-from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 
 FORMAT_VERSION = 1
-PURGE_RANK = 2**63 - 2
 
 CHUNK_CELLS = 5_000
 """Most cells that one transaction takes from one call; whole rows, so one row may exceed it."""

@@ -14,6 +14,9 @@ from typing import Protocol
 MAX_RANK = 2**62 + 2**61
 """Highest rank a put or delete may carry; the rank of a purge lies above it."""
 
+PURGE_RANK = 2**63 - 2
+"""Rank of a purge: as high as a store can hide."""
+
 CLOSED_RANK = 2**62
 """Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
 

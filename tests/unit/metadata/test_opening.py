@@ -58,5 +58,5 @@ def test_a_missing_directory_is_said_so(tmp_path: Path) -> None:
 
 
 def test_an_hbase_that_does_not_answer_is_unavailable() -> None:
-    with pytest.raises(UnavailableError, match="127.0.0.1:1 does not answer"):
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 does not answer"):
         open_metadata("hbase://127.0.0.1:1/west", retry_for_ms=0)
