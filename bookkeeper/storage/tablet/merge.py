@@ -221,8 +221,7 @@ class _Window:
                 self.cursor.used += high - part.low
             if high < part.high:
                 break
-        if taken:
-            self.cursor.seek(behind, taken[0].high)
+        self.cursor.seek(behind, taken[0].high if taken else None)
         return taken
 
 
