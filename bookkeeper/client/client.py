@@ -1,0 +1,116 @@
+"""A client of one cluster: its tables, writers and scans, and its replication.
+
+Arrives: the directory of a cluster, or the addresses of its masters. Leaves: objects that share one pool of
+connections. A client outlives restarts of any process of the cluster. Nothing survives its own crash.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bookkeeper.client.locations import TableMap, table_map
+from bookkeeper.client.master_link import MasterLink
+from bookkeeper.client.replication import Replication
+from bookkeeper.client.scanner import Scanner, ScanRange
+from bookkeeper.client.tables import Tables
+from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
+from bookkeeper.clock import Clock, SystemClock
+from bookkeeper.config import RpcSettings, load_settings
+from bookkeeper.rpc.address import Address, parse_quorum
+from bookkeeper.rpc.client import RpcPool, plain_hello
+
+LOCATE_BUDGET_MS = 1_000
+"""How long one look for tablets is tried for; those who look repeat it for longer."""
+
+
+class Client:
+    """One cluster. Thread-safe; a context manager that disconnects."""
+
+    def __init__(
+        self,
+        quorum: tuple[Address, ...],
+        settings: RpcSettings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Nothing is called yet; see :meth:`connect`."""
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._stopped = threading.Event()
+        self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock)
+        self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
+        self.tables = Tables(self._master)
+        self.replication = Replication(self._master, self._clock, self._stopped)
+
+    @classmethod
+    def connect(
+        cls,
+        where: str | Path,
+        settings: RpcSettings | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> Self:
+        """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
+
+        Raises NotFoundError or InvalidInputError on a bad name, UnavailableError when no master says who leads.
+        """
+        quorum, found = _find(where)
+        client = cls(quorum, settings or found, clock, rng)
+        try:
+            client._master.find_leader()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def writer(self, table: str, *, durability: DurabilityName = "sync", **options: Any) -> BatchWriter:
+        """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
+        chosen = replace(WriterOptions(durability=durability), **options)
+        return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen)
+
+    def scan(
+        self,
+        table: str,
+        start_row: bytes | None = None,
+        stop_row: bytes | None = None,
+        families: Sequence[bytes] = (),
+        columns: Sequence[tuple[bytes, bytes]] = (),
+        **options: Any,
+    ) -> Scanner:
+        """The newest version of each cell from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
+
+        ``families`` and ``columns`` empty = everything. Raises NotFoundError.
+        """
+        wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
+        return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted)
+
+    def _locator(self, table: str) -> Callable[[], TableMap]:
+        table_id = self.tables.get(table).table_id
+        return lambda: table_map(self.tables.locate(table_id, LOCATE_BUDGET_MS))
+
+    def close(self) -> None:
+        """Disconnect; idempotent."""
+        self._stopped.set()
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _find(where: str | Path) -> tuple[tuple[Address, ...], RpcSettings | None]:
+    """The masters' addresses, and the settings when ``where`` is a directory."""
+    if isinstance(where, Path) or "/" in where or Path(where).is_dir():
+        settings = load_settings(where)
+        return parse_quorum(settings.master.address), settings.rpc
+    return parse_quorum(where), None

@@ -1,0 +1,54 @@
+"""Where the tablets of a table are, as the master said last.
+
+Arrives: answers of ``locate``. Leaves: extents in row order, each with the address that serves it. What it says may be
+old: tservers check, and whoever is sent away asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.errors import NotServingError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.messages import TabletLocation
+
+Locate = Callable[[], Sequence[TabletLocation]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves."""
+
+    extents: tuple[Extent, ...]
+    addresses: tuple[str | None, ...]
+
+    def address_of(self, extent: Extent) -> str | None:
+        """Who serves the tablet; None also when there is no such tablet."""
+        for known, address in zip(self.extents, self.addresses, strict=True):
+            if known == extent:
+                return address
+        return None
+
+    def index_of(self, row: bytes) -> int:
+        """Position of the tablet that holds ``row``."""
+        for index, extent in enumerate(self.extents):
+            if extent.end_row is None or row <= extent.end_row:
+                return index
+        raise NotServingError(f"no tablet holds row {row!r}")
+
+
+def table_map(locations: Iterable[TabletLocation]) -> TableMap:
+    """Check that the tablets cover every row once; raises NotServingError when they do not (yet)."""
+    ordered = sorted(locations, key=lambda found: (found.extent.prev_row is not None, found.extent.prev_row or b""))
+    reached: bytes | None = None
+    for position, found in enumerate(ordered):
+        extent = found.extent
+        if (extent.prev_row is None) != (position == 0) or extent.prev_row != reached:
+            raise NotServingError(f"the tablets of table {extent.table_id} do not join after row {reached!r}")
+        if extent.end_row is None and position != len(ordered) - 1:
+            raise NotServingError(f"the tablets of table {extent.table_id} overlap")
+        reached = extent.end_row
+    if not ordered or reached is not None:
+        raise NotServingError("the tablets of a table do not cover every row; it may be in the making")
+    return TableMap(tuple(found.extent for found in ordered), tuple(found.address for found in ordered))

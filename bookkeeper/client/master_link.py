@@ -1,0 +1,84 @@
+"""Calls of the leading master, whichever of the cluster's masters that is now.
+
+Arrives: the addresses of the masters (a quorum). Leaves: results. Any master says who leads; a master that does not
+lead, or does not answer, is asked no more and the leader is looked up again, for as long as the budget lasts. A call
+may therefore be carried out twice; :meth:`MasterLink.call` says what that means.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+from bookkeeper.client.retry import retrying
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, NotLeaderError, TransientError, UnavailableError
+from bookkeeper.rpc.address import Address, format_quorum
+from bookkeeper.rpc.client import RpcPool
+
+FIND_TIMEOUT_MS = 5_000
+BUDGET_MS = 30_000
+"""How long a call is repeated by default: a master that was killed is back in a few seconds."""
+
+CALL_TIMEOUT_MS = 120_000
+"""How long one attempt may take: enabling replication waits for every tserver."""
+
+
+class MasterLink:
+    """Finds the leader and calls it; thread-safe."""
+
+    def __init__(
+        self, pool: RpcPool, quorum: tuple[Address, ...], clock: Clock, rng: random.Random, stopped: threading.Event
+    ) -> None:
+        self._pool = pool
+        self._quorum = quorum
+        self._clock = clock
+        self._rng = rng
+        self._stopped = stopped
+        self._leader: str | None = None
+
+    def find_leader(self) -> str:
+        """Ask the masters once, one after the other, who leads; raises UnavailableError naming each and its reason."""
+        reasons = []
+        for address in self._quorum:
+            try:
+                self._leader = self._pool.master(str(address), FIND_TIMEOUT_MS).leader()
+            except TransientError as error:
+                reasons.append(error.message)
+            else:
+                return self._leader
+        raise UnavailableError(f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}")
+
+    def call(
+        self,
+        method: str,
+        *arguments: Any,
+        budget_ms: float = BUDGET_MS,
+        settled_by: type[BookkeeperError] | None = None,
+    ) -> Any:
+        """The result; raises what the leader raised, or UnavailableError when the budget is over.
+
+        When an answer was lost and the repeated call ends with ``settled_by``, the lost one did it: returns None.
+        """
+        lost = False
+
+        def attempt() -> Any:
+            nonlocal lost
+            leader = self._leader or self.find_leader()
+            try:
+                return self._pool.call(leader, "Master", method, *arguments, timeout_ms=CALL_TIMEOUT_MS)
+            except NotLeaderError:
+                self._leader = None
+                raise
+            except UnavailableError:
+                self._leader = None
+                lost = True
+                raise
+
+        try:
+            return retrying(self._clock, self._rng, self._stopped, budget_ms, method)(attempt)
+        except BookkeeperError as error:
+            if lost and settled_by is not None and isinstance(error, settled_by):
+                return None
+            raise

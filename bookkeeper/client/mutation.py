@@ -1,0 +1,164 @@
+"""Mutations of rows, and the way from many of them to one Arrow record batch.
+
+Arrives: puts and deletes of single cells, or batches in Arrow. Leaves: batches of ``MUTATION_SCHEMA``. All changes of
+one :class:`Mutation` become visible together and travel together; a later change of a cell wins over an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import MUTATION_SCHEMA
+
+_WIDTH = 6
+"""Entries of one change in the flat list of a mutation: family, qualifier, visibility, timestamp, delete, value."""
+
+CHANGE_OVERHEAD_BYTES = 200
+"""What a change costs in memory beside its bytes, roughly."""
+
+
+class Mutation:
+    """Changes of one row; they are kept flat, :data:`_WIDTH` entries each, which encodes fastest."""
+
+    __slots__ = ("_bytes", "flat", "row")
+
+    def __init__(self, row: bytes) -> None:
+        """Raises InvalidInputError unless ``row`` is bytes and not empty."""
+        if type(row) is not bytes or not row:
+            raise InvalidInputError(f"a row is bytes and not empty, not {row!r}")
+        self.row = row
+        self.flat: list[Any] = []
+        self._bytes = CHANGE_OVERHEAD_BYTES
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of the memory it takes."""
+        return self._bytes + CHANGE_OVERHEAD_BYTES * (len(self.flat) // _WIDTH)
+
+    def put(
+        self,
+        family: bytes,
+        qualifier: bytes,
+        value: bytes,
+        visibility: bytes = b"",
+        timestamp: int | None = None,
+    ) -> Mutation:
+        """Set a cell; ``timestamp`` in milliseconds, None = the tserver's time. Raises InvalidInputError."""
+        try:
+            self._bytes += len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
+        except TypeError as error:
+            raise InvalidInputError(f"family, qualifier, value and visibility must be bytes: {error}") from None
+        if timestamp is not None:
+            _check_timestamp(timestamp)
+        self.flat += (family, qualifier, visibility, timestamp, False, value)
+        return self
+
+    def delete(
+        self, family: bytes, qualifier: bytes, visibility: bytes = b"", timestamp: int | None = None
+    ) -> Mutation:
+        """Delete a cell: every version of it up to ``timestamp``. Raises InvalidInputError."""
+        self.put(family, qualifier, b"", visibility, timestamp)
+        self.flat[-2] = True
+        return self
+
+
+def _check_timestamp(timestamp: int) -> None:
+    if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
+        raise InvalidInputError(f"a timestamp is a number of 64 bits, not {timestamp!r}")
+
+
+def encode_mutations(mutations: Sequence[Mutation]) -> pa.RecordBatch:
+    """One record a change, in the order given."""
+    flat = list(chain.from_iterable([mutation.flat for mutation in mutations]))
+    if not flat:
+        return pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
+    if len(flat) == len(mutations) * _WIDTH and all(mutation.flat for mutation in mutations):
+        rows = [mutation.row for mutation in mutations]
+    else:
+        rows = [mutation.row for mutation in mutations for _ in range(0, len(mutation.flat), _WIDTH)]
+    families, qualifiers, visibilities, timestamps, deletes, values = (flat[n::_WIDTH] for n in range(_WIDTH))
+    binary = pa.binary()
+    columns = [
+        pa.array(rows, binary),
+        _column(families, binary),
+        _column(qualifiers, binary),
+        _column(visibilities, binary),
+        _column(timestamps, pa.int64()),
+        _column(deletes, pa.bool_()),
+        pa.array(values, binary),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+
+
+def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """An array of the values; they are often all the same."""
+    first = values[0]
+    return (
+        pa.repeat(pa.scalar(first, kind), len(values)) if values.count(first) == len(values) else pa.array(values, kind)
+    )
+
+
+def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in ``MUTATION_SCHEMA``: columns by name; ``visibility``, ``timestamp`` and ``delete`` may be absent.
+
+    Nothing is copied when it conforms already. Raises InvalidInputError.
+    """
+    if batch.schema.equals(MUTATION_SCHEMA):
+        return batch
+    unknown = set(batch.schema.names) - set(MUTATION_SCHEMA.names)
+    if unknown:
+        raise InvalidInputError(f"unknown columns {sorted(unknown)}; a mutation has {', '.join(MUTATION_SCHEMA.names)}")
+    absent = {
+        "visibility": pa.scalar(b"", pa.binary()),
+        "timestamp": pa.scalar(None, pa.int64()),
+        "delete": pa.scalar(False, pa.bool_()),
+    }
+    columns = []
+    for field in MUTATION_SCHEMA:
+        if field.name in batch.schema.names:
+            columns.append(_cast(batch.column(field.name), field))
+        elif field.name in absent:
+            columns.append(pa.repeat(absent[field.name], batch.num_rows))
+        else:
+            raise InvalidInputError(f"column {field.name} is missing in a batch of mutations")
+    return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        cast = pc.cast(column, field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"column {field.name} can't be {field.type}: {error}") from error
+    if cast.null_count and not field.nullable:
+        raise InvalidInputError(f"column {field.name} of a batch of mutations holds nulls")
+    return cast
+
+
+def slice_between_rows(batch: pa.RecordBatch, bytes_max: int, records_max: int) -> list[pa.RecordBatch]:
+    """Slices of about ``bytes_max`` and at most ``records_max`` records, cut only where the row changes.
+
+    A run of one row is never cut, whatever its size.
+    """
+    per_slice = min(records_max, max(1, int(batch.num_rows * bytes_max / max(1, batch.nbytes))))
+    if batch.num_rows <= per_slice:
+        return [batch] if batch.num_rows else []
+    rows = batch.column("row")
+    changes = pc.not_equal(rows.slice(1), rows.slice(0, len(rows) - 1))
+    cuts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1
+    slices, start = [], 0
+    while start < batch.num_rows:
+        reach = start + per_slice
+        index = int(np.searchsorted(cuts, reach, side="right")) - 1
+        if index < 0 or cuts[index] <= start:
+            index += 1
+        end = batch.num_rows if reach >= batch.num_rows or index >= len(cuts) else int(cuts[index])
+        slices.append(batch.slice(start, end - start))
+        start = end
+    return slices

@@ -1,0 +1,108 @@
+"""Replication as an operator sees it: peers, targets, how far they are, and waiting for them.
+
+Arrives: names of tables, groups and clusters. Leaves: what the leading master answers. Source: design section 9.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from bookkeeper.client.master_link import BUDGET_MS, MasterLink
+from bookkeeper.clock import Clock
+from bookkeeper.errors import NotFoundError
+from bookkeeper.rpc.address import format_quorum, parse_quorum
+from bookkeeper.rpc.messages import ClusterInfo, FileMark, ReplicationConfig, TargetStatus
+
+POLL_MS = 100
+WAIT_LIMIT_MS = 600_000
+"""How long :meth:`Replication.wait` waits by default: a peer may be down for minutes."""
+
+
+class Replication:
+    """``client.replication``. Every method raises what the master says, or UnavailableError."""
+
+    def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event) -> None:
+        self._master = master
+        self._clock = clock
+        self._stopped = stopped
+
+    def define_cluster(self, name: str, quorum: str) -> ClusterInfo:
+        """Give the cluster at ``quorum`` (``host:port[,host:port]``) a name here; raises InvalidInputError,
+        UnavailableError when it does not answer, RefusedError when it is this one.
+        """
+        defined: ClusterInfo = self._master.call("define_cluster", name, format_quorum(parse_quorum(quorum)))
+        return defined
+
+    def delete_cluster(self, name: str, quorum: str) -> None:
+        """Forget a cluster; raises NotFoundError, or RefusedError while a table replicates to it."""
+        self._master.call("delete_cluster", name, format_quorum(parse_quorum(quorum)), settled_by=NotFoundError)
+
+    def clusters(self) -> Sequence[ClusterInfo]:
+        """The clusters that are defined."""
+        clusters: Sequence[ClusterInfo] = self._master.call("clusters")
+        return clusters
+
+    def enable(
+        self, table: str, cluster: str, groups: Sequence[str] | None = None, remote_table: str | None = None
+    ) -> Sequence[ReplicationConfig]:
+        """Send what is written to the table from now on, exactly; ``groups`` None = all of them.
+
+        ``remote_table`` None = of the same name. Returns when every tserver does so, with the table's targets there.
+        """
+        arguments = (table, list(groups or ()), cluster, remote_table or table)
+        targets: Sequence[ReplicationConfig] = self._master.call("enable_replication", *arguments)
+        return targets
+
+    def disable(self, table: str, cluster: str, groups: Sequence[str] | None = None) -> Sequence[ReplicationConfig]:
+        """Stop sending; ``groups`` None = all of them. Returns the targets of the table there that are left."""
+        arguments = (table, list(groups or ()), cluster)
+        targets: Sequence[ReplicationConfig] = self._master.call("disable_replication", *arguments)
+        return targets
+
+    def config(self) -> Sequence[ReplicationConfig]:
+        """Every configured target."""
+        targets: Sequence[ReplicationConfig] = self._master.call("replication_config")
+        return targets
+
+    def status(self, table: str = "") -> Sequence[TargetStatus]:
+        """Each file and target that is not done; "" = of every table."""
+        found: Sequence[TargetStatus] = self._master.call("replication_status", table)
+        return found
+
+    def mark(self, table: str) -> Sequence[FileMark]:
+        """What is written to the table by now, to wait for; durable when it returns."""
+        marks: Sequence[FileMark] = self._master.call("replication_mark", table)
+        return marks
+
+    def pending(self, marks: Sequence[FileMark], table: str, cluster: str = "") -> Sequence[TargetStatus]:
+        """What of the marks is not replicated yet; "" = to any cluster."""
+        return self._pending(marks, table, cluster, BUDGET_MS)
+
+    def _pending(self, marks: Sequence[FileMark], table: str, cluster: str, budget_ms: float) -> Sequence[TargetStatus]:
+        left: Sequence[TargetStatus] = self._master.call(
+            "replication_pending", list(marks), table, cluster, budget_ms=budget_ms
+        )
+        return left
+
+    def wait(
+        self,
+        table: str,
+        cluster: str = "",
+        *,
+        marks: Sequence[FileMark] | None = None,
+        timeout_ms: float = WAIT_LIMIT_MS,
+        progress: Callable[[Sequence[TargetStatus]], None] | None = None,
+    ) -> Sequence[TargetStatus]:
+        """Wait until what was written before this call (or before ``marks``) is replicated, whatever is written
+        meanwhile. Returns what is left: nothing, unless ``timeout_ms`` passed. ``progress`` gets each look.
+        """
+        deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
+        waited_for = self.mark(table) if marks is None else marks
+        while True:
+            left_ms = max(BUDGET_MS, (deadline_ns - self._clock.boot_ns()) / 1e6)
+            left = self._pending(waited_for, table, cluster, left_ms)
+            if progress is not None:
+                progress(left)
+            if not left or self._clock.boot_ns() >= deadline_ns or self._clock.wait(self._stopped, POLL_MS):
+                return left

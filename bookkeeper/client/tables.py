@@ -1,0 +1,61 @@
+"""Tables: made, listed, changed, flushed, deleted; each a call of the leading master.
+
+A call that had to be repeated after a lost answer succeeds when the earlier attempt did. Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bookkeeper.client.master_link import BUDGET_MS, MasterLink
+from bookkeeper.errors import ExistsError, NotFoundError
+from bookkeeper.model import LocalityGroup
+from bookkeeper.rpc.messages import TableInfo, TabletLocation
+
+
+class Tables:
+    """``client.tables``. Every method raises what the master says, or UnavailableError."""
+
+    def __init__(self, master: MasterLink) -> None:
+        self._master = master
+
+    def list(self) -> Sequence[TableInfo]:
+        """All tables."""
+        tables: Sequence[TableInfo] = self._master.call("tables")
+        return tables
+
+    def get(self, name: str) -> TableInfo:
+        """One table; raises NotFoundError."""
+        for table in self.list():
+            if table.name == name:
+                return table
+        raise NotFoundError(f"no table {name}; bookkeeper tables lists those there are")
+
+    def create(
+        self,
+        name: str,
+        splits: Sequence[bytes] = (),
+        groups: Sequence[LocalityGroup] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> TableInfo:
+        """Make a table whose tablets end at ``splits`` (rows, included); raises ExistsError, InvalidInputError."""
+        arguments = (name, list(splits), list(groups), dict(properties or {}))
+        made: TableInfo | None = self._master.call("create_table", *arguments, settled_by=ExistsError)
+        return made or self.get(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a table and its data; raises NotFoundError."""
+        self._master.call("delete_table", name, settled_by=NotFoundError)
+
+    def set_groups(self, name: str, groups: Sequence[LocalityGroup]) -> None:
+        """Replace the locality groups of a table; raises NotFoundError, InvalidInputError."""
+        self._master.call("set_groups", name, list(groups))
+
+    def flush(self, name: str) -> None:
+        """Write what the tablets hold in memory to segments; raises NotFoundError."""
+        self._master.call("flush_table", name)
+
+    def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
+        """Where the tablets of a table are; raises NotFoundError."""
+        locations: Sequence[TabletLocation] = self._master.call("locate", table_id, budget_ms=budget_ms)
+        return locations

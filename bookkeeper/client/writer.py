@@ -1,0 +1,301 @@
+"""The batch writer: many mutations in, few calls of tservers out, each row's mutations in their order.
+
+Arrives: mutations or Arrow batches, from any thread. Leaves: acknowledged writes; an error names what was not written.
+One thread locates tablets, one thread for each tserver sends; memory is bounded, so that :meth:`BatchWriter.add` waits
+when tservers are slower than the caller. A write whose answer did not come is sent again: a mutation without a
+timestamp may then be written twice, with two times. Survives a crash: what was acknowledged, as durably as asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+import pyarrow as pa
+
+from bookkeeper.client.locations import TableMap
+from bookkeeper.client.mutation import Mutation, conform, encode_mutations, slice_between_rows
+from bookkeeper.client.retry import pause_ms
+from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError, TransientError, UnavailableError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.storage.wal import encode_batch
+
+LOG = logging.getLogger(__name__)
+
+DurabilityName = Literal["sync", "flush", "log", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """How a writer works. Times in milliseconds on the boot clock."""
+
+    durability: DurabilityName = "sync"
+    """When a write counts as written: synced to disk, handed to the operating system, queued, or not logged at all."""
+
+    batch_bytes: int = 2 * 1024 * 1024
+    """Mutations are encoded and sent when about this many bytes came together."""
+
+    request_bytes: int = 4 * 1024 * 1024
+    """A call of a tserver takes batches of several tablets up to about this many bytes."""
+
+    records_max: int = 100_000
+    """Records of one batch at most."""
+
+    memory_bytes_max: int = 64 * 1024 * 1024
+    """Bytes that wait or are on their way; beyond them adding waits."""
+
+    deadline_ms: int = 120_000
+    """How long one tablet's records are tried again before the writer gives up."""
+
+    call_timeout_ms: int = 30_000
+    """How long one call may take."""
+
+
+class BatchWriter:
+    """Writes to one table. Thread-safe; a context manager that writes everything before it ends."""
+
+    def __init__(
+        self,
+        table: str,
+        locate: Callable[[], TableMap],
+        pool: RpcPool,
+        clock: Clock,
+        rng: random.Random,
+        options: WriterOptions,
+    ) -> None:
+        self._table = table
+        self._locate = locate
+        self._pool = pool
+        self._clock = clock
+        self._rng = rng
+        self._options = options
+        self._mutations: list[Mutation] = []
+        self._mutation_bytes = 0
+        self._intake = threading.RLock()
+        """Held while records are handed on, so that they keep the order in which they came."""
+        self._queues = TabletQueues()
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._error: BookkeeperError | None = None
+        self._last_failure: BookkeeperError | None = None
+        self._failing_since_ns: dict[Extent, int] = {}
+        self._lanes: dict[str, threading.Thread] = {}
+        self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
+        self._router.start()
+
+    # ---- for the caller
+
+    def add(self, mutation: Mutation) -> None:
+        """Take a mutation; it must not be changed afterwards. Raises the error that ended the writer, if any."""
+        with self._intake:
+            self._mutations.append(mutation)
+            self._mutation_bytes += mutation.size_bytes
+            if self._mutation_bytes >= self._options.batch_bytes or len(self._mutations) >= self._options.records_max:
+                self._seal()
+
+    def add_all(self, mutations: Iterable[Mutation]) -> None:
+        """As :meth:`add`, for many."""
+        for mutation in mutations:
+            self.add(mutation)
+
+    def add_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Take records in Arrow: the columns of ``MUTATION_SCHEMA``, of which ``visibility``, ``timestamp`` and
+        ``delete`` may be absent. Neighbours with the same row are one mutation. Raises InvalidInputError too.
+        """
+        batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        parts = [
+            part
+            for one in batches
+            for part in slice_between_rows(conform(one), self._options.batch_bytes, self._options.records_max)
+        ]
+        with self._intake:
+            self._seal()
+            for part in parts:
+                self._submit(part)
+
+    def flush(self) -> None:
+        """Return when everything added before is written; raises the error that ended the writer."""
+        with self._intake:
+            self._seal()
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._queues.is_empty)
+            self._raise_error()
+
+    def close(self) -> None:
+        """Flush and end; idempotent. Raises the error that ended the writer, each time."""
+        try:
+            if not self._closed.is_set():
+                self.flush()
+        finally:
+            self._end()
+        with self._changed:
+            self._raise_error()
+
+    def unwritten(self) -> list[pa.RecordBatch]:
+        """After an error: the records not known to be written, those of one row in order."""
+        with self._intake, self._changed:
+            pending = [encode_mutations(self._mutations)] if self._mutations else []
+            return [*self._queues.left(), *pending]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        elif isinstance(error, Exception):
+            try:
+                self.close()
+            except BookkeeperError as own:
+                error.add_note(f"besides, closing the writer failed: {own}")
+        else:  # somebody wants to leave at once
+            self._end()
+
+    # ---- intake
+
+    def _seal(self) -> None:
+        """Encode what came and hand it on."""
+        if self._mutations:
+            batch = encode_mutations(self._mutations)
+            self._mutations, self._mutation_bytes = [], 0
+            for part in slice_between_rows(batch, self._options.request_bytes, self._options.records_max):
+                self._submit(part)
+
+    def _submit(self, batch: pa.RecordBatch) -> None:
+        limit = self._options.memory_bytes_max
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._has_room(batch.nbytes, limit))
+            self._raise_error()
+            if self._closed.is_set():
+                raise InvalidInputError(f"the writer of table {self._table} is closed; open another")
+            self._queues.add(batch)
+            self._changed.notify_all()
+
+    def _has_room(self, size: int, limit: int) -> bool:
+        return self._queues.is_empty or self._queues.bytes_left + size <= limit
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # ---- threads
+
+    def _guarded(self, loop: Callable[..., None], *arguments: object) -> None:
+        try:
+            loop(*arguments)
+        except BookkeeperError as error:
+            self._fail(error)
+        except Exception as error:
+            LOG.exception("a thread of the writer of table %s died", self._table)
+            self._fail(PermanentError(f"a thread of the writer died: {type(error).__name__}: {error}"))
+
+    def _fail(self, reason: BookkeeperError) -> None:
+        """End the writer: what is left is not written."""
+        with self._changed:
+            if self._error is None:
+                records = sum(batch.num_rows for batch in self._queues.left())
+                message = f"{records} records of table {self._table} were not written: {reason.message}"
+                self._error = type(reason)(message, {**reason.details, "unwritten_records": str(records)})
+            self._changed.notify_all()
+        self._closed.set()
+
+    def _end(self) -> None:
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+            threads = [self._router, *self._lanes.values()]
+        for thread in threads:
+            thread.join()
+
+    def _route(self) -> None:
+        """Locate the tablets, again and again while records can't leave."""
+        attempt = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed.is_set() or bool(self._queues.stuck()))
+                if self._closed.is_set():
+                    return
+                attempt = attempt + 1 if self._failing_since_ns else 0
+                self._check_deadline()
+            if attempt and self._clock.wait(self._closed, pause_ms(attempt, self._rng)):
+                return
+            self._relocate()
+
+    def _check_deadline(self) -> None:
+        now_ns = self._clock.boot_ns()
+        known = {*self._queues.extents(), UNLOCATED}
+        since_ns = {extent: ns for extent, ns in self._failing_since_ns.items() if extent in known}
+        self._failing_since_ns = {**dict.fromkeys(self._queues.stuck(), now_ns), **since_ns}
+        if now_ns - min(self._failing_since_ns.values()) > self._options.deadline_ms * 1_000_000:
+            reason = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+            raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
+
+    def _relocate(self) -> None:
+        try:
+            found = self._locate()
+        except TransientError as error:
+            self._last_failure = error
+            return
+        with self._changed:
+            self._queues.relocate(found)
+            self._failing_since_ns.pop(UNLOCATED, None)
+            for address in self._queues.addresses() - set(self._lanes):
+                lane = threading.Thread(
+                    target=self._guarded, args=(self._send, address), name=f"write-{address}", daemon=True
+                )
+                self._lanes[address] = lane
+                lane.start()
+            self._changed.notify_all()
+
+    def _send(self, address: str) -> None:
+        """One tserver's lane: take, call, tell; ends when nothing is served there any more."""
+        while True:
+            with self._changed:
+                taken = self._take(address)
+                if not taken:
+                    self._lanes.pop(address, None)
+                    return
+            lost, failure = self._call(address, taken)
+            with self._changed:
+                for extent, _ in taken:
+                    if extent in lost:
+                        self._queues.failed(extent)
+                    else:
+                        self._queues.written(extent)
+                        self._failing_since_ns.pop(extent, None)
+                self._last_failure = failure or self._last_failure
+                self._changed.notify_all()
+
+    def _take(self, address: str) -> list[tuple[Extent, pa.RecordBatch]]:
+        while not self._closed.is_set() and address in self._queues.addresses():
+            taken = self._queues.take(address, self._options.request_bytes)
+            if taken:
+                return taken
+            self._changed.wait()
+        return []
+
+    def _call(
+        self, address: str, taken: list[tuple[Extent, pa.RecordBatch]]
+    ) -> tuple[set[Extent], BookkeeperError | None]:
+        """Which batches are not known to be written, and why; raises PermanentError."""
+        batches = [WriteBatch(extent, encode_batch(batch)) for extent, batch in taken]
+        tserver = self._pool.tserver(address, self._options.call_timeout_ms)
+        try:
+            result = tserver.write(batches, self._options.durability)
+        except TransientError as error:
+            LOG.debug("%s: %s", address, error)
+            return {extent for extent, _ in taken}, error
+        if result.not_serving:
+            return set(result.not_serving), UnavailableError(f"{address} does not serve the tablet")
+        return set(), None
