@@ -35,6 +35,7 @@ EXIT_CODE = 70
 """Of a process that must not go on: no lease, or a log that can't be trusted."""
 
 _IDLE_WAIT_MS = 60_000.0
+_LAST_WORDS_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +54,13 @@ class CommitLimits:
 
 
 def end_process(reason: str) -> None:
-    """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this."""
+    """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this.
+
+    It ends also when nobody takes what it has to say.
+    """
+    late = threading.Timer(_LAST_WORDS_S, os._exit, (EXIT_CODE,))
+    late.daemon = True
+    late.start()
     _log.critical("this process ends: %s", reason)
     logging.shutdown()
     os._exit(EXIT_CODE)

@@ -313,6 +313,17 @@ def test_what_was_submitted_before_a_roll_is_in_the_sealed_log(tmp_path: Path) -
         assert all(future.done() for future in before)
 
 
+def test_a_roll_that_takes_too_long_is_done_later(tmp_path: Path) -> None:
+    with bench(tmp_path, NO_BACKGROUND) as b:
+        with b.ops.hold("fdatasync"):
+            written = b.committer.submit(b.write(b"a"))
+            with pytest.raises(UnavailableError, match="not rolled within 1 ms"):
+                b.committer.roll(timeout_ms=1)
+        assert result(written) == (1, 1)
+        b.journal.wait_for("rolled")
+        assert result(b.committer.submit(b.write(b"b"))) == (1, 1)
+
+
 def test_rolling_by_size(tmp_path: Path) -> None:
     with bench(tmp_path, CommitLimits(wal_roll_bytes=2000)) as b:
         for index in range(8):

@@ -97,6 +97,12 @@ def test_what_a_killed_process_had_acknowledged_is_in_the_recovered_logs(tmp_pat
         assert [at.last_offset for at in read_headers(uri)][-1:] == ([seal.offset] if seal.offset else [])
 
 
+def test_a_process_that_must_end_ends_though_nobody_reads_its_last_words() -> None:
+    program = "from bookkeeper.storage.wal import end_process; end_process('more than a pipe holds' * 100_000)"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE) as process:
+        assert process.wait(PATIENCE_S) == EXIT_CODE
+
+
 def test_many_threads_all_get_their_answers_and_their_offsets(tmp_path: Path) -> None:
     """No wake-up is lost: every thread waits for each answer before its next write, so one loss would hang it."""
     b = Bench(tmp_path, CommitLimits(wal_sync_interval_ms=1, group_count_max=3))

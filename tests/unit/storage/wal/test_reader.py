@@ -16,6 +16,7 @@ from bookkeeper.errors import (
     InvalidInputError,
     NotFoundError,
     TransientError,
+    UnavailableError,
 )
 from bookkeeper.storage.wal import (
     Block,
@@ -224,6 +225,15 @@ def test_other_filesystems_are_read_through_arrow(log: str, monkeypatch: pytest.
     assert rows(list(read_blocks(log, 105, 105))) == expected(105, 105)
     with pytest.raises(NotFoundError):
         open_remote(filesystem, "/no/such/file")
+
+
+def test_a_remote_file_that_gives_less_than_it_promised_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "1.wal"
+    path.write_bytes(bytes(100))
+    source = open_remote(pyarrow.fs.LocalFileSystem(), str(path))
+    path.write_bytes(bytes(10))
+    with pytest.raises(UnavailableError, match="10 of 100 bytes"):
+        source.read(0, 50)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
