@@ -1,0 +1,63 @@
+"""Whether a cluster of this machine answers: a master leads and replies, and its tservers are registered.
+
+Arrives: the settings of a cluster. Leaves: what the coordination store knows of its processes, and a verdict. Nothing
+survives a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from bookkeeper.client import Client
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import TransientError
+
+POLL_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The live processes: address of the leading master (None without one), addresses of the tservers."""
+
+    master: str | None
+    tservers: tuple[str, ...]
+
+
+def read_state(coordination: Coordination) -> ClusterState:
+    """Who is alive and who leads, as the coordination store has it now."""
+    leader = coordination.leader()
+    alive = [session.address for session in coordination.sessions("tserver") if session.alive]
+    return ClusterState(None if leader is None else leader.address, tuple(alive))
+
+
+def is_complete(state: ClusterState, tservers: int) -> bool:
+    """Tell whether a master leads and all ``tservers`` are registered."""
+    return state.master is not None and len(state.tservers) >= tservers
+
+
+def answers(settings: Settings, coordination: Coordination) -> bool:
+    """Tell whether the processes of this cluster are complete and its leading master replies to a call."""
+    if not is_complete(read_state(coordination), settings.standalone.tservers):
+        return False
+    try:
+        with Client.connect(settings.master.address) as client:
+            client.tables.list()
+    except TransientError:
+        return False
+    return True
+
+
+def wait_until_ready(settings: Settings, clock: Clock, stop: threading.Event) -> ClusterState | None:
+    """Poll until the cluster answers, and tell what it consists of; None when ``stop`` was set before."""
+    coordination = open_coordination(settings)
+    try:
+        while not clock.wait(stop, POLL_MS):
+            if answers(settings, coordination):
+                return read_state(coordination)
+    finally:
+        coordination.close()
+    return None

@@ -1,0 +1,29 @@
+"""All commands of the shell, by name.
+
+Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
+:mod:`shell.data_commands` or :mod:`shell.replication_commands` run over :mod:`bookkeeper.client`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from shell import data_commands, replication_commands, table_commands
+
+
+@click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
+def commands() -> None:
+    """Commands of the shell; COMMAND --help tells more about one."""
+
+
+@commands.command(name="help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]")
+@click.pass_context
+def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """List the commands, or explain one."""
+    assert ctx.parent is not None
+    commands.main([*words, "--help"], prog_name=commands.name, standalone_mode=False, obj=ctx.obj)
+
+
+for _command in (*table_commands.COMMANDS, *data_commands.COMMANDS, *replication_commands.COMMANDS):
+    commands.add_command(_command)

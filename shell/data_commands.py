@@ -1,0 +1,122 @@
+"""Commands about cells: ``insert delete scan``.
+
+Arrives: keys and values as typed. Leaves: one durable mutation, or the newest version of every cell asked for, a line
+each, as they come.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import click
+
+from bookkeeper.client import Cell, Mutation
+from shell import parameters
+from shell.output import Output, Record, parse_bytes, printable
+from shell.parameters import ColumnChoice
+from shell.session import Session, in_session
+
+_VISIBILITY = click.option("--visibility", type=parse_bytes, default="", metavar="LABEL", help="Visibility label.")
+_TIMESTAMP = click.option(
+    "--timestamp", type=int, metavar="MS", help="Its timestamp; the tablet server's time if not given."
+)
+
+
+@click.command()
+@click.argument("table")
+@click.argument("row", type=parse_bytes)
+@click.argument("family", type=parse_bytes)
+@click.argument("qualifier", type=parse_bytes)
+@click.argument("value", type=parse_bytes)
+@_VISIBILITY
+@_TIMESTAMP
+@in_session
+def insert(
+    session: Session,
+    output: Output,
+    table: str,
+    row: bytes,
+    family: bytes,
+    qualifier: bytes,
+    value: bytes,
+    visibility: bytes,
+    timestamp: int | None,
+) -> None:
+    r"""Write one cell; durable when the command returns. \xHH stands for any byte."""
+    _write(session, table, Mutation(row).put(family, qualifier, value, visibility=visibility, timestamp=timestamp))
+    output.done("written", {"table": table, "written": 1})
+
+
+@click.command()
+@click.argument("table")
+@click.argument("row", type=parse_bytes)
+@click.argument("family", type=parse_bytes)
+@click.argument("qualifier", type=parse_bytes)
+@_VISIBILITY
+@_TIMESTAMP
+@in_session
+def delete(
+    session: Session,
+    output: Output,
+    table: str,
+    row: bytes,
+    family: bytes,
+    qualifier: bytes,
+    visibility: bytes,
+    timestamp: int | None,
+) -> None:
+    """Delete one cell: every version of it up to the timestamp."""
+    _write(session, table, Mutation(row).delete(family, qualifier, visibility=visibility, timestamp=timestamp))
+    output.done("deleted", {"table": table, "written": 1})
+
+
+def _write(session: Session, table: str, mutation: Mutation) -> None:
+    with session.client.writer(table) as writer:
+        writer.add(mutation)
+
+
+@click.command()
+@click.argument("table")
+@click.option("-b", "--begin", type=parse_bytes, metavar="ROW", help="First row.")
+@click.option("-e", "--end", type=parse_bytes, metavar="ROW", help="Last row (included).")
+@click.option("-c", "--columns", type=parameters.columns, multiple=True, metavar="FAM,FAM:QUAL", help="Only these.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N cells.")
+@in_session
+def scan(
+    session: Session,
+    output: Output,
+    table: str,
+    begin: bytes | None,
+    end: bytes | None,
+    columns: tuple[list[ColumnChoice], ...],
+    limit: int | None,
+) -> None:
+    """Print cells in order, newest version of each, one a line: row, column, visibility, timestamp, value."""
+    chosen = [choice for given in columns for choice in given]
+    whole = {choice.family for choice in chosen if choice.qualifier is None}
+    single = [(choice.family, choice.qualifier) for choice in chosen if choice.qualifier is not None]
+    scanner = session.client.scan(
+        table,
+        start_row=begin,
+        stop_row=None if end is None else end + b"\x00",
+        families=sorted(whole | {family for family, _ in single}),
+        columns=() if whole else single,
+    )
+    cells = (cell for cell in scanner.cells() if not chosen or cell.family in whole or cell[1:3] in single)
+    for cell in itertools.islice(cells, limit):
+        record = _cell_record(cell)
+        output.line(record, "{row} {family}:{qualifier} [{visibility}] {timestamp}    {value}".format(**record))
+
+
+def _cell_record(cell: Cell) -> Record:
+    return {
+        "row": printable(cell.row),
+        "family": printable(cell.family),
+        "qualifier": printable(cell.qualifier),
+        "visibility": printable(cell.visibility),
+        "timestamp": cell.timestamp,
+        "value": printable(cell.value),
+    }
+
+
+COMMANDS = (insert, delete, scan)

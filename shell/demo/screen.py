@@ -1,0 +1,71 @@
+"""What the demo shows: progress bars on a terminal, plain lines elsewhere; the same facts in both.
+
+Arrives: phases, their progress, and lines. Leaves: text on standard output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bookkeeper.clock import Clock
+
+PLAIN_STEPS = 4
+"""How many lines a phase prints on its way where there is no terminal."""
+
+
+class Phase:
+    """One bar."""
+
+    def __init__(self, screen: Screen, progress: Progress | None, title: str, total: int) -> None:
+        self._screen, self._progress, self._title, self._total = screen, progress, title, total
+        self._task = progress.add_task(title, total=total) if progress is not None else None
+        self._next = 1
+
+    def update(self, done: int, note: str = "") -> None:
+        """``done`` of the total are done."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, description=f"{self._title}  {note}")
+        elif done >= self._total * self._next / PLAIN_STEPS:
+            self._next = int(done * PLAIN_STEPS / self._total) + 1 if self._total else PLAIN_STEPS + 1
+            self._screen.say(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
+
+
+class Screen:
+    """Standard output; times are since its making."""
+
+    def __init__(self, clock: Clock, console: Console | None = None) -> None:
+        self._clock = clock
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._start_ns = clock.boot_ns()
+
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return (self._clock.boot_ns() - self._start_ns) / 1e9
+
+    def say(self, text: str) -> None:
+        """One line with the time."""
+        self._console.print(f"{self.elapsed_s():6.1f} s  {text}", markup=False)
+
+    @contextmanager
+    def phase(self, title: str, total: int) -> Iterator[Phase]:
+        """A bar while the block runs; only one at a time."""
+        if not self._console.is_terminal:
+            yield Phase(self, None, title, total)
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            yield Phase(self, progress, title, total)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table, first column left and the others right."""
+        table = Table(box=None, pad_edge=False)
+        for number, column in enumerate(columns):
+            table.add_column(column, justify="right" if number else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        self._console.print(table)

@@ -1,0 +1,110 @@
+"""The command ``bookkeeper``: make a cluster, run it, talk to it.
+
+Arrives: a command line. Leaves: output, and an exit code (:class:`shell.failures.ExitCode`). Nothing survives a crash
+here. Source: design section 9.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from bookkeeper.config import load_settings
+from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.standalone.run import run_standalone
+from shell.failures import run
+from shell.interactive import run_words
+from shell.output import Output
+from shell.parameters import key_value
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(name="bookkeeper", context_settings=HELP)
+@click.version_option(version("tablet-bookkeeper"), prog_name="bookkeeper")
+def bookkeeper() -> None:
+    """Tables on one cluster, replicated to others, with exact books.
+
+    Exit codes: 0 done; 1 permanent error; 2 wrong command line; 3 transient error or no answer, try again later;
+    4 a wait timed out.
+    """
+
+
+@bookkeeper.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--name", required=True, help="Name of the cluster, for people.")
+@click.option("--master-port", type=int, help="Port of the master; a free one is chosen and written down otherwise.")
+@click.option("--tservers", type=int, default=1, show_default=True, help="Tablet servers to run.")
+@click.option("--metadata", "metadata_url", metavar="URL", help="hbase://HOST:PORT/PREFIX or sqlite:///FILE.")
+@click.option(
+    "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init(
+    directory: Path,
+    name: str,
+    master_port: int | None,
+    tservers: int,
+    metadata_url: str | None,
+    overrides: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> None:
+    """Make a cluster in DIR; nothing is started."""
+    further = {key: _toml_value(text) for key, text in overrides}
+    settings = init_cluster(directory, name, master_port, tservers, metadata_url, further)
+    facts = {
+        "directory": str(settings.directory),
+        "name": settings.instance.name,
+        "instance_id": settings.instance.instance_id,
+        "quorum": settings.master.address,
+        "tservers": settings.standalone.tservers,
+        "metadata": settings.metadata_url,
+    }
+    text = f"cluster {name} made in {settings.directory}; its quorum is {settings.master.address}"
+    Output(as_json).done(f"{text}; start it: bookkeeper standalone {directory}", facts)
+
+
+@bookkeeper.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+def standalone(directory: Path) -> None:
+    """Run the cluster in DIR until interrupted: one master, its tablet servers, one replay process.
+
+    Prints a line when the cluster answers and every tablet server is registered, and one whenever a process ended
+    and is started again.
+    """
+    run_standalone(load_settings(directory), click.echo)
+
+
+@bookkeeper.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, whatever the command.")
+@click.argument("cluster", metavar="DIR|QUORUM")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
+@click.pass_context
+def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: bool) -> None:
+    """Talk to a cluster: one COMMAND, or a loop that reads commands.
+
+    The cluster is named by its directory, or by the HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
+    commands. When commands come from a file or pipe, the first that fails ends the loop.
+    """
+    ctx.exit(run_words(cluster, list(words), as_json))
+
+
+def _toml_value(text: str) -> object:
+    """A setting as it would stand in the file; what is not TOML is a plain string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    sys.exit(run(bookkeeper, sys.argv[1:], as_json="--json" in sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What every command of the shell gets: the cluster to talk to, and how to print.
+
+Arrives: the name of a cluster (a directory or a quorum) and the ``--json`` switches. Leaves: one client, connected when
+a command first needs it, so that a wrong command line is told before an unreachable cluster.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+
+import click
+
+from bookkeeper.client import Client
+from shell.output import Output
+
+
+class Session:
+    """One conversation with one cluster; a context manager that disconnects."""
+
+    def __init__(self, cluster: str, as_json: bool) -> None:
+        self.cluster = cluster
+        self.as_json = as_json
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The connected client; raises NotFoundError or TransientError."""
+        if self._client is None:
+            self._client = Client.connect(self.cluster)
+        return self._client
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def in_session(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a command the session and an output as its first arguments, and the ``--json`` switch."""
+
+    @functools.wraps(command)
+    def wrapped(*, as_json: bool, **arguments: object) -> int | None:
+        session = click.get_current_context().find_object(Session)
+        assert session is not None
+        return command(session, Output(as_json or session.as_json), **arguments)
+
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(wrapped)

@@ -1,0 +1,105 @@
+"""Commands about tables: ``createtable deletetable tables setgroups getgroups flush``.
+
+Arrives: names and groups as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
+"""
+
+from __future__ import annotations
+
+import click
+
+from bookkeeper.model import LocalityGroup
+from bookkeeper.rpc.messages import TableInfo
+from shell import parameters
+from shell.output import Output, Record, printable
+from shell.session import Session, in_session
+
+
+def _group_records(groups: tuple[LocalityGroup, ...]) -> list[dict[str, object]]:
+    return [{"name": group.name, "families": [printable(family) for family in group.families]} for group in groups]
+
+
+def _table_record(table: TableInfo) -> Record:
+    return {
+        "name": table.name,
+        "table_id": table.table_id,
+        "state": table.state,
+        "groups": _group_records(table.groups),
+        "properties": dict(table.properties),
+    }
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--splits", type=parameters.rows, multiple=True, metavar="ROW,ROW", help="Last rows of the first tablets."
+)
+@click.option(
+    "--group", "groups", type=parameters.group, multiple=True, metavar="NAME=FAM,FAM", help="A locality group."
+)
+@click.option("--property", "properties", type=parameters.key_value, multiple=True, metavar="KEY=VALUE")
+@in_session
+def createtable(
+    session: Session,
+    output: Output,
+    name: str,
+    splits: tuple[list[bytes], ...],
+    groups: tuple[LocalityGroup, ...],
+    properties: tuple[tuple[str, str], ...],
+) -> None:
+    """Make a table; families that no group names are in the group "default"."""
+    rows = sorted({row for given in splits for row in given})
+    table = session.client.tables.create(name, splits=rows, groups=groups, properties=dict(properties))
+    output.done(f"table {name} created (id {table.table_id}, {len(rows) + 1} tablets)", _table_record(table))
+
+
+@click.command()
+@click.argument("name")
+@in_session
+def deletetable(session: Session, output: Output, name: str) -> None:
+    """Delete a table and its data here; what replication has to ship of it no longer counts."""
+    session.client.tables.delete(name)
+    output.done(f"table {name} deleted", {"name": name})
+
+
+@click.command()
+@in_session
+def tables(session: Session, output: Output) -> None:
+    """List the tables."""
+    found = session.client.tables.list()
+    rows = [_table_record(table) for table in found]
+    if not output.as_json:
+        names = [[group.name for group in table.groups] for table in found]
+        rows = [{**row, "groups": groups} for row, groups in zip(rows, names, strict=True)]
+    output.records(rows, ("name", "table_id", "state", "groups", "properties"), "no tables")
+
+
+@click.command()
+@click.argument("table")
+@click.argument("groups", type=parameters.group, nargs=-1, metavar="[NAME=FAM,FAM]...")
+@in_session
+def setgroups(session: Session, output: Output, table: str, groups: tuple[LocalityGroup, ...]) -> None:
+    """Replace the locality groups of a table; none at all puts every family in "default"."""
+    session.client.tables.set_groups(table, groups)
+    output.done(f"table {table} has {len(groups)} named groups", {"name": table, "groups": _group_records(groups)})
+
+
+@click.command()
+@click.argument("table")
+@in_session
+def getgroups(session: Session, output: Output, table: str) -> None:
+    """List the locality groups of a table."""
+    groups = session.client.tables.get(table).groups
+    rows = [{"name": group.name, "families": [printable(family) for family in group.families]} for group in groups]
+    output.records(rows, ("name", "families"), 'no named groups; every family is in "default"')
+
+
+@click.command()
+@click.argument("table")
+@in_session
+def flush(session: Session, output: Output, table: str) -> None:
+    """Write the memory of a table's tablets to segments."""
+    session.client.tables.flush(table)
+    output.done(f"table {table} flushed", {"name": table})
+
+
+COMMANDS = (createtable, deletetable, tables, setgroups, getgroups, flush)
