@@ -84,9 +84,19 @@ class TServerProcess:
         return self._server.address
 
     @property
-    def session_id(self) -> str:
+    def session(self) -> Session:
         """Its session."""
+        return self._session
+
+    @property
+    def session_id(self) -> str:
+        """Its session's id."""
         return self._session.session_id
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        return self._parts
 
     def _assemble(self) -> tuple[Parts, MasterLink]:
         settings, clock, session, die = self._settings, self._clock, self._session, self._die
@@ -156,8 +166,8 @@ class TServerProcess:
         parts.index.start()
         parts.configuration.start()
         self._service.attach(parts)
-        self._server.start()
         LOG.info("session %s serves at %s", self.session_id, self.address)
+        self._server.start()
 
     def stop(self) -> None:
         """End cleanly; what can't be done now is left to recovery, and nothing that was acknowledged is lost."""
