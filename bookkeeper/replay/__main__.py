@@ -1,7 +1,8 @@
 """``python -m bookkeeper.replay DIR``: the replay process of a cluster.
 
 Arrives: the directory of a cluster. Leaves: a Thrift service ``Replay`` at a free port, known to the cluster as a
-coordination session of kind "replay". Survives a crash: nothing; the supervisor starts it again.
+coordination session of kind "replay". Survives a crash: nothing; the supervisor starts it again. Spark is started when
+the configuration names a peer, so that a cluster that only receives pays nothing for it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,40 @@ import threading
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import load_settings
+from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import TransientError
 from bookkeeper.replay.service import EXIT_BROKEN, ReplayService
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+
+LOG = logging.getLogger(__name__)
 
 KIND = "replay"
 LEASE_CHECK_MS = 500
 RUNS_MAX = 24
 """Runs that may wait or work at once; the other threads of the server stay free for status and warm."""
+
+
+class PeerWatch:
+    """Tells whether the configuration names a peer; reads it again only when its generation changed."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._generation = -1
+        self._defined = False
+
+    def are_defined(self) -> bool:
+        """Once True for a generation, it costs one look a call; an unreadable configuration is looked at again."""
+        try:
+            generation = self._coordination.generation()
+            if generation != self._generation:
+                self._defined = bool(read_config(self._coordination).clusters)
+                self._generation = generation
+        except TransientError as error:
+            LOG.warning("the configuration can't be read now: %s", error)
+        return self._defined
 
 
 def main(directory: str) -> None:
@@ -39,12 +65,15 @@ def main(directory: str) -> None:
     for dead in coordination.sessions(KIND):
         if not dead.alive:
             coordination.forget_session(dead.session_id)
-    service.start()
     server.start()
     session = coordination.open_session(KIND, server.address)
-    logging.getLogger(__name__).info("replay %s answers at %s", session.session_id, server.address)
-    while not clock.wait(stop, LEASE_CHECK_MS) and session.is_valid():
-        pass
+    LOG.info("replay %s answers at %s", session.session_id, server.address)
+    peers = PeerWatch(coordination)
+    while session.is_valid():
+        if peers.are_defined():
+            service.start()
+        if clock.wait(stop, LEASE_CHECK_MS):
+            break
     exit_code = 0 if stop.is_set() else EXIT_BROKEN
     coordination.close()
     server.stop()

@@ -66,11 +66,17 @@ class ReplayService:
         self._spark: SparkSession | None = None
         self._jvm: subprocess.Popen[bytes] | None = None
         self._warm = threading.Event()
+        self._start_lock = threading.Lock()
+        self._started = False
 
     # ---- life
 
     def start(self) -> None:
-        """Start the session in the background; the process ends when that fails or takes too long."""
+        """Start the session in the background, once; the process ends when that fails or takes too long."""
+        with self._start_lock:
+            if self._started:
+                return
+            self._started = True
         threading.Thread(target=self._warm_up, name="replay-start", daemon=True).start()
         threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
 
@@ -113,10 +119,10 @@ class ReplayService:
     # ---- calls
 
     def status(self) -> Mapping[str, str]:
-        """State (starting, warm), the JVM's pid, and slots in use by peer."""
+        """State (idle, starting, warm), the JVM's pid, and slots in use by peer."""
         held = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.held().items()))
         return {
-            "state": "warm" if self._warm.is_set() else "starting",
+            "state": "warm" if self._warm.is_set() else "starting" if self._started else "idle",
             "pid": str(os.getpid()),
             "jvm_pid": str(self._jvm.pid) if self._jvm else "",
             "slots": f"{self._settings.replay.tasks_max}",
@@ -140,6 +146,7 @@ class ReplayService:
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)
 
     def _session(self) -> SparkSession:
+        self.start()
         if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms) or self._spark is None:
             raise UnavailableError("the Spark session of the replay process is not up yet")
         return self._spark
