@@ -232,7 +232,8 @@ class ReplaySettings(_Section):
         default=180_000, description="ms to wait for one replay call; then the process counts as hung and is replaced."
     )
     start_timeout_ms: _Millis = Field(
-        default=120_000, description="ms to wait for the Spark session to come up on a busy machine."
+        default=300_000,
+        description="ms to wait for the Spark session: 10 s on an idle machine, two minutes on a busy one.",
     )
 
 

@@ -97,7 +97,7 @@ class ReplayService:
             spark = start_session(self._settings)
             self._jvm = jvm_process(spark)
             threading.Thread(target=self._watch_jvm, args=(self._jvm,), name="replay-jvm-watch", daemon=True).start()
-            run_job(spark, warm_up_ranges(self._settings), self._settings.replay.tasks_max, self._settings)
+            run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
         except BaseException:
             LOG.critical("the Spark session did not start", exc_info=True)
             self._leave(EXIT_BROKEN)
@@ -201,13 +201,13 @@ def failed(r: Range, reason: str) -> RangeResult:
     return RangeResult(r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0)
 
 
-def warm_up_ranges(settings: Settings) -> list[Range]:
-    """As many ranges of files that don't exist as there are slots: they wake every part and ship nothing."""
+def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
+    """Ranges of files that don't exist: they wake every part and ship nothing."""
     missing = (settings.directory / "no-such-file").absolute().as_uri()
     target = TargetKey("nobody", "none", "none", 0)
     return [
         Range(n, f"{missing}-{n}", 1, 1, 0, target, "nobody:1", "nobody", settings.instance.instance_id, 0, n)
-        for n in range(settings.replay.tasks_max)
+        for n in range(count)
     ]
 
 
