@@ -215,4 +215,34 @@ FAULTS: dict[str, Fault] = {
         lambda left, right: True,  # noqa: ARG005
         "R18: a block claims more, or less, of a stream than it holds",
     ),
+    "checksums-not-compared": Fault(
+        "bookkeeper.storage.tablet.segment_reader",
+        "matches",
+        lambda content, check: True,  # noqa: ARG005
+        "design section 10, rule 7: garbage in a segment passes silently",
+    ),
+    "freezing-hides-memory": Fault(
+        "bookkeeper.storage.tablet.data",
+        "frozen_state",
+        lambda state, fresh: replace(state, active=fresh),
+        "a reader misses acknowledged records while they are flushed",
+    ),
+    "flushed-before-segments": Fault(
+        "bookkeeper.storage.tablet.data",
+        "flushed_state",
+        lambda state, opened: replace(state, frozen=None),  # noqa: ARG005
+        "a reader misses acknowledged records after they were flushed",
+    ),
+    "deletes-hide-nothing": Fault(
+        "bookkeeper.storage.tablet.scan",
+        "are_deletes",
+        lambda entries: ~entries.column("timestamp").is_valid().to_numpy(zero_copy_only=False),
+        "a delete hides the entries of its cell that are not newer",
+    ),
+    "page-begins-at-its-row": Fault(
+        "bookkeeper.storage.tablet.data",
+        "after_cell",
+        lambda cell: cell[:1],
+        "a scan gives each cell once, however it is cut into pages",
+    ),
 }

@@ -98,4 +98,19 @@ records = st.builds(
     delete=st.booleans(),
     value=st.binary(max_size=6),
 )
-batches = st.lists(records, min_size=1, max_size=30)
+few_cells = st.builds(
+    Record,
+    row=st.sampled_from([b"a", b"b", b"b\x00"]),
+    family=st.sampled_from([b"f", b"g"]),
+    qualifier=st.just(b"q"),
+    visibility=st.just(b""),
+    timestamp=st.integers(0, 2),
+    delete=st.booleans(),
+    value=st.binary(max_size=1),
+)
+"""So few that versions of one cell meet in every part of a tablet."""
+batches = st.one_of(
+    st.lists(few_cells, min_size=1, max_size=3),
+    st.lists(records, min_size=1, max_size=30),
+    st.lists(few_cells, min_size=1, max_size=30),
+)

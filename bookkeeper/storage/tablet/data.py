@@ -28,8 +28,8 @@ from bookkeeper.storage.tablet.merge import Cursor, RunSource, Source
 from bookkeeper.storage.tablet.scan import ScanPage, Wanted, decode_token, read_page
 from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
 from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.settings import TabletSettings
-from bookkeeper.storage.wal.files import FileOps
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,16 @@ class _State:
     active: Memtable
     frozen: FrozenMemtable | None
     segments: tuple[Segment, ...]
+
+
+def frozen_state(state: _State, fresh: Memtable) -> _State:
+    """Nothing that was readable is missing: the active memtable is the frozen one now."""
+    return replace(state, active=fresh, frozen=FrozenMemtable(state.active))
+
+
+def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
+    """The frozen memtable goes at the moment its segments come."""
+    return replace(state, frozen=None, segments=(*state.segments, *opened))
 
 
 def _unique_name() -> str:
@@ -57,7 +67,7 @@ class TabletData:
         settings: TabletSettings | None = None,
         *,
         cache: BlockCache | None = None,
-        ops: FileOps | None = None,
+        ops: SegmentOps | None = None,
         unique_name: Callable[[], str] = _unique_name,
     ) -> None:
         """``segments``: those the books name. ``cache`` may be shared by tablets. Reads nothing yet."""
@@ -66,7 +76,7 @@ class TabletData:
         self._groups = groups
         self._settings = settings or TabletSettings()
         self._cache = cache or BlockCache(self._settings.cache_bytes_max)
-        self._ops = ops or FileOps()
+        self._ops = ops or SegmentOps()
         self._unique_name = unique_name
         self._lock = threading.Lock()
         opened = tuple(Segment(ref, self._cache) for ref in segments)
@@ -179,9 +189,8 @@ class TabletData:
                 return state.frozen
             if not state.active.records:
                 return None
-            frozen = FrozenMemtable(state.active)
-            self._state = replace(state, active=Memtable(self._settings), frozen=frozen)
-            return frozen
+            self._state = frozen_state(state, Memtable(self._settings))
+            return self._state.frozen
 
     def write_segments(self, frozen: FrozenMemtable, flush_id: int) -> list[NewSegment]:
         """Write one segment for each locality group present, durable on return, under names never used before. All
@@ -216,7 +225,7 @@ class TabletData:
             bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
             if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
                 raise InvalidInputError("finish_flush was given segments of another memtable")
-            self._state = replace(state, frozen=None, segments=(*state.segments, *opened))
+            self._state = flushed_state(state, opened)
 
 
 def _sources(state: _State, low: bytes, high: bytes | None, wanted: Wanted) -> list[Source]:

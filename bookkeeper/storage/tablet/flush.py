@@ -14,9 +14,9 @@ import pyarrow as pa
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.merge import Cursor, Source, merge_round
 from bookkeeper.storage.tablet.segment_format import NewSegment
-from bookkeeper.storage.tablet.segment_writer import SegmentWriter, publish
+from bookkeeper.storage.tablet.segment_writer import SegmentOps, SegmentWriter, publish
 from bookkeeper.storage.tablet.settings import TabletSettings
-from bookkeeper.storage.wal.files import FileOps, make_directory
+from bookkeeper.storage.wal.files import make_directory
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20
@@ -36,7 +36,7 @@ def write_groups(
     new_path: Callable[[], Path],
     flush_id: int,
     settings: TabletSettings,
-    ops: FileOps,
+    ops: SegmentOps,
 ) -> list[NewSegment]:
     """Merge the sources into one segment a group and publish them together. ``new_path`` gives a fresh final name in
     the tablet's directory each time. Raises OSError; whatever was written is removed then.

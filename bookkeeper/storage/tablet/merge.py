@@ -151,12 +151,14 @@ class Cursor:
 
     def next_block(self) -> tuple[SortedBlock, int] | None:
         """The block behind the one at hand, and the end of what counts in it; None when there is none."""
-        if self.block is None or self.high < self.block.records or self._index + 1 >= self._source.block_count:
+        index = self._index + 1
+        if self.block is None or self.high < self.block.records or index >= self._source.block_count:
+            return None
+        if self._stop is not None and self._source.first_key(index) > self._stop:
             return None
         if self._next is None:
-            self._next = self._source.block(self._index + 1)
-        end = self._end(self._next, 0)
-        return (self._next, end) if end else None
+            self._next = self._source.block(index)
+        return self._next, self._end(self._next, 0)
 
     def prefetch(self) -> None:
         """Begin to read the block at hand when it is certain to be needed."""

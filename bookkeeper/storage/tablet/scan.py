@@ -113,13 +113,18 @@ def decode_token(token: bytes) -> Cell:
     return row, family, qualifier, visibility
 
 
+def are_deletes(entries: pa.RecordBatch) -> Mask:
+    """Which entries are deletes."""
+    return _as_mask(entries.column("delete"))
+
+
 def visible(merged: Round, wanted: Wanted) -> pa.RecordBatch:
     """The entries a reader sees: the first of each cell, unless it is a delete.
 
     A delete hides entries of its cell with (timestamp, seq) <= its own. In this order these are all that follow it,
     and whatever precedes it is newer; so a cell shows its first entry, or nothing when that is a delete.
     """
-    keep = merged.starts & ~merged.in_order(_as_mask(merged.entries.column("delete")))
+    keep = merged.starts & ~merged.in_order(are_deletes(merged.entries))
     mask = wanted.mask(merged.entries)
     return merged.select(keep if mask is None else keep & merged.in_order(mask))
 

@@ -29,6 +29,11 @@ from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, Segmen
 from bookkeeper.storage.wal.files import path_of
 
 
+def matches(content: bytes, check: int) -> bool:
+    """Whether bytes are what was written; only then may they be parsed (design section 10, rule 7)."""
+    return crc32c(content) == check
+
+
 class _Window(io.RawIOBase):
     """A file of which only ``[start, start + len(content))`` can be read."""
 
@@ -168,7 +173,7 @@ class Segment:
             raise corrupt(self.path, "the lengths in its trailer are impossible")
         tail = self._read(tail_start, filter_length + index_length)
         footer = self._read(footer_start, size - footer_start)
-        if crc32c(tail) != check or crc32c(footer[:footer_length]) != footer_check:
+        if not (matches(tail, check) and matches(footer[:footer_length], footer_check)):
             raise corrupt(self.path, "the checksum of its footer does not match")
         if self._read(0, 4) != segment_format.PARQUET_MAGIC:
             raise corrupt(self.path, "it does not start as a Parquet file")
@@ -218,7 +223,7 @@ class Segment:
         tail = self._tail()
         start, length = (tail.index.column(name)[number].as_py() for name in ("start", "bytes"))
         content = self._read(start, length)
-        if crc32c(content) != tail.index.column("crc")[number].as_py():
+        if not matches(content, tail.index.column("crc")[number].as_py()):
             raise corrupt(self.path, f"the checksum of row group {number} does not match")
         try:
             file = pq.ParquetFile(

@@ -51,10 +51,18 @@ def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[byt
     return [filter_bytes, index_bytes, trailer]
 
 
+class SegmentOps(FileOps):
+    """The system calls of a flush."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name; raises OSError."""
+        source.rename(target)
+
+
 class SegmentWriter:
     """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`."""
 
-    def __init__(self, path: Path, group: str, settings: TabletSettings, ops: FileOps) -> None:
+    def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
         """``path``: the final name, never used before; its directory exists."""
         self.path = path
         self.temporary = path.with_name(path.name + segment_format.TEMPORARY_ENDING)
@@ -173,10 +181,10 @@ class SegmentWriter:
         self.path.unlink(missing_ok=True)
 
 
-def publish(writers: Sequence[SegmentWriter], ops: FileOps) -> None:
+def publish(writers: Sequence[SegmentWriter], ops: SegmentOps) -> None:
     """Give finished segments their final names, durably: all or, after an OSError, perhaps some."""
     for writer in writers:
-        writer.temporary.rename(writer.path)
+        ops.rename(writer.temporary, writer.path)
     for directory in {writer.path.parent for writer in writers}:
         sync_directory(directory, ops)
 

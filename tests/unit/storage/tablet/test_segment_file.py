@@ -1,0 +1,195 @@
+"""A segment is what was written, byte for byte, or a CorruptionError that names the file and the reason."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.errors import CorruptionError, IncompatibleError
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletData, TabletSettings, bloom
+from bookkeeper.storage.tablet import segment_format as form
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA
+from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.wal.files import path_of, uri_of
+from tests.support.faults import fault
+from tests.support.tablet_model import Record, rows, to_batch
+
+SETTINGS = TabletSettings(row_group_records=16, row_group_bytes=2000)
+RECORDS = [Record(b"row%03d" % i, b"f%d" % (i % 3), b"q", b"", i, i % 7 == 0, b"v" * (i % 11)) for i in range(50)]
+
+
+def write(directory: Path, records: list[Record], settings: TabletSettings = SETTINGS) -> SegmentRef:
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), directory, [], settings)
+    tablet.apply(to_batch(records), 1)
+    frozen = tablet.begin_flush()
+    assert frozen is not None
+    [segment] = tablet.write_segments(frozen, 7)
+    return segment
+
+
+def read(ref: SegmentRef) -> list[tuple[object, ...]]:
+    segment = Segment(ref, BlockCache(0, readers=0))
+    found = []
+    for index in range(segment.block_count):
+        found += [tuple(entry.values()) for entry in segment.block(index).batch.to_pylist()]
+    return found
+
+
+EXPECTED = [(*record, seq) for seq, record in enumerate(RECORDS, 1)]
+
+
+def test_a_segment_gives_back_what_was_written(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS)
+    assert read(ref) == EXPECTED
+    path = path_of(ref.uri)
+    assert ref == SegmentRef(uri_of(path), "default", 50, path.stat().st_size, b"row000", b"row049", 1, 50, 7)
+
+
+def test_any_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
+    path = path_of(write(tmp_path, RECORDS).uri)
+    table = pq.read_table(path, page_checksum_verification=True)
+    assert table.schema.remove_metadata().equals(ENTRY_SCHEMA)
+    assert [tuple(row.values()) for row in table.to_pylist()] == EXPECTED
+    metadata = pq.read_metadata(path)
+    assert metadata.metadata[b"bookkeeper.format_version"] == b"1"
+    assert metadata.metadata[b"bookkeeper.group"] == b"default"
+    column = metadata.row_group(1).column(0)
+    assert (column.compression, column.statistics.min) == ("LZ4", b"row016")
+
+
+def test_row_groups_end_at_records_and_at_bytes(tmp_path: Path) -> None:
+    path = path_of(write(tmp_path, RECORDS).uri)
+    assert [pq.read_metadata(path).row_group(i).num_rows for i in range(4)] == [16, 16, 16, 2]
+    large = [record._replace(value=b"v" * 900) for record in RECORDS]
+    metadata = pq.read_metadata(path_of(write(tmp_path, large).uri))
+    assert {metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)} <= {1, 2, 3}
+    huge = [record._replace(value=b"v" * 5000) for record in RECORDS[:3]]
+    assert pq.read_metadata(path_of(write(tmp_path, huge).uri)).num_row_groups == 3
+
+
+def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS[:20])
+    path = path_of(ref.uri)
+    content = path.read_bytes()
+    chance = random.Random(5)
+    for position in [*range(0, len(content), 7), *range(len(content) - 40, len(content)), *range(8)]:
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptionError, match=path.name) as caught:
+            read(ref)
+        assert caught.value.details["uri"] == ref.uri
+        assert caught.value.details["reason"]
+
+
+def test_flipped_bits_pass_when_checksums_are_not_compared(tmp_path: Path) -> None:
+    ref = write(tmp_path, [record._replace(value=b"needle") for record in RECORDS[:20]])
+    path = path_of(ref.uri)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"needle")] ^= 1
+    path.write_bytes(content)
+    with fault("checksums-not-compared"):
+        assert any(entry[6] == b"oeedle" for entry in read(ref))
+    with pytest.raises(CorruptionError, match="checksum of row group 0"):
+        read(ref)
+
+
+def test_a_cut_or_grown_file_is_noticed(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS[:20])
+    path = path_of(ref.uri)
+    content = path.read_bytes()
+    for length in [*range(0, len(content), 37), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(CorruptionError, match="bytes"):
+            read(ref)
+        with pytest.raises(CorruptionError):
+            read(replace(ref, bytes=length))
+    path.write_bytes(content + b"\x00")
+    with pytest.raises(CorruptionError, match="the books say"):
+        read(ref)
+
+
+def test_a_file_that_shrinks_after_it_was_opened_is_noticed(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS)
+    segment = Segment(ref, BlockCache(0, readers=0))
+    segment.check()
+    path_of(ref.uri).write_bytes(path_of(ref.uri).read_bytes()[:600])
+    with pytest.raises(CorruptionError, match="truncated"):
+        segment.block(3)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 500, b"PAR1" * 40, b"PAR1" + b"\xff" * 300 + b"PAR1"])
+def test_a_file_that_is_no_segment_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "foreign.parquet"
+    path.write_bytes(content)
+    with pytest.raises(CorruptionError, match=r"foreign\.parquet"):
+        read(SegmentRef(uri_of(path), "default", 1, len(content), b"a", b"b", 1, 1, 1))
+
+
+def test_a_parquet_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(CorruptionError, match="foreign or damaged"):
+        read(SegmentRef(uri_of(path), "default", 1, path.stat().st_size, b"a", b"b", 1, 1, 1))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS)
+    path_of(ref.uri).unlink()
+    with pytest.raises(CorruptionError, match="missing"):
+        read(ref)
+
+
+def test_the_books_must_mean_this_file(tmp_path: Path) -> None:
+    ref = write(tmp_path, RECORDS)
+    with pytest.raises(CorruptionError, match="another locality group"):
+        read(replace(ref, group="other"))
+    with pytest.raises(CorruptionError, match="has 50 records, the books say 49"):
+        read(replace(ref, records=49))
+
+
+def test_a_later_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(form, "FORMAT_VERSION", 2)
+    ref = write_unchecked(tmp_path, monkeypatch)
+    monkeypatch.setattr(form, "FORMAT_VERSION", 1)
+    with pytest.raises(IncompatibleError, match=r"format version b'2': upgrade"):
+        read(ref)
+
+
+def write_unchecked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> SegmentRef:
+    with monkeypatch.context():
+        return write(directory, RECORDS)
+
+
+def test_families_decide_whether_a_segment_is_read(tmp_path: Path) -> None:
+    segment = Segment(write(tmp_path, RECORDS), BlockCache(0))
+    assert segment.may_hold(None, b"", None, None)
+    assert segment.may_hold({b"f0", b"no"}, b"", None, None)
+    assert not segment.may_hold({b"no"}, b"", None, None)
+    assert not segment.may_hold(None, b"row050", None, None)
+    assert not segment.may_hold(None, b"", b"row000", None)
+    many = [record._replace(family=b"family%d" % i) for i, record in enumerate(RECORDS * 6)]
+    assert Segment(write(tmp_path, many), BlockCache(0)).may_hold({b"no"}, b"", None, None)
+
+
+@given(values=st.lists(st.one_of(rows, st.binary(min_size=1, max_size=90)), min_size=1, max_size=30), other=rows)
+def test_the_filter_never_denies_a_row_it_holds(values: list[bytes], other: bytes) -> None:
+    hashes = bloom.hash_rows(pa.array(values, pa.binary()))
+    assert hashes.tolist() == [bloom.hash_row(value) for value in values]
+    built = bloom.build([hashes[:3], hashes[3:]])
+    assert all(bloom.may_hold(built, bloom.hash_row(value)) for value in values)
+    assert other in values or isinstance(bloom.may_hold(built, bloom.hash_row(other)), bool)
+
+
+def test_the_filter_denies_most_other_rows() -> None:
+    built = bloom.build([bloom.hash_rows(pa.array([b"row%d" % i for i in range(20_000)], pa.binary()))])
+    wrong = sum(bloom.may_hold(built, bloom.hash_row(b"other%d" % i)) for i in range(5000))
+    assert wrong < 0.02 * 5000
