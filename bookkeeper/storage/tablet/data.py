@@ -31,6 +31,8 @@ from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.settings import TabletSettings
 
+Task = Callable[[], None]
+
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -55,6 +57,11 @@ def _unique_name() -> str:
     return uuid.uuid4().hex
 
 
+def at_once(task: Task) -> None:
+    """Sort where the records are applied."""
+    task()
+
+
 class TabletData:
     """Memtable and segments of one tablet. Thread-safe; flushes run one at a time."""
 
@@ -69,8 +76,11 @@ class TabletData:
         cache: BlockCache | None = None,
         ops: SegmentOps | None = None,
         unique_name: Callable[[], str] = _unique_name,
+        later: Callable[[Task], None] = at_once,
     ) -> None:
-        """``segments``: those the books name. ``cache`` may be shared by tablets. Reads nothing yet."""
+        """``segments``: those the books name. ``cache`` may be shared by tablets. ``later`` runs sorting work that is
+        due, which is equal to work not run yet; by default :meth:`apply` waits for it. Reads nothing yet.
+        """
         self.extent = extent
         self.directory = directory
         self._groups = groups
@@ -78,6 +88,7 @@ class TabletData:
         self._cache = cache or BlockCache(self._settings.cache_bytes_max)
         self._ops = ops or SegmentOps()
         self._unique_name = unique_name
+        self._later = later
         self._lock = threading.Lock()
         opened = tuple(Segment(ref, self._cache) for ref in segments)
         self._state = _State(Memtable(self._settings), None, opened)
@@ -96,7 +107,7 @@ class TabletData:
             memtable = self._state.active
             due = memtable.append(entries)
         if due:
-            memtable.consolidate()
+            self._later(memtable.consolidate)
 
     @property
     def groups(self) -> GroupMap:
