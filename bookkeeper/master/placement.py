@@ -121,7 +121,7 @@ class Placement:
 
     def _order(self, tablets: Iterable[TabletView], live: Mapping[str, str]) -> None:
         """Order loads of what is missing and unloads of what is held without right, by the latest answers."""
-        held = self._answers()
+        held = {session: rows for session, rows in self._answers().items() if session in live}
         if not self._checked:
             if not may_load(live, held):
                 return
@@ -199,11 +199,14 @@ class Placement:
                 self._submit(source, row, self._unload(move.tablet, source, live[source]))
 
     def _finished_moves(self, live: Mapping[str, str]) -> list[Assignment]:
-        """Moves whose tablet was let go: its location may be written now, to any live tserver."""
+        """Moves whose tablet was let go: its location may be written now, to any live tserver; :func:`assign_free` sees
+        to those for which none of the two lives.
+        """
         with self._lock:
             done = [self._leaving.pop(row) for row in sorted(self._left) if row in self._leaving]
             self._left.clear()
-        return [move if move.session in live else replace(move, session=move.source or "") for move in done]
+        chosen = [move if move.session in live else replace(move, session=move.source or "") for move in done]
+        return [move for move in chosen if move.session in live]
 
 
 def may_load(live: Mapping[str, str], held: Mapping[str, Collection[bytes]]) -> bool:
