@@ -134,7 +134,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         cast = pc.cast(column, field.type)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise InvalidInputError(f"column {field.name} can't be {field.type}: {error}") from error
     if cast.null_count and not field.nullable:
         raise InvalidInputError(f"column {field.name} of a batch of mutations holds nulls")

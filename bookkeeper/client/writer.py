@@ -60,6 +60,14 @@ class WriterOptions:
     """How long one call may take."""
 
 
+@dataclass(slots=True)
+class _Failing:
+    """A tablet whose records could not leave: since when (boot clock), and how often it was looked for."""
+
+    since_ns: int
+    looks: int = 0
+
+
 class BatchWriter:
     """Writes to one table. Thread-safe; a context manager that writes everything before it ends."""
 
@@ -87,7 +95,7 @@ class BatchWriter:
         self._closed = threading.Event()
         self._error: BookkeeperError | None = None
         self._last_failure: BookkeeperError | None = None
-        self._failing_since_ns: dict[Extent, int] = {}
+        self._failing: dict[Extent, _Failing] = {}
         self._lanes: dict[str, threading.Thread] = {}
         self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
         self._router.start()
@@ -220,26 +228,30 @@ class BatchWriter:
 
     def _route(self) -> None:
         """Locate the tablets, again and again while records can't leave."""
-        attempt = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed.is_set() or bool(self._queues.stuck()))
                 if self._closed.is_set():
                     return
-                attempt = attempt + 1 if self._failing_since_ns else 0
-                self._check_deadline()
-            if attempt and self._clock.wait(self._closed, pause_ms(attempt, self._rng)):
+                looks = self._count_looks()
+            if looks > 1 and self._clock.wait(self._closed, pause_ms(looks - 1, self._rng)):
                 return
             self._relocate()
 
-    def _check_deadline(self) -> None:
+    def _count_looks(self) -> int:
+        """How often the most stubborn of the stuck tablets was looked for, this time included; raises
+        UnavailableError when one of them is stuck for longer than the deadline.
+        """
         now_ns = self._clock.boot_ns()
         known = {*self._queues.extents(), UNLOCATED}
-        since_ns = {extent: ns for extent, ns in self._failing_since_ns.items() if extent in known}
-        self._failing_since_ns = {**dict.fromkeys(self._queues.stuck(), now_ns), **since_ns}
-        if now_ns - min(self._failing_since_ns.values()) > self._options.deadline_ms * 1_000_000:
-            reason = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
-            raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
+        self._failing = {extent: failing for extent, failing in self._failing.items() if extent in known}
+        for extent in self._queues.stuck():
+            failing = self._failing.setdefault(extent, _Failing(now_ns))
+            failing.looks += 1
+            if now_ns - failing.since_ns > self._options.deadline_ms * 1_000_000:
+                reason = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+                raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
+        return max(self._failing[extent].looks for extent in self._queues.stuck())
 
     def _relocate(self) -> None:
         try:
@@ -249,7 +261,7 @@ class BatchWriter:
             return
         with self._changed:
             self._queues.relocate(found)
-            self._failing_since_ns.pop(UNLOCATED, None)
+            self._failing.pop(UNLOCATED, None)
             for address in self._queues.addresses() - set(self._lanes):
                 lane = threading.Thread(
                     target=self._guarded, args=(self._send, address), name=f"write-{address}", daemon=True
@@ -273,7 +285,7 @@ class BatchWriter:
                         self._queues.failed(extent)
                     else:
                         self._queues.written(extent)
-                        self._failing_since_ns.pop(extent, None)
+                        self._failing.pop(extent, None)
                 self._last_failure = failure or self._last_failure
                 self._changed.notify_all()
 

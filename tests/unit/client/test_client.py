@@ -1,0 +1,174 @@
+"""Connecting, following the leader, calls whose answers were lost, and waiting for replication."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.client import Client
+from bookkeeper.client.master_link import MasterLink
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import RpcSettings, new_settings, write_settings
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
+from bookkeeper.rpc.address import parse_quorum
+from bookkeeper.rpc.client import RpcPool, plain_hello
+from bookkeeper.rpc.messages import FileMark, TableInfo, TargetStatus
+from tests.support.fake_cluster import TABLE, FakeCluster
+
+NOBODY = "127.0.0.1:1"
+
+
+def _link(quorum: str) -> MasterLink:
+    pool = RpcPool(plain_hello(), RpcSettings())
+    return MasterLink(pool, parse_quorum(quorum), SystemClock(), random.Random(1), threading.Event())
+
+
+def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:
+    with FakeCluster() as cluster:
+        port = int(cluster.quorum.rpartition(":")[2])
+        write_settings(new_settings(tmp_path, "west", master_port=port))
+        for where in (str(tmp_path), tmp_path, cluster.quorum, f"{NOBODY},{cluster.quorum}"):
+            with Client.connect(where) as client:
+                assert client.tables.get("t") == TABLE
+
+
+def test_a_cluster_that_does_not_answer_is_named_with_every_master() -> None:
+    with pytest.raises(UnavailableError, match=rf"no master of {NOBODY} says who leads: {NOBODY} can't be reached"):
+        Client.connect(NOBODY)
+    with FakeCluster(masters=2) as cluster:
+        cluster.leader = None
+        with pytest.raises(UnavailableError, match=r"nobody leads; nobody leads"):
+            Client.connect(cluster.quorum)
+
+
+def test_a_name_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="not an address"):
+        Client.connect("nowhere")
+    with pytest.raises(NotFoundError, match="bookkeeper init"):
+        Client.connect(tmp_path)
+
+
+def test_the_leader_is_followed_to_another_master() -> None:
+    with FakeCluster(masters=2) as cluster, Client.connect(cluster.quorum) as client:
+        first, second = cluster.masters
+        assert client.tables.list() == (TABLE,)
+        first.leads, second.leads = False, True
+        looks = [0]
+
+        def elect(name: str) -> None:
+            looks[0] += name == "leader"
+            if looks[0] == 3:
+                cluster.leader = cluster.master_servers[1].address
+
+        first.hook = elect
+        assert client.tables.list() == (TABLE,)
+        assert second.calls == ["tables"]
+        cluster.master_servers[0].stop()
+        assert client.tables.list() == (TABLE,)
+
+
+def test_a_budget_ends_the_tries_and_a_permanent_error_at_once() -> None:
+    with FakeCluster() as cluster:
+        master = cluster.masters[0]
+
+        def full(name: str) -> None:
+            if name == "tables":
+                raise OverloadedError("full")
+
+        master.hook = full
+        link = _link(cluster.quorum)
+        with pytest.raises(OverloadedError):
+            link.call("tables", budget_ms=200)
+        assert len(master.calls) >= 3
+        with pytest.raises(NotFoundError):
+            link.call("flush_table", "t", budget_ms=10_000)
+
+
+class _Losing:
+    """Loses the answer to the first call of each method after it was carried out."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.lost: set[str] = set()
+        self.master = cluster.masters[0]
+
+    def lose(self, method: str) -> None:
+        if method not in self.lost:
+            self.lost.add(method)
+            raise UnavailableError("the answer is lost")
+
+    def create_table(self, name: str, *_: object) -> TableInfo:
+        if name in self.master.made:
+            raise ExistsError(name)
+        self.master.made[name] = TableInfo("2", name, "online", (), {})
+        self.lose("create")
+        return self.master.made[name]
+
+    def delete_table(self, name: str) -> None:
+        if self.master.made.pop(name, None) is None:
+            raise NotFoundError(name)
+        self.lose("delete")
+
+
+def test_a_change_whose_answer_was_lost_is_not_taken_for_a_failure() -> None:
+    cluster = FakeCluster()
+    losing = _Losing(cluster)
+    cluster.masters[0].__dict__.update(create_table=losing.create_table, delete_table=losing.delete_table)
+    with cluster, Client.connect(cluster.quorum) as client:
+        assert client.tables.create("new").table_id == "2"
+        with pytest.raises(ExistsError):
+            client.tables.create("new")
+        client.tables.delete("new")
+        with pytest.raises(NotFoundError):
+            client.tables.delete("new")
+    assert losing.lost == {"create", "delete"}
+
+
+def _status(file: str) -> TargetStatus:
+    from bookkeeper.model import TargetKey
+
+    key = TargetKey("east", "7", "1", 1)
+    return TargetStatus(file, key, "OPEN", 10, 4, 6, 60, 0.5, "shipping", None, None, None, 4, 40, 0, "t", ())
+
+
+def test_waiting_looks_at_marks_taken_once_until_nothing_of_them_is_left() -> None:
+    with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
+        asked: list[Sequence[FileMark]] = []
+
+        def pending(marks: Sequence[FileMark]) -> Sequence[TargetStatus]:
+            asked.append(marks)
+            return tuple(_status(mark.file) for mark in marks) if len(asked) < 4 else ()
+
+        cluster.masters[0].pending = pending
+        seen: list[int] = []
+        assert not client.replication.wait("t", "east", progress=lambda left: seen.append(len(left)))
+        assert seen == [1, 1, 1, 0]
+        assert asked == [(FileMark("t.wal", 10),)] * 4
+        assert cluster.masters[0].calls.count("replication_mark") == 1
+
+
+def test_waiting_ends_at_its_limit_with_what_is_left_and_survives_a_lost_answer() -> None:
+    with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
+        master, lost = cluster.masters[0], [0]
+
+        def lose(name: str) -> None:
+            if name == "replication_pending" and lost[0] < 2:
+                lost[0] += 1
+                raise UnavailableError("lost")
+
+        master.hook = lose
+        master.pending = lambda marks: tuple(_status(mark.file) for mark in marks)
+        left = client.replication.wait("t", "east", marks=[FileMark("x", 1)], timeout_ms=300)
+        assert [status.file for status in left] == ["x"]
+        assert lost[0] == 2
+        assert master.calls.count("replication_mark") == 0
+
+
+def test_a_quorum_is_checked_before_it_is_sent() -> None:
+    with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
+        for call in (client.replication.define_cluster, client.replication.delete_cluster):
+            with pytest.raises(InvalidInputError, match="not an address"):
+                call("east", "nowhere")

@@ -1,0 +1,151 @@
+"""Whatever becomes of single writes, each row's records arrive once and in order (as far as answers are known)."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from bookkeeper.client import tablet_queues
+from bookkeeper.client.locations import TableMap
+from bookkeeper.client.mutation import Mutation, encode_mutations
+from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
+from bookkeeper.model import Extent
+from tests.support.fake_cluster import extents_of
+
+ROWS = [b"a", b"b", b"c", b"d", b"e", b"f"]
+ADDRESSES = ["one:1", "two:2"]
+
+
+class Queues(RuleBasedStateMachine):
+    """Adds numbered records of few rows, sends, loses, moves and splits tablets; in the end everything is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues = TabletQueues()
+        self.added: dict[bytes, int] = dict.fromkeys(ROWS, 0)
+        self.arrived: dict[bytes, list[int]] = {row: [] for row in ROWS}
+        self.flying: dict[Extent, list[tuple[bytes, int]]] = {}
+
+    @rule(rows=st.lists(st.sampled_from(ROWS), min_size=1, max_size=8))
+    def add(self, rows: list[bytes]) -> None:
+        mutations = []
+        for row in rows:
+            self.added[row] += 1
+            mutations.append(Mutation(row).put(b"f", b"q", b"%d" % self.added[row]))
+        self.queues.add(encode_mutations(mutations))
+
+    @rule(ends=st.sets(st.sampled_from(ROWS), max_size=3), data=st.data())
+    def locate(self, ends: set[bytes], data: st.DataObject) -> None:
+        extents = extents_of(*sorted(ends))
+        choice = st.sampled_from([None, *ADDRESSES])
+        self.queues.relocate(TableMap(tuple(extents), tuple(data.draw(choice) for _ in extents)))
+
+    @rule(data=st.data())
+    def locate_the_same(self, data: st.DataObject) -> None:
+        extents = sorted(self.queues.extents(), key=lambda e: e.end_row or b"\xff")
+        addresses = tuple(data.draw(st.sampled_from(ADDRESSES)) for _ in extents)
+        if extents:
+            self.queues.relocate(TableMap(tuple(extents), addresses))
+
+    @rule(address=st.sampled_from(ADDRESSES), bytes_max=st.sampled_from([1, 200, 10**6]))
+    def take(self, address: str, bytes_max: int) -> None:
+        for extent, batch in self.queues.take(address, bytes_max):
+            assert extent not in self.flying, "two batches of one tablet on their way"
+            rows, values = batch.column("row").to_pylist(), batch.column("value").to_pylist()
+            assert all(extent.contains(row) for row in rows)
+            self.flying[extent] = [(row, int(value)) for row, value in zip(rows, values, strict=True)]
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), applied=st.booleans())
+    def answer(self, data: st.DataObject, applied: bool) -> None:
+        extent = data.draw(st.sampled_from(sorted(self.flying, key=lambda e: e.end_row or b"\xff")))
+        self.land(extent, applied)
+
+    def land(self, extent: Extent, applied: bool) -> None:
+        records = self.flying.pop(extent)
+        if applied:
+            for row, number in records:
+                self.arrived[row].append(number)
+            self.queues.written(extent)
+        else:
+            self.queues.failed(extent)
+
+    @invariant()
+    def what_arrived_is_in_order_and_once(self) -> None:
+        for row, numbers in self.arrived.items():
+            assert numbers == list(range(1, len(numbers) + 1)), row
+
+    @invariant()
+    def nothing_is_lost_and_bytes_are_counted(self) -> None:
+        left = list(self.queues.left())
+        assert self.queues.bytes_left == sum(batch.nbytes for batch in left)
+        assert self.queues.is_empty == (sum(batch.num_rows for batch in left) == 0)
+        for row in ROWS:
+            waiting = [int(record["value"]) for batch in left for record in batch.to_pylist() if record["row"] == row]
+            assert [*self.arrived[row], *waiting] == list(range(1, self.added[row] + 1))
+
+    def teardown(self) -> None:
+        for extent in list(self.flying):
+            self.land(extent, applied=True)
+        self.queues.relocate(TableMap(tuple(extents_of(b"c")), ("one:1", "two:2")))
+        while not self.queues.is_empty:
+            assert not self.queues.stuck()
+            self.take("one:1", 10**6)
+            self.take("two:2", 10**6)
+            assert self.flying
+            for extent in list(self.flying):
+                self.land(extent, applied=True)
+        self.what_arrived_is_in_order_and_once()
+
+
+TestQueues = Queues.TestCase
+TestQueues.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+def _batch(row: bytes, size: int) -> object:
+    return encode_mutations([Mutation(row).put(b"f", b"q", bytes(size))])
+
+
+def test_small_batches_of_a_tablet_leave_together_and_large_ones_alone() -> None:
+    queues = TabletQueues()
+    for _ in range(10):
+        queues.add(_batch(b"a", 1000))
+    queues.add(_batch(b"a", tablet_queues.JOIN_BELOW_BYTES))
+    assert queues.stuck() == [UNLOCATED]
+    queues.relocate(TableMap(tuple(extents_of()), ("one:1",)))
+    ((extent, batch),) = queues.take("one:1", 10**9)
+    assert batch.num_rows == 10
+    queues.written(extent)
+    ((extent, batch),) = queues.take("one:1", 10**9)
+    assert batch.num_rows == 1
+    queues.written(extent)
+    assert queues.is_empty
+
+
+def test_a_tablet_that_had_to_stay_behind_goes_first_the_next_time() -> None:
+    queues = TabletQueues()
+    queues.relocate(TableMap(tuple(extents_of(b"b", b"d")), ("one:1",) * 3))
+    for _ in range(3):
+        for row in (b"a", b"c", b"e"):
+            queues.add(_batch(row, tablet_queues.JOIN_BELOW_BYTES))
+    order = []
+    while not queues.is_empty:
+        ((extent, _),) = queues.take("one:1", 1)
+        order.append(extent.end_row)
+        queues.written(extent)
+    assert order == [b"b", b"d", None] * 3
+
+
+def test_a_failed_tablet_rests_until_it_was_located_again() -> None:
+    queues = TabletQueues()
+    found = TableMap(tuple(extents_of()), ("one:1",))
+    queues.relocate(found)
+    queues.add(_batch(b"a", 10))
+    ((extent, _),) = queues.take("one:1", 1)
+    queues.failed(extent)
+    assert queues.stuck() == [extent]
+    assert queues.take("one:1", 1) == []
+    queues.relocate(found)
+    assert queues.stuck() == []
+    assert len(queues.take("one:1", 1)) == 1
