@@ -22,7 +22,7 @@ from bookkeeper.rpc.server import RpcServer
 from tests.support.memory_peer import MemoryPeer
 
 
-class _Contract:
+class Contract:
     """Answers every method that a subclass lacks with an error."""
 
     def __getattr__(self, name: str) -> Callable[..., object]:
@@ -38,7 +38,7 @@ class _Contract:
         return {}
 
 
-class _Master(_Contract):
+class _Master(Contract):
     def __init__(self, peer: ThriftPeer) -> None:
         self._peer = peer
 
@@ -52,7 +52,7 @@ class _Master(_Contract):
         return self._peer.tservers[next(self._peer.turn) % len(self._peer.tservers)].address
 
 
-class _TServer(_Contract):
+class _TServer(Contract):
     def __init__(self, peer: ThriftPeer) -> None:
         self._peer = peer
 

@@ -1,0 +1,168 @@
+"""Draining a backlog through Spark to a peer process, beside the same bytes copied over loopback TCP and synced.
+
+A million records of 16-byte rows and 100-byte values in blocks of 4,096. The peer checks each block, writes it and
+syncs once a message, before it acknowledges. The reference sends the same bytes in chunks of a message's size to the
+same process, which writes and syncs each before one byte comes back. Both take turns; the best round of each counts.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bookkeeper.config import Settings, new_settings, write_settings
+from bookkeeper.model import MUTATION_SCHEMA, Stamp
+from bookkeeper.replay.ranges import Range
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+from tests.benchmarks.figure import Figure
+from tests.support.drain_peer import CHUNK
+from tests.support.ranges import a_range
+from tests.support.replay_process import ReplayProcess
+from tests.support.wal_files import TO_EAST, WEST
+
+BLOCK_RECORDS = 4096
+BLOCKS = 244
+RECORDS = BLOCKS * BLOCK_RECORDS
+ROUNDS = 3
+RATIO_TARGET = 0.5
+"""At least half the speed of a plain copy: a job's fixed cost is a tenth of a second, a copy's is none."""
+
+
+def _fixed(width: int, seed: int) -> pa.Array:
+    raw = np.random.default_rng(seed).integers(0, 256, BLOCK_RECORDS * width, dtype=np.uint8).tobytes()
+    offsets = np.arange(0, (BLOCK_RECORDS + 1) * width, width, dtype=np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), BLOCK_RECORDS, [None, pa.py_buffer(offsets), pa.py_buffer(raw)])
+
+
+def _batch(seed: int) -> pa.RecordBatch:
+    families = pa.array([b"f", b"g"] * (BLOCK_RECORDS // 2), pa.binary())
+    same = [pa.array([part] * BLOCK_RECORDS, pa.binary()) for part in (b"q", b"")]
+    stamps = pa.array(np.full(BLOCK_RECORDS, 1_700_000_000_000))
+    deletes = pa.array(np.zeros(BLOCK_RECORDS, dtype=bool))
+    return pa.RecordBatch.from_arrays(
+        [_fixed(16, seed), families, *same, stamps, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
+    )
+
+
+def _write_log(path: Path, blocks: int, stamp: Stamp) -> str:
+    payloads = [encode_batch(_batch(seed)) for seed in range(16)]
+    header = BlockHeader(
+        record_count=BLOCK_RECORDS,
+        table_id="t1",
+        groups=[Group(name="one", families=[b"f"]), Group(name="two", families=[b"g"])],
+        stamps=[stamp_to_pb(stamp)],
+        min_row=bytes(16),
+        max_row=b"\xff" * 16,
+    )
+    writer = WalWriter.create(path, FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
+    for number in range(blocks):
+        placed = BlockHeader()
+        placed.CopyFrom(header)
+        placed.first_offset = number * BLOCK_RECORDS + 1
+        writer.append([Block(placed, payloads[number % len(payloads)])])
+    writer.sync()
+    writer.seal()
+    return writer.uri
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    quorum: str
+    plain_port: int
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _drain(process: ReplayProcess, ranges: Sequence[Range]) -> int:
+    """Ship to the end, in as many runs as the time budget makes of it; returns the records shipped."""
+    left, shipped = {r.range_id: r for r in ranges}, 0
+    while left:
+        for range_id, result in process.run(list(left.values())).items():
+            assert result.error is None, result
+            shipped += result.records
+            asked = left.pop(range_id)
+            if result.acked_offset < asked.last:
+                acked, position = result.acked_offset, result.acked_position
+                left[range_id] = replace(asked, first=acked + 1, finished=acked, position_hint=position)
+    return shipped
+
+
+def _copy_plain(path: Path, port: int, chunk_bytes: int) -> None:
+    content = memoryview(path.read_bytes())
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(0, len(content), chunk_bytes):
+            chunk = content[at : at + chunk_bytes]
+            connection.sendall(CHUNK.pack(len(chunk)))
+            connection.sendall(chunk)
+            assert connection.recv(1) == b"k"
+
+
+def _ranges(files: Sequence[str], blocks: int, quorum: str) -> list[Range]:
+    return [a_range(file, 1, blocks * BLOCK_RECORDS, quorum=quorum, range_id=n) for n, file in enumerate(files)]
+
+
+def _measure(process: ReplayProcess, settings: Settings, peer: _Peer, directory: Path) -> list[Figure]:
+    stamp = Stamp(TO_EAST, None)
+    whole = _write_log(directory / "whole", BLOCKS, stamp)
+    halves = [_write_log(directory / f"half{n}", BLOCKS // 2, stamp) for n in range(2)]
+    mixed = _write_log(directory / "mixed", BLOCKS, Stamp(TO_EAST, ("one",)))
+
+    def copy() -> None:
+        _copy_plain(directory / "whole", peer.plain_port, settings.replay.message_bytes)
+
+    def drained(name: str, files: Sequence[str], blocks: int, expected: int) -> Figure:
+        def drain() -> None:
+            assert _drain(process, _ranges(files, blocks, peer.quorum)) == expected
+
+        pairs = [(_seconds(copy), _seconds(drain)) for _ in range(ROUNDS)]
+        plain_s, drain_s = (min(times) for times in zip(*pairs, strict=True))
+        return Figure(
+            name=name,
+            value=RECORDS / drain_s,
+            unit="records/s",
+            reference=RECORDS / plain_s,
+            reference_name="TCP copy + sync",
+            reference_unit="records/s",
+            ratio=plain_s / drain_s,
+            target=RATIO_TARGET,
+            target_of="ratio",
+            size=RECORDS,
+        )
+
+    return [
+        drained("drain one log of 1 M records", [whole], BLOCKS, RECORDS),
+        drained("drain two logs of 0.5 M records side by side", halves, BLOCKS // 2, RECORDS),
+        drained("drain one log, half of each block filtered", [mixed], BLOCKS, RECORDS // 2),
+    ]
+
+
+def run() -> list[Figure]:
+    """Start a replay process and a peer process, measure, and stop both."""
+    with tempfile.TemporaryDirectory() as raw:
+        directory = Path(raw)
+        settings = new_settings(directory / "west", "west", instance_id=WEST)
+        write_settings(settings)
+        command = [sys.executable, "-m", "tests.support.drain_peer", str(directory)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as peer_process:
+            assert peer_process.stdout is not None
+            assert peer_process.stdin is not None
+            said = json.loads(peer_process.stdout.readline())
+            with ReplayProcess(settings, directory / "replay.log") as process:
+                figures = _measure(process, settings, _Peer(said["quorum"], said["plain"]), directory)
+            peer_process.stdin.close()
+    return figures
