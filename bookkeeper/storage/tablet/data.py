@@ -79,7 +79,8 @@ class TabletData:
         later: Callable[[Task], None] = at_once,
     ) -> None:
         """``segments``: those the books name. ``cache`` may be shared by tablets. ``later`` runs sorting work that is
-        due, which is equal to work not run yet; by default :meth:`apply` waits for it. Reads nothing yet.
+        due, which is equal to work not run yet; by default, or when it falls far behind, :meth:`apply` waits for it.
+        Reads nothing yet.
         """
         self.extent = extent
         self.directory = directory
@@ -106,7 +107,9 @@ class TabletData:
         with self._lock:
             memtable = self._state.active
             due = memtable.append(entries)
-        if due:
+        if memtable.overdue:
+            memtable.consolidate()
+        elif due:
             self._later(memtable.consolidate)
 
     @property

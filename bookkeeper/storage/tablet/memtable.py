@@ -18,6 +18,9 @@ from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.order import order_entries
 from bookkeeper.storage.tablet.settings import TabletSettings
 
+OVERDUE_FACTOR = 4
+"""Times ``young_blocks_max`` that may wait for a sort that runs beside the appends."""
+
 
 def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
     """A sorted copy."""
@@ -82,6 +85,11 @@ class Memtable:
 
     def _is_due(self) -> bool:
         return len(self._young) >= self._settings.young_blocks_max or self._young_bytes >= self._settings.run_bytes_max
+
+    @property
+    def overdue(self) -> bool:
+        """Whether whoever was to consolidate fell so far behind that the next append has to wait for it."""
+        return len(self._young) >= self._settings.young_blocks_max * OVERDUE_FACTOR
 
     def blocks(self) -> list[SortedBlock]:
         """All entries at this moment, as sorted blocks; sorts the blocks that nobody met before."""

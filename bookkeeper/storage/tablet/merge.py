@@ -161,9 +161,8 @@ class Cursor:
         return self._next, self._end(self._next, 0)
 
     def prefetch(self) -> None:
-        """Begin to read the block at hand when it is certain to be needed."""
-        if self.certain:
-            self._source.prefetch(self._index)
+        """Begin to read the block at hand."""
+        self._source.prefetch(self._index)
 
     def read_ahead(self) -> None:
         """Begin to read the next block when a few times the entries used so far would reach it."""
@@ -306,7 +305,7 @@ def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_o
     Without it all entries appear, and a cell whose versions continue in the next round starts there again.
     """
     cursors[:] = [cursor for cursor in cursors if not cursor.exhausted]
-    for cursor in cursors:
+    for cursor in [cursor for cursor in cursors if cursor.certain][1:]:
         cursor.prefetch()
     windows = _open_windows(cursors, records, bytes_max)
     if not windows:

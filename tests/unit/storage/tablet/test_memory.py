@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletSettings
 from bookkeeper.storage.tablet.entries import SortedBlock, to_entries
-from bookkeeper.storage.tablet.memtable import Memtable
+from bookkeeper.storage.tablet.memtable import OVERDUE_FACTOR, Memtable
 from tests.support.tablet_model import Record, scan_all, to_batch
 
 PLAIN = Record(b"r", b"f", b"q", b"", 1, False, b"v")
@@ -32,6 +32,18 @@ def test_a_memtable_keeps_few_blocks() -> None:
     assert len(full) <= 600 / SETTINGS.run_records_max
     assert sorted(block.row(i) for block in blocks for i in range(block.records)) == sorted(rows)
     assert (memtable.records, memtable.first_seq, memtable.last_seq) == (600, 1, 600)
+
+
+def test_sorting_beside_the_appends_is_waited_for_when_it_falls_behind(tmp_path: Path) -> None:
+    asked: list[Callable[[], None]] = []
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), tmp_path, [], SETTINGS, later=asked.append)
+    blocks = []
+    for seq in range(1, 40):
+        tablet.apply(to_batch([PLAIN._replace(row=b"%02d" % seq)]), seq)
+        blocks.append(len(tablet._state.active.blocks()))
+    assert max(blocks) <= SETTINGS.young_blocks_max * OVERDUE_FACTOR
+    assert len(set(asked)) == 1
+    assert len(scan_all(tablet)) == 39
 
 
 def test_bytes_end_a_run_too() -> None:
