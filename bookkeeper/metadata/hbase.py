@@ -119,6 +119,15 @@ class HBaseMetadataTable:
         rows = self._call(lambda client: _rows(client.getRowWithColumns(self._name, key, columns, {})))
         return rows[0] if rows else None
 
+    def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
+        """See :class:`~bookkeeper.metadata.table.SliceReader`. The servers cut the row (ColumnRangeFilter)."""
+        check_key(key)
+        columns = _family_names(check_families((family,)))
+        if start >= stop:
+            return None
+        rows = self._call(self._page, key, key + b"\x00", columns, 1, _column_range(start, stop))
+        return rows[0] if rows else None
+
     def scan(
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
     ) -> Iterator[Row]:
@@ -168,8 +177,18 @@ class HBaseMetadataTable:
             at = rows[-1].key + b"\x00"
             page_rows = _next_page_rows(rows, page_rows)
 
-    def _page(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], rows: int) -> list[Row]:
+    def _page(
+        self,
+        client: Any,
+        start: bytes,
+        stop: bytes | None,
+        columns: list[bytes],
+        rows: int,
+        cells: bytes | None = None,
+    ) -> list[Row]:
         limits = {"startRow": start} | ({} if stop is None else {"stopRow": stop})
+        if cells is not None:
+            limits["filterString"] = cells
         scanner = client.scannerOpenWithScan(self._name, _thrift.TScan(columns=columns, caching=rows, **limits), {})
         found = client.scannerGetList(scanner, rows)
         client.scannerClose(scanner)
@@ -293,6 +312,12 @@ def _family(name: str) -> Any:
 
 def _family_names(families: Iterable[str]) -> list[bytes]:
     return [family.encode() for family in families]
+
+
+def _column_range(start: bytes, stop: bytes) -> bytes:
+    """HBase's filter language: qualifiers from ``start`` (included) to ``stop`` (excluded)."""
+    quoted = [b"'" + bound.replace(b"'", b"''") + b"'" for bound in (start, stop)]
+    return b"ColumnRangeFilter (" + quoted[0] + b", true, " + quoted[1] + b", false)"
 
 
 def _column_name(column: Column) -> bytes:

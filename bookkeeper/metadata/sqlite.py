@@ -66,6 +66,10 @@ DELETE_SQL = (
     " SET tombstone = excluded.tombstone, value = CASE WHEN rank > excluded.tombstone THEN value ELSE x'' END"
     " WHERE excluded.tombstone > tombstone"
 )
+SLICE_SQL = (
+    "SELECT row, family, qualifier, rank, value FROM cells WHERE rank > tombstone"
+    " AND row = ? AND family = ? AND qualifier >= ? AND qualifier < ? ORDER BY qualifier"
+)
 COMPACT_SQL = (
     "DELETE FROM cells WHERE (row, family, qualifier) IN"
     f" (SELECT row, family, qualifier FROM cells WHERE rank <= tombstone LIMIT {CHUNK_CELLS})"
@@ -148,6 +152,14 @@ class SqliteMetadataTable:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`."""
         check_key(key)
         rows, _ = self._page(key, key + b"\x00", check_families(families))
+        return rows[0] if rows else None
+
+    def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
+        """See :class:`~bookkeeper.metadata.table.SliceReader`."""
+        check_key(key)
+        check_families((family,))
+        with self._translated(), self._reader() as connection:
+            rows, _ = self._retry(_read_page, connection, SLICE_SQL, (key, family, start, stop))
         return rows[0] if rows else None
 
     def scan(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 MAX_RANK = 2**62 + 2**61
 """Highest rank a put or delete may carry; the rank of a purge lies above it."""
@@ -95,6 +95,23 @@ class MetadataTable(Protocol):
 
     def close(self) -> None:
         """Release connections; the object can't be used any more."""
+
+
+@runtime_checkable
+class SliceReader(Protocol):
+    """A table that can read a part of a row; rows of the master's interest may hold a hundred thousand cells."""
+
+    def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
+        """The cells of one family with ``start <= qualifier < stop``, or None when none is visible."""
+
+
+def get_slice(table: MetadataTable, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
+    """See :class:`SliceReader`; of a table that can't, the family is read and cut. Raises as ``get`` does."""
+    if isinstance(table, SliceReader):
+        return table.get_slice(key, family, start, stop)
+    row = table.get(key, (family,))
+    cells = {} if row is None else {c: cell for c, cell in row.cells.items() if start <= c.qualifier < stop}
+    return Row(key, cells) if cells else None
 
 
 def prefix_stop(prefix: bytes) -> bytes | None:
