@@ -6,8 +6,7 @@ one :class:`Mutation` become visible together and travel together; a later chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ CHANGE_OVERHEAD_BYTES = 200
 class Mutation:
     """Changes of one row; they are kept flat, :data:`_WIDTH` entries each, which encodes fastest."""
 
-    __slots__ = ("_bytes", "flat", "row")
+    __slots__ = ("flat", "row", "size_bytes")
 
     def __init__(self, row: bytes) -> None:
         """Raises InvalidInputError unless ``row`` is bytes and not empty."""
@@ -35,12 +34,8 @@ class Mutation:
             raise InvalidInputError(f"a row is bytes and not empty, not {row!r}")
         self.row = row
         self.flat: list[Any] = []
-        self._bytes = CHANGE_OVERHEAD_BYTES
-
-    @property
-    def size_bytes(self) -> int:
+        self.size_bytes = CHANGE_OVERHEAD_BYTES
         """An estimate of the memory it takes."""
-        return self._bytes + CHANGE_OVERHEAD_BYTES * (len(self.flat) // _WIDTH)
 
     def put(
         self,
@@ -52,12 +47,13 @@ class Mutation:
     ) -> Mutation:
         """Set a cell; ``timestamp`` in milliseconds, None = the tserver's time. Raises InvalidInputError."""
         try:
-            self._bytes += len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
+            size = len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
         except TypeError as error:
             raise InvalidInputError(f"family, qualifier, value and visibility must be bytes: {error}") from None
         if timestamp is not None:
             _check_timestamp(timestamp)
         self.flat += (family, qualifier, visibility, timestamp, False, value)
+        self.size_bytes += size + CHANGE_OVERHEAD_BYTES
         return self
 
     def delete(
@@ -74,27 +70,59 @@ def _check_timestamp(timestamp: int) -> None:
         raise InvalidInputError(f"a timestamp is a number of 64 bits, not {timestamp!r}")
 
 
-def encode_mutations(mutations: Sequence[Mutation]) -> pa.RecordBatch:
+class Changes:
+    """Mutations on their way to Arrow, in columns' raw material: nothing in here is tracked by the garbage collector,
+    whose visits would cost more than all the rest.
+    """
+
+    __slots__ = ("_flat", "_rows", "size_bytes")
+
+    def __init__(self) -> None:
+        self._rows: list[bytes] = []
+        self._flat: list[Any] = []
+        self.size_bytes = 0
+        """An estimate of the memory they take."""
+
+    def __len__(self) -> int:
+        """How many changes there are."""
+        return len(self._rows)
+
+    def add(self, mutation: Mutation) -> int:
+        """Take the changes of a mutation; returns :attr:`size_bytes`."""
+        flat = mutation.flat
+        self._flat += flat
+        if len(flat) == _WIDTH:
+            self._rows.append(mutation.row)
+        else:
+            self._rows += [mutation.row] * (len(flat) // _WIDTH)
+        self.size_bytes += mutation.size_bytes
+        return self.size_bytes
+
+    def encode(self) -> pa.RecordBatch:
+        """One record a change, in the order given."""
+        flat = self._flat
+        if not flat:
+            return pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
+        families, qualifiers, visibilities, timestamps, deletes, values = (flat[n::_WIDTH] for n in range(_WIDTH))
+        binary = pa.binary()
+        columns = [
+            pa.array(self._rows, binary),
+            _column(families, binary),
+            _column(qualifiers, binary),
+            _column(visibilities, binary),
+            _column(timestamps, pa.int64()),
+            _column(deletes, pa.bool_()),
+            pa.array(values, binary),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+
+
+def encode_mutations(mutations: Iterable[Mutation]) -> pa.RecordBatch:
     """One record a change, in the order given."""
-    flat = list(chain.from_iterable([mutation.flat for mutation in mutations]))
-    if not flat:
-        return pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
-    if len(flat) == len(mutations) * _WIDTH and all(mutation.flat for mutation in mutations):
-        rows = [mutation.row for mutation in mutations]
-    else:
-        rows = [mutation.row for mutation in mutations for _ in range(0, len(mutation.flat), _WIDTH)]
-    families, qualifiers, visibilities, timestamps, deletes, values = (flat[n::_WIDTH] for n in range(_WIDTH))
-    binary = pa.binary()
-    columns = [
-        pa.array(rows, binary),
-        _column(families, binary),
-        _column(qualifiers, binary),
-        _column(visibilities, binary),
-        _column(timestamps, pa.int64()),
-        _column(deletes, pa.bool_()),
-        pa.array(values, binary),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+    changes = Changes()
+    for mutation in mutations:
+        changes.add(mutation)
+    return changes.encode()
 
 
 def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:

@@ -19,7 +19,7 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from bookkeeper.client.locations import TableMap
-from bookkeeper.client.mutation import Mutation, conform, encode_mutations, slice_between_rows
+from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
 from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
 from bookkeeper.clock import Clock
@@ -86,8 +86,7 @@ class BatchWriter:
         self._clock = clock
         self._rng = rng
         self._options = options
-        self._mutations: list[Mutation] = []
-        self._mutation_bytes = 0
+        self._changes = Changes()
         self._intake = threading.RLock()
         """Held while records are handed on, so that they keep the order in which they came."""
         self._queues = TabletQueues()
@@ -103,11 +102,10 @@ class BatchWriter:
     # ---- for the caller
 
     def add(self, mutation: Mutation) -> None:
-        """Take a mutation; it must not be changed afterwards. Raises the error that ended the writer, if any."""
+        """Take a mutation as it is now. Raises the error that ended the writer, if any."""
         with self._intake:
-            self._mutations.append(mutation)
-            self._mutation_bytes += mutation.size_bytes
-            if self._mutation_bytes >= self._options.batch_bytes or len(self._mutations) >= self._options.records_max:
+            changes = self._changes
+            if changes.add(mutation) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
                 self._seal()
 
     def add_all(self, mutations: Iterable[Mutation]) -> None:
@@ -151,8 +149,7 @@ class BatchWriter:
     def unwritten(self) -> list[pa.RecordBatch]:
         """After an error: the records not known to be written, those of one row in order."""
         with self._intake, self._changed:
-            pending = [encode_mutations(self._mutations)] if self._mutations else []
-            return [*self._queues.left(), *pending]
+            return [batch for batch in (*self._queues.left(), self._changes.encode()) if batch.num_rows]
 
     def __enter__(self) -> Self:
         return self
@@ -174,11 +171,9 @@ class BatchWriter:
 
     def _seal(self) -> None:
         """Encode what came and hand it on."""
-        if self._mutations:
-            batch = encode_mutations(self._mutations)
-            self._mutations, self._mutation_bytes = [], 0
-            for part in slice_between_rows(batch, self._options.request_bytes, self._options.records_max):
-                self._submit(part)
+        changes, self._changes = self._changes, Changes()
+        for part in slice_between_rows(changes.encode(), self._options.request_bytes, self._options.records_max):
+            self._submit(part)
 
     def _submit(self, batch: pa.RecordBatch) -> None:
         limit = self._options.memory_bytes_max
