@@ -5,6 +5,8 @@ acknowledgements, WALs, segments, the tserver's side of the books. Survives a cr
 block, segments, and the cells of the metadata table; the next holder of a tablet recovers it from those.
 
 Reading order, decisions first (values in, decisions or mutations out, no IO): ``receiving``, ``ordering``,
-``stamps``, ``books``, ``loading``. Then what executes them: ``tablet``, ``commit``, ``log_keeper``, ``flusher``,
-``loader``, ``streams``, ``receiver``, ``service``, ``__main__``; and ``worker`` for the sending side.
+``stamps``, ``books``, ``loading``. Then what executes them: ``door``, ``tablet`` and ``commit`` for writes;
+``log_keeper``, ``flusher`` and ``loader`` for the books, segments and moves; ``streams``, ``receiver`` and
+``received_index`` for other clusters; ``configuration``; ``service`` and ``process`` tie it together. ``worker`` is
+the sending side.
 """

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, GapError, NotServingError, UnavailableError
 from bookkeeper.model import Extent, Origin, StreamKey
-from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Submission
+from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver.receiving import Accept, Gap, decide
 from bookkeeper.tserver.stamps import ConfigView
 from bookkeeper.tserver.tablet import FlushPoint, Moment, ServedTablet, Share, Undo
@@ -36,6 +36,9 @@ class Committer(Protocol):
 
     def submit(self, submission: Submission) -> Future[object]:
         """Queue a submission."""
+
+    def roll(self, timeout_ms: float = ...) -> Seal | None:
+        """Seal the log and go on with a new one."""
 
 
 class Desk:
@@ -332,3 +335,10 @@ class CommitPath:
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""
         return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
+
+    def roll(self) -> None:
+        """Seal the log and go on with a new one; what was submitted before is in the old one. Raises TransientError."""
+        try:
+            self._committer.roll(self._timeout_ms)
+        except TimeoutError:
+            raise UnavailableError(f"the log was not rolled within {self._timeout_ms:.0f} ms") from None

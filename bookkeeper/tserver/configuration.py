@@ -14,10 +14,10 @@ import threading
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
-from bookkeeper.errors import ConflictError, TransientError
+from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, NotFoundError
 from bookkeeper.tserver.commit import CommitPath, ConfigBarrier
 from bookkeeper.tserver.registry import Registry
-from bookkeeper.tserver.stamps import view_of
+from bookkeeper.tserver.stamps import TableView, view_of
 from bookkeeper.tserver.threads import Die, start_thread
 
 LOG = logging.getLogger(__name__)
@@ -52,6 +52,14 @@ class Configuration:
             raise ConflictError(f"the configuration is of generation {in_force}, not yet of {generation}: ask again")
         return in_force
 
+    def table(self, table_id: str) -> TableView:
+        """A table that takes writes, looked for once more when it is not known yet. Raises NotFoundError."""
+        try:
+            return self._path.desk.view.table(table_id)
+        except NotFoundError:
+            self.refresh()
+            return self._path.desk.view.table(table_id)
+
     def refresh(self) -> None:
         """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
         with self._lock:
@@ -77,5 +85,7 @@ class Configuration:
             try:
                 if self._coordination.generation() != self._path.desk.view.generation:
                     self.refresh()
-            except TransientError as error:
-                LOG.warning("the configuration can't be read, the last one stays in force: %s", error)
+            except LeaseLostError:
+                raise
+            except BookkeeperError as error:
+                LOG.error("the configuration can't be read, the last one stays in force: %s", error)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bookkeeper.coordination.protocol import Session
-from bookkeeper.errors import CorruptionError, NotFoundError, NotLeaderError, UnavailableError
+from bookkeeper.errors import CorruptionError, NotFoundError, NotLeaderError, TransientError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
@@ -41,6 +41,7 @@ from bookkeeper.tserver.loading import (
 )
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 
 LOG = logging.getLogger(__name__)
@@ -58,10 +59,10 @@ class Loader:
         metadata: MetadataTable,
         session: Session,
         tables_dir: Path,
-        roll: Callable[[], object],
-        refresh_config: Callable[[], object],
+        table_view: Callable[[str], TableView],
+        sort_later: Callable[[Callable[[], None]], None],
     ) -> None:
-        """``roll``: seal the current log, begin another. ``refresh_config``: put the present configuration in force."""
+        """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread."""
         self._registry = registry
         self._path = path
         self._keeper = keeper
@@ -69,8 +70,8 @@ class Loader:
         self._metadata = metadata
         self._session = session
         self._tables_dir = tables_dir
-        self._roll = roll
-        self._refresh_config = refresh_config
+        self._table_view = table_view
+        self._sort_later = sort_later
         self._cache = BlockCache(TabletSettings().cache_bytes_max)
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
@@ -91,7 +92,7 @@ class Loader:
                 self._leave(current)
             tablet = self._open(assignment.extent, row)
             self._registry.add(tablet)
-            tablet.data.set_groups(self._path.desk.view.table(tablet.extent.table_id).groups)
+            tablet.data.set_groups(self._table_view(tablet.extent.table_id).groups)  # of now: served ones are told
             LOG.info("tablet %s is served", assignment.extent)
 
     def unload(self, extent: Extent, epoch: int, discard: bool) -> None:
@@ -113,10 +114,13 @@ class Loader:
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
 
     def unload_all(self) -> None:
-        """Unload every tablet, for a clean end."""
+        """Unload every tablet, for a clean end; what can't be flushed now is left to recovery."""
         for tablet in self._registry.all():
-            self._path.cross(CloseTablet(tablet))
-            self._leave(tablet)
+            try:
+                self._path.cross(CloseTablet(tablet))
+                self._leave(tablet)
+            except TransientError as error:
+                LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
 
     def _leave(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no writes any more, and let it go."""
@@ -125,7 +129,7 @@ class Loader:
 
     def _check_epoch(self, epoch: int) -> None:
         with self._lock:
-            if epoch < self._epoch:
+            if is_deposed(epoch, self._epoch):
                 raise NotLeaderError(f"an order of epoch {epoch}, but a master of epoch {self._epoch} leads already")
             self._epoch = epoch
 
@@ -142,10 +146,10 @@ class Loader:
 
     def _open(self, extent: Extent, row_key: bytes) -> ServedTablet:
         if self._keeper.has_used_current(tablet_key(extent)):
-            self._roll()  # so that a tablet comes to each log once, and its first block there says after what (R24)
+            self._path.roll()  # a tablet comes to each log once, and its first block there says after what (R24)
         row = self._claim(extent, row_key)
         logs = recovery_plan(row)
-        seals = {log.uri: self._seal_of(log.uri) for log in logs}
+        seals = {log.uri: sealed_end(log.uri) for log in logs}
         found = replay_order((log.uri, block) for log in logs for block in wanted_blocks(extent, log))
         recovered = Recovered.start(row.flush)
         data = self._new_data(row)
@@ -167,21 +171,12 @@ class Loader:
         self._session.check()
         return row
 
-    def _seal_of(self, uri: str) -> Seal:
-        """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost."""
-        seal = read_seal(uri)
-        if seal is None:
-            raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
-        return seal
-
     def _new_data(self, row: TabletRow) -> TabletData:
         table_id = row.extent.table_id
-        if table_id not in self._path.desk.view.tables:
-            self._refresh_config()
-        view = self._path.desk.view.table(table_id)
+        view = self._table_view(table_id)
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row.segments).items()]
         directory = self._tables_dir / table_id / row.directory
-        return TabletData(row.extent, view.groups, directory, segments, cache=self._cache)
+        return TabletData(row.extent, view.groups, directory, segments, cache=self._cache, later=self._sort_later)
 
     def _drop_spent(self, row_key: bytes, spent: dict[str, int]) -> None:
         for uri, through in spent.items():
@@ -191,6 +186,22 @@ class Loader:
 def tablet_key(extent: Extent) -> tuple[str, bytes | None]:
     """What tells tablets apart in a log: table id and end row."""
     return extent.table_id, extent.end_row
+
+
+def is_deposed(epoch: int, known: int) -> bool:
+    """Rule R7: a master of a later reign was heard of already."""
+    return epoch < known
+
+
+def sealed_end(uri: str) -> Seal:
+    """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
+
+    Raises UnavailableError while there is none.
+    """
+    seal = read_seal(uri)
+    if seal is None:
+        raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+    return seal
 
 
 def wanted_blocks(extent: Extent, log: LogToRead) -> Iterator[Block]:

@@ -16,7 +16,6 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination, Session
-from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
@@ -34,6 +33,7 @@ from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
+from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.stamps import view_of
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.threads import Die, Persistence, start_thread
@@ -104,6 +104,7 @@ class TServerProcess:
         persistence = Persistence(session, clock, random.Random())
         desk = Desk(clock, view_of(read_config(self._coordination)))
         registry = Registry()
+        sorter = Sorter(die)
         link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
         keeper = LogKeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
         opener = WalOpener(settings, session, clock, keeper)
@@ -119,8 +120,8 @@ class TServerProcess:
             self._metadata,
             session,
             settings.tables_dir,
-            committer.roll,
-            configuration.refresh,
+            configuration.table,
+            sorter.later,
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
@@ -130,6 +131,7 @@ class TServerProcess:
             self.address,
             registry,
             path,
+            configuration,
             Locations(self._metadata),
             streams,
             index,
@@ -141,6 +143,7 @@ class TServerProcess:
         parts = Parts(
             own_instance_id=settings.instance.instance_id,
             session=session,
+            persistence=persistence,
             registry=registry,
             path=path,
             committer=committer,
@@ -148,6 +151,7 @@ class TServerProcess:
             keeper=keeper,
             flusher=flusher,
             loader=loader,
+            sorter=sorter,
             receiver=receiver,
             streams=streams,
             index=index,
@@ -161,6 +165,7 @@ class TServerProcess:
         parts = self._parts
         start_thread("lease", self._watch_lease, self._die)
         self._link.start()
+        parts.sorter.start()
         parts.keeper.start()
         parts.flusher.start()
         parts.index.start()
@@ -178,11 +183,10 @@ class TServerProcess:
         parts.configuration.close()
         parts.flusher.close()
         parts.receiver.close()
-        try:
-            parts.loader.unload_all()
-        except BookkeeperError as error:
-            LOG.warning("not every tablet could be flushed, its log will be replayed: %s", error)
+        parts.loader.unload_all()
+        parts.persistence.stop()
         parts.committer.close()
+        parts.sorter.close()
         parts.index.close()
         parts.keeper.close(BOOKS_CLOSE_MS)
         self._link.close()

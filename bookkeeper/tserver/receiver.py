@@ -24,6 +24,7 @@ from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateResult, SourceBlock
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.commit import Applied, CommitPath, ReceivedBlock, ReceivedRange
+from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
 from bookkeeper.tserver.locations import Located, Locations
 from bookkeeper.tserver.received_index import ReceivedIndex
@@ -73,6 +74,7 @@ class Receiver:
         own_address: str,
         registry: Registry,
         path: CommitPath,
+        configuration: Configuration,
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
@@ -84,6 +86,7 @@ class Receiver:
         self._own_address = own_address
         self._registry = registry
         self._path = path
+        self._configuration = configuration
         self._locations = locations
         self._streams = streams
         self._index = index
@@ -101,7 +104,7 @@ class Receiver:
     def open_stream(self, stream: StreamKey) -> str:
         """A token for the messages of a stream. Raises RefusedError, NotFoundError, OverloadedError."""
         check_provenance([stream.source_instance_id], stream, self._own_instance_id)
-        self._path.desk.view.table(stream.target_table_id)
+        self._configuration.table(stream.target_table_id)
         return self._streams.open(stream)
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
@@ -111,7 +114,7 @@ class Receiver:
         stream = request.stream
         check_provenance(request.provenance, stream, self._own_instance_id)
         self._streams.check(request.stream_session, stream)
-        table_id = self._path.desk.view.table(stream.target_table_id).table_id
+        table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
         blocks = self._decode(request.blocks)
         parts = self._part(table_id, blocks)

@@ -37,8 +37,10 @@ from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ServedTablet, Share
+from bookkeeper.tserver.threads import Persistence
 from bookkeeper.tserver.worker import ReplicationWorker
 
 MEMTABLES_MAX = 3
@@ -60,6 +62,7 @@ class Parts:
 
     own_instance_id: str
     session: Session
+    persistence: Persistence
     registry: Registry
     path: CommitPath
     committer: GroupCommitter
@@ -67,6 +70,7 @@ class Parts:
     keeper: LogKeeper
     flusher: Flusher
     loader: Loader
+    sorter: Sorter
     receiver: Receiver
     streams: Streams
     index: ReceivedIndex

@@ -24,7 +24,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.messages import TabletAssignment
-from bookkeeper.storage.wal import Block, recover, stream_from_pb
+from bookkeeper.storage.wal import Block, read_seal, recover, stream_from_pb
 from combiners import CLOSED, OPEN, ReplicationStatus
 from tests.support.failing_metadata import FailingMetadata, touching
 from tests.support.tservers import (
@@ -192,6 +192,23 @@ def test_orders_of_an_older_master_and_for_another_session_are_refused(west: Gro
         west.tserver(node).unload_tablet(extent, 6, False)
     assert west.tserver(node).tablets() == (extent,)
     node.stop()
+    other.stop()
+
+
+def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node, other = west.local(), west.local()
+    west.assign(node, extent)
+    west.write(node, extent, records([(b"a", b"1")]))
+    node.process.session.close()
+    try:
+        west.assign(other, extent)
+    except TransientError:
+        for uri in west.logs_of(node):
+            recover(uri)
+        west.tserver(other).load_tablet(TabletAssignment(extent, "", 1))
+    assert west.scan(other, extent) == {(b"a", b"f", b"q"): b"1"}
+    assert all(read_seal(uri) for uri in west.logs_of(node)), "served from a log that may still grow"
     other.stop()
 
 

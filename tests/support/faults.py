@@ -13,8 +13,11 @@ from typing import Any
 from unittest.mock import patch
 
 from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.metadata.keys import log_column
+from bookkeeper.metadata.values import LOG
 from bookkeeper.model import Stamp
 from bookkeeper.replay.filters import WHOLE
+from bookkeeper.storage.wal import Seal
 from bookkeeper.tserver.worker_plan import Fact
 from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
 
@@ -244,5 +247,108 @@ FAULTS: dict[str, Fault] = {
         "after_cell",
         lambda cell: cell[:1],
         "a scan gives each cell once, however it is cut into pages",
+    ),
+    # ---- the tserver: writing, receiving, loading
+    "high-water-does-not-count": Fault(
+        "bookkeeper.tserver.receiving",
+        "known_through",
+        lambda high_water, acked: acked,  # noqa: ARG005
+        "R18: a range that comes twice is applied twice",
+    ),
+    "gaps-are-swallowed": Fault(
+        "bookkeeper.tserver.receiving",
+        "leaves_gap",
+        lambda known, after: False,  # noqa: ARG005
+        "R19: records that came too late are dropped as duplicates",
+    ),
+    "proven-for-those-not-asked": Fault(
+        "bookkeeper.tserver.receiver",
+        "proven_offset",
+        lambda acked, after, to: to,  # noqa: ARG005
+        "R19: an answer claims for all tablets what one of them has",
+    ),
+    "own-data-is-welcome": Fault(
+        "bookkeeper.tserver.receiver",
+        "check_provenance",
+        lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
+        "R21: data returns to a cluster that it has passed",
+    ),
+    "tokens-live-for-ever": Fault(
+        "bookkeeper.tserver.streams",
+        "is_expired",
+        lambda used_ns, now_ns, idle_timeout_ms: False,  # noqa: ARG005
+        "R20: a message arrives after its stream was forgotten, and is applied again",
+    ),
+    "high-water-not-rebuilt": Fault(
+        "bookkeeper.tserver.loading",
+        "raise_high_water",
+        lambda high_water, stream, to_offset: None,  # noqa: ARG005
+        "R18: a resend after a crash is applied again",
+    ),
+    "moves-leave-no-trace": Fault(
+        "bookkeeper.tserver.tablet",
+        "predecessor",
+        lambda last, wal: None,  # noqa: ARG005
+        "R24: a delete overtakes its put in another log",
+    ),
+    "no-barriers-in-the-books": Fault(
+        "bookkeeper.tserver.books",
+        "barriers_of",
+        lambda block: (),  # noqa: ARG005
+        "R24: the master does not know that a log waits for another",
+    ),
+    "log-without-repl": Fault(
+        "bookkeeper.tserver.books",
+        "first_use_values",
+        lambda wal, use, replicated, status: {log_column(wal): LOG},  # noqa: ARG005
+        "R12: readable here, never shipped",
+    ),
+    "enabling-needs-no-cell": Fault(
+        "bookkeeper.tserver.books",
+        "needs_first_use",
+        lambda use, header: use is None or not use.logged,  # noqa: ARG005
+        "R12: what follows an enable in one log has no cell",
+    ),
+    "written-counts-as-synced": Fault(
+        "bookkeeper.tserver.books",
+        "provable_reach",
+        lambda synced, written: written,  # noqa: ARG005
+        "R15: the peer gets what the primary loses in a crash",
+    ),
+    "a-flush-keeps-the-log-cell": Fault(
+        "bookkeeper.tserver.books",
+        "WalBooks.release",
+        lambda self, tablet: None,  # noqa: ARG005
+        "R12: the log of records that came during a flush is let go",
+    ),
+    "nobody-is-stamped": Fault(
+        "bookkeeper.tserver.stamps",
+        "stamps_in_force",
+        lambda config, table_id: (),  # noqa: ARG005
+        "R13: a block does not say for whom it is",
+    ),
+    "confirmed-unseen": Fault(
+        "bookkeeper.tserver.configuration",
+        "Configuration.confirm",
+        lambda self, generation: generation,  # noqa: ARG005
+        "R14: a write after the confirmation is made under the old configuration",
+    ),
+    "unsealed-logs-are-read": Fault(
+        "bookkeeper.tserver.loader",
+        "sealed_end",
+        lambda uri: Seal(10**6, 0),  # noqa: ARG005
+        "R15: a tablet is served from a log that may still grow",
+    ),
+    "flush-ids-begin-again": Fault(
+        "bookkeeper.tserver.tablet",
+        "first_flush_id",
+        lambda serial: 1,  # noqa: ARG005
+        "R1: two holders of a tablet write one rank with two values",
+    ),
+    "orders-of-the-deposed-count": Fault(
+        "bookkeeper.tserver.loader",
+        "is_deposed",
+        lambda epoch, known: False,  # noqa: ARG005
+        "R7: a deposed master moves a tablet",
     ),
 }

@@ -189,7 +189,7 @@ def test_an_update_that_failed_is_due_again() -> None:
     assert log.needed() == 1
 
 
-def test_r24_the_barrier_is_in_the_books_before_the_block_and_in_every_later_version() -> None:
+def test_r24_the_barrier_is_in_the_books_before_the_block_and_stays_there() -> None:
     log = Log()
     log.append(block(1, 4, b"z"))
     log.append(block(5, 2, after=("w0", 9)))

@@ -1,0 +1,37 @@
+"""Laws that need a running tserver turn red when their rule is broken by a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration import test_tserver_node as laws
+from tests.support.faults import fault
+from tests.support.tservers import Ground, ground
+
+pytestmark = pytest.mark.integration
+
+LAWS = [
+    ("confirmed-unseen", laws.test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps),
+    ("unsealed-logs-are-read", laws.test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal),
+    ("flush-ids-begin-again", laws.test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing),
+    ("orders-of-the-deposed-count", laws.test_orders_of_an_older_master_and_for_another_session_are_refused),
+    ("high-water-does-not-count", laws.test_r18_the_high_water_survives_a_flush_and_a_move),
+    ("moves-leave-no-trace", laws.test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a_new_log),
+]
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("name", "law"), LAWS)
+def test_without_its_rule_a_law_of_a_running_tserver_is_red(
+    name: str, law: Callable[[Ground], None], west: Ground
+) -> None:
+    with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
+        law(west)

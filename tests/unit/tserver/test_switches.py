@@ -1,0 +1,50 @@
+"""Each law of the tserver's pure parts turns red when its rule is broken by a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.faults import fault
+from tests.unit.tserver import test_books as books_laws
+from tests.unit.tserver import test_loading as loading_laws
+from tests.unit.tserver import test_receiver as receiver_laws
+from tests.unit.tserver import test_receiving as receiving_laws
+from tests.unit.tserver import test_stamps as stamp_laws
+from tests.unit.tserver import test_streams as stream_laws
+from tests.unit.tserver import test_tablet as tablet_laws
+
+RED = (AssertionError, pytest.fail.Exception)
+
+LAWS = [
+    ("high-water-does-not-count", receiving_laws.test_r18_a_range_that_comes_twice_is_applied_once),
+    ("gaps-are-swallowed", receiving_laws.test_r19_a_range_that_starts_above_is_declined_with_the_high_water),
+    ("proven-for-those-not-asked", receiver_laws.test_r19_an_answer_proves_nothing_about_tablets_that_were_not_asked),
+    ("own-data-is-welcome", receiver_laws.test_r21_data_that_passed_this_cluster_is_refused),
+    ("own-data-is-welcome", receiver_laws.test_r21_this_clusters_own_files_do_not_come_back),
+    ("tokens-live-for-ever", stream_laws.test_r20_an_idle_token_is_dead_for_ever),
+    ("high-water-not-rebuilt", loading_laws.test_r18_the_high_water_is_rebuilt_from_block_headers),
+    (
+        "no-barriers-in-the-books",
+        books_laws.test_r24_the_barrier_is_in_the_books_before_the_block_and_stays_there,
+    ),
+    ("log-without-repl", books_laws.test_r12_log_and_repl_go_in_one_row_put),
+    ("log-without-repl", books_laws.test_r12_the_first_stamped_block_finds_both_cells_in_the_books),
+    ("enabling-needs-no-cell", books_laws.test_r12_replication_that_is_enabled_in_the_middle_of_a_log_gets_its_cell),
+    ("written-counts-as-synced", books_laws.test_r15_needed_never_passes_what_is_synced),
+    ("a-flush-keeps-the-log-cell", books_laws.test_a_record_that_is_appended_while_its_tablet_is_flushed_keeps_the_log),
+    ("nobody-is-stamped", stamp_laws.test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups),
+]
+
+
+@pytest.mark.parametrize(("name", "law"), LAWS)
+def test_without_its_rule_a_law_is_red(name: str, law: Callable[[], None]) -> None:
+    with fault(name), pytest.raises(RED):
+        law()
+
+
+def test_without_predecessors_a_move_leaves_no_trace(tmp_path: Path) -> None:
+    with fault("moves-leave-no-trace"), pytest.raises(RED):
+        tablet_laws.test_r24_the_first_block_in_another_log_says_after_what(tmp_path)

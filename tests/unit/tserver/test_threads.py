@@ -1,0 +1,102 @@
+"""No half-dead process, and retries that end."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import InvalidInputError, LeaseLostError, UnavailableError
+from bookkeeper.tserver.sorter import Sorter
+from bookkeeper.tserver.threads import Persistence, start_thread
+
+PATIENCE_S = 30.0
+
+
+class FakeLease:
+    """A session whose end the test decides."""
+
+    session_id = "s"
+
+    def __init__(self) -> None:
+        self.valid = True
+
+    def is_valid(self) -> bool:
+        return self.valid
+
+    def check(self) -> None:
+        if not self.valid:
+            raise LeaseLostError("over")
+
+    def close(self) -> None:
+        self.valid = False
+
+
+def test_a_thread_that_dies_takes_the_process_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # noqa: ARG005
+
+    def fails() -> None:
+        raise RuntimeError("unforeseen")
+
+    start_thread("t", fails, reasons.append).join(PATIENCE_S)
+    assert len(reasons) == 1
+    assert "unforeseen" in reasons[0]
+
+
+def test_what_fails_for_a_while_is_repeated_and_what_fails_for_good_is_not() -> None:
+    lease, tries = FakeLease(), []
+    persistence = Persistence(lease, SystemClock(), random.Random(1))
+
+    def act() -> str:
+        tries.append(1)
+        if len(tries) < 4:
+            raise UnavailableError("not yet")
+        return "done"
+
+    assert persistence.insist("it", act) == "done"
+    assert len(tries) == 4
+
+    def refuse() -> None:
+        tries.append(1)
+        raise InvalidInputError("never")
+
+    with pytest.raises(InvalidInputError):
+        persistence.insist("it", refuse)
+    assert len(tries) == 5
+
+
+def test_retries_end_with_the_session_and_when_told_to_stop() -> None:
+    lease = FakeLease()
+
+    def end_lease() -> None:
+        lease.valid = False
+        raise UnavailableError("not yet")
+
+    with pytest.raises(LeaseLostError):
+        Persistence(lease, SystemClock(), random.Random(1)).insist("it", end_lease)
+    persistence = Persistence(FakeLease(), SystemClock(), random.Random(1))
+
+    def stop() -> None:
+        persistence.stop()
+        raise UnavailableError("not yet")
+
+    with pytest.raises(UnavailableError):
+        persistence.insist("it", stop)
+
+
+def test_equal_sorting_work_that_waits_is_done_once() -> None:
+    sorter, done, last = Sorter(pytest.fail), [], threading.Event()
+
+    def sort() -> None:
+        done.append(1)
+
+    for _ in range(5):
+        sorter.later(sort)
+    sorter.later(last.set)
+    sorter.start()
+    assert last.wait(PATIENCE_S)
+    sorter.close()
+    assert done == [1]
