@@ -35,19 +35,15 @@ class Outages:
         self._clock = clock
         self._open: tuple[Outage, int, int] | None = None
 
-    @property
-    def over(self) -> bool:
-        """True when everything was killed and is back."""
-        return self._open is None and not self._left
-
-    def step(self, share: float) -> None:
-        """Do what is due when ``share`` (0 to 1) of the load is written; returns at once."""
+    def step(self, share: float) -> bool:
+        """Do what is due when ``share`` (0 to 1) of the load is written, without waiting; True when all is over."""
         if self._open is not None:
             self._look()
         elif self._left and share >= self._left[0].at:
             outage = self._left.pop(0)
             self._open = (outage, outage.cluster.kill9(outage.role), self._clock.boot_ns())
             self._say(f"{share:4.0%} written: kill -9 {outage.what} (pid {self._open[1]})")
+        return self._open is None and not self._left
 
     def _look(self) -> None:
         assert self._open is not None

@@ -5,9 +5,10 @@ Arrives: phases, their progress, and lines. Leaves: text on standard output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import pyarrow as pa
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -34,6 +35,14 @@ class Phase:
             self._next = int(done * PLAIN_STEPS / self._total) + 1 if self._total else PLAIN_STEPS + 1
             self._screen.say(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
 
+    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; their records are what is done."""
+        done = 0
+        for batch in batches:
+            yield batch
+            done += batch.num_rows
+            self.update(done)
+
 
 class Screen:
     """Standard output; times are since its making."""
@@ -50,6 +59,10 @@ class Screen:
     def say(self, text: str) -> None:
         """One line with the time."""
         self._console.print(f"{self.elapsed_s():6.1f} s  {text}", markup=False)
+
+    def line(self, text: str) -> None:
+        """One line."""
+        self._console.print(text, markup=False)
 
     @contextmanager
     def phase(self, title: str, total: int) -> Iterator[Phase]:

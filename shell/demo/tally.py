@@ -1,8 +1,9 @@
 """Counts what replication shipped, from samples of its status.
 
-Arrives: samples of the replication status. Leaves: sums over all files that were ever seen. A counter that went back
-(a new master counts anew) is added to what was counted before it. What happens between two samples to a counter that
-then vanishes is not seen: sums are a lower bound, close with frequent samples.
+Arrives: samples of the replication status. Leaves: sums over all files that were ever seen. Records are finished
+offsets from the books; a file that left the status had everything on the peer. Bytes and records sent again are
+counters in the memory of a master: one that went back (a new master counts anew) is added to what was counted before
+it, and what is counted between the last sample of a file and its end is not seen. Sample often.
 """
 
 from __future__ import annotations
@@ -13,49 +14,63 @@ from dataclasses import dataclass, field
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.messages import TargetStatus
 
-Counts = tuple[int, int, int]
-"""Records, bytes, resends."""
+SAMPLE_MS = 100
+"""How often to look."""
 
-_NOTHING: Counts = (0, 0, 0)
+
+@dataclass(slots=True)
+class _FileCount:
+    """What is known of one file on its way to one target."""
+
+    needed: int = 0
+    finished: int = 0
+    bytes_shipped: int = 0
+    resends: int = 0
+    bytes_before: int = 0
+    resends_before: int = 0
+
+    def take(self, status: TargetStatus) -> None:
+        """A newer sample."""
+        if status.bytes_shipped < self.bytes_shipped or status.resends < self.resends:
+            self.bytes_before += self.bytes_shipped
+            self.resends_before += self.resends
+        self.bytes_shipped, self.resends = status.bytes_shipped, status.resends
+        self.needed, self.finished = max(self.needed, status.needed), max(self.finished, status.finished)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all files."""
+
+    files: int
+    records: int
+    bytes_shipped: int
+    resends: int
 
 
 @dataclass(slots=True)
 class Tally:
-    """Sums of counters over files, targets and reigns of masters."""
+    """See the module. Used by one thread at a time."""
 
-    _done: dict[tuple[str, TargetKey], Counts] = field(default_factory=dict)
-    _current: dict[tuple[str, TargetKey], Counts] = field(default_factory=dict)
-    lag_records_max: int = 0
-    lag_seconds_max: float = 0.0
+    behind: int = 0
+    """Records that the latest sample says are still to be shipped."""
+    _counts: dict[tuple[str, TargetKey], _FileCount] = field(default_factory=dict)
+    _present: frozenset[tuple[str, TargetKey]] = frozenset()
 
-    def sample(self, statuses: Iterable[TargetStatus]) -> int:
-        """Take one status in; returns the records that it says are still to be shipped."""
-        behind, oldest = 0, 0.0
-        for status in statuses:
-            key = (status.file, status.target)
-            now = (status.records_shipped, status.bytes_shipped, status.resends)
-            before = self._current.get(key, _NOTHING)
-            if any(new < old for new, old in zip(now, before, strict=True)):
-                self._done[key] = _add(self._done.get(key, _NOTHING), before)
-            self._current[key] = now
-            behind += status.lag_records
-            oldest = max(oldest, status.lag_seconds)
-        self.lag_records_max = max(self.lag_records_max, behind)
-        self.lag_seconds_max = max(self.lag_seconds_max, oldest)
-        return behind
+    def sample(self, statuses: Iterable[TargetStatus]) -> None:
+        """Take one status in."""
+        found = list(statuses)
+        for status in found:
+            self._counts.setdefault((status.file, status.target), _FileCount()).take(status)
+        self._present = frozenset((status.file, status.target) for status in found)
+        self.behind = sum(status.lag_records for status in found)
 
-    @property
-    def files(self) -> int:
-        """How many WALs were seen."""
-        return len({file for file, _target in self._current})
-
-    def totals(self) -> Counts:
-        """Records, bytes and resends so far."""
-        total = _NOTHING
-        for counts in (*self._done.values(), *self._current.values()):
-            total = _add(total, counts)
-        return total
-
-
-def _add(left: Counts, right: Counts) -> Counts:
-    return left[0] + right[0], left[1] + right[1], left[2] + right[2]
+    def totals(self) -> Totals:
+        """What was shipped so far."""
+        counts = self._counts
+        return Totals(
+            files=len({file for file, _target in counts}),
+            records=sum(c.finished if key in self._present else c.needed for key, c in counts.items()),
+            bytes_shipped=sum(c.bytes_before + c.bytes_shipped for c in counts.values()),
+            resends=sum(c.resends_before + c.resends for c in counts.values()),
+        )

@@ -5,6 +5,7 @@ Arrives: the expected cells and the record batches of a scan. Leaves: counts and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ class Comparison:
     missing: int = 0
     unexpected: int = 0
     different: int = 0
+    digest: str = ""
+    """Of every cell with its visibility and timestamp: equal digests, equal tables to the last bit."""
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -40,9 +43,12 @@ def compare(expected: Mapping[CellKey, bytes], batches: Iterable[pa.RecordBatch]
     """Read ``batches`` (mutation schema, sorted, one newest version a cell) against ``expected``."""
     result = Comparison()
     seen: set[CellKey] = set()
+    digest = hashlib.sha256()
+    names = ("row", "family", "qualifier", "value", "visibility", "timestamp")
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("row", "family", "qualifier", "value"))
-        for row, family, qualifier, value in zip(*columns, strict=True):
+        columns = (batch.column(name).to_pylist() for name in names)
+        for row, family, qualifier, value, visibility, timestamp in zip(*columns, strict=True):
+            digest.update(repr((row, family, qualifier, value, visibility, timestamp)).encode())
             key = (row, family, qualifier)
             result.cells += 1
             if key in seen or key not in expected:
@@ -52,6 +58,7 @@ def compare(expected: Mapping[CellKey, bytes], batches: Iterable[pa.RecordBatch]
                 result.different += 1
                 result.note(f"cell {key!r} holds {value!r}, not {expected[key]!r}")
             seen.add(key)
+    result.digest = digest.hexdigest()
     lost = expected.keys() - seen
     result.missing = len(lost)
     for key in sorted(lost)[:EXAMPLES_MAX]:
