@@ -8,6 +8,8 @@ PYTHON ?= python3
 PY := .venv/bin/python
 METADATA ?= sqlite
 PYTEST_ARGS ?=
+ROUNDS ?= 10
+SEED ?=
 export PYTHON METADATA
 
 help: ## List the targets
@@ -49,10 +51,10 @@ bench: ## Measure, and write the figures beside their references
 	@docker/venv.sh
 	@$(PY) -m tests.benchmarks
 
-soak: ## Run clusters under random faults for a while
+soak: ## Run clusters under random faults (ROUNDS=10, SEED=... to repeat a run)
 	@docker/system-deps.sh runtime
 	@docker/venv.sh
-	@$(PY) -m tests.soak
+	@$(PY) -m tests.soak --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 clean: ## Remove what was built, not the engine's images
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -85,6 +85,17 @@ class ClusterProcess:
             process.kill()  # its processes die with it (parent-death signal)
             process.wait()
 
+    def crash(self) -> None:
+        """End the supervisor with -9: its processes die with it (parent-death signal). :meth:`start` begins anew.
+
+        Raises RefusedError if it does not run.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            raise RefusedError(f"{self.settings.directory} does not run; start it first")
+        process.kill()
+        process.wait()
+
     def role(self, name: str) -> RoleState:
         """The latest process of a role (``master``, ``tserver1``, ..., ``replay``); raises NotFoundError."""
         return read_role(self.settings.directory, name)

@@ -62,8 +62,16 @@ class Cluster:
 
     def start(self, timeout_s: float = READY_S) -> None:
         """Start all processes; returns when the master answers and every tserver is registered."""
-        self._process.start()
+        self.launch()
         self.wait_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start all processes and return at once."""
+        self._process.start()
+
+    def crash(self) -> None:
+        """End the supervisor with -9, and all processes with it; :meth:`launch` begins anew. The client stays."""
+        self._process.crash()
 
     def stop(self) -> None:
         """Disconnect and stop all processes cleanly; it can be started again."""

@@ -1,0 +1,139 @@
+"""What must not be left behind once everything is replicated: in the books, on disk, and at the receiver.
+
+Arrives: a cluster's metadata table, its directories and its sessions, read from outside while it runs. Leaves: lines
+of text, each naming one thing that nothing alive needs. Nothing was written for longer than the age at which a log
+with data is rolled: so the logs that are not sealed are newborn, and nothing in the books may name a log at all.
+Sources: rules R3, R4, R17 and R20 of books.md; design sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bookkeeper.config import Settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import Row
+from bookkeeper.storage.wal import read_seal, uri_of
+
+SMALL_SUFFIXES = (".seal", ".fence")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One cluster from outside. ``open_logs`` are the unsealed logs of live sessions; ``wal_files`` everything below
+    the directory of logs; ``segment_files`` everything below that of tables.
+    """
+
+    name: str
+    instance_id: str
+    rows: tuple[Row, ...]
+    open_logs: frozenset[str]
+    wal_files: tuple[Path, ...]
+    segment_files: tuple[Path, ...]
+    live_sessions: frozenset[str]
+    dead_sessions: frozenset[str]
+
+
+def look(settings: Settings) -> ClusterView:
+    """Read it all. Files are listed before the books, so that a file that is named after the listing is not missed."""
+    coordination = open_coordination(settings)
+    try:
+        sessions = coordination.sessions("tserver")
+    finally:
+        coordination.close()
+    wal_files = tuple(_files_below(settings.wal_dir))
+    segment_files = tuple(_files_below(settings.tables_dir))
+    table = open_metadata(settings.metadata_url)
+    try:
+        rows = tuple(table.scan())
+    finally:
+        table.close()
+    live = frozenset(info.session_id for info in sessions if info.alive)
+    logs = [path for path in wal_files if path.suffix == ".wal" and path.parent.name in live]
+    return ClusterView(
+        name=settings.instance.name,
+        instance_id=settings.instance.instance_id,
+        rows=rows,
+        open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(uri) is None),
+        wal_files=wal_files,
+        segment_files=segment_files,
+        live_sessions=live,
+        dead_sessions=frozenset(info.session_id for info in sessions if not info.alive),
+    )
+
+
+def leftovers(view: ClusterView) -> list[str]:
+    """Everything that nothing alive needs, one line each."""
+    found = _Findings(view)
+    for row in view.rows:
+        found.judge(row)
+    found.files()
+    return [f"{view.name}: {line}" for line in found.lines]
+
+
+@dataclass(slots=True)
+class _Findings:
+    view: ClusterView
+    lines: list[str] = field(default_factory=list)
+    segments: set[str] = field(default_factory=set)
+
+    def judge(self, row: Row) -> None:
+        """One row of the books."""
+        if row.key.startswith(keys.REPL_PREFIX):
+            self._replication_row(row)
+        elif row.key.startswith(keys.RECV_PREFIX):
+            self._received_row(row)
+        elif row.key.startswith(keys.FATE_PREFIX):
+            self._operation(row)
+        elif row.key.startswith(keys.DEL_PREFIX):
+            self.lines.append(f"a deletion candidate: {row.key!r}")
+        else:
+            self._tablet(row)
+
+    def files(self) -> None:
+        """What is on disk: open logs and what belongs to them, segments that the books name, nothing else."""
+        for path in self.view.wal_files:
+            log = path.with_name(path.name.removesuffix(path.suffix)) if path.suffix in SMALL_SUFFIXES else path
+            if uri_of(log) not in self.view.open_logs:
+                self.lines.append(f"a file of logs on disk: {path}")
+        on_disk = {uri_of(path) for path in self.view.segment_files}
+        self.lines += [f"a segment on disk that no tablet names: {uri}" for uri in sorted(on_disk - self.segments)]
+        self.lines += [f"A SEGMENT IS MISSING ON DISK: {uri}" for uri in sorted(self.segments - on_disk)]
+        self.lines += [f"a dead session that is not forgotten: {session}" for session in self.view.dead_sessions]
+
+    def _tablet(self, row: Row) -> None:
+        for column in sorted(row.cells):
+            if column.family in ("log", "repl"):
+                log = keys.parse_file(column.qualifier)
+                self.lines.append(f"{column.family}: of tablet {row.key!r}: {log}")
+            elif column.family == "segment":
+                self.segments.add(keys.parse_file(column.qualifier))
+        location, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.FLUSH)
+        if location is None or values.Location.decode(location.value).session not in self.view.live_sessions:
+            self.lines.append(f"tablet {row.key!r} is not given to a live tserver")
+        if flush is not None:
+            for stream in values.FlushState.decode(flush.value).high_water:
+                self.lines.append(f"a high-water mark of tablet {row.key!r} for {stream.file}")
+
+    def _replication_row(self, row: Row) -> None:
+        file = keys.parse_repl_row(row.key)
+        kinds = sorted({column.family for column in row.cells})
+        self.lines.append(f"~repl row with {' and '.join(kinds)}: {file}")
+
+    def _received_row(self, row: Row) -> None:
+        for column in row.cells:
+            self.lines.append(f"~recv cell of {keys.parse_recv_cell(row.key, column.qualifier)}")
+
+    def _operation(self, row: Row) -> None:
+        op = values.FateOp.decode(row.cells[keys.FATE_OP].value) if keys.FATE_OP in row.cells else None
+        step = values.FateStep.decode(row.cells[keys.FATE_STEP].value) if keys.FATE_STEP in row.cells else None
+        self.lines.append(f"an operation: {row.key!r} {op} {step}")
+
+
+def _files_below(directory: Path) -> Iterator[Path]:
+    paths: Iterable[Path] = sorted(directory.rglob("*")) if directory.is_dir() else ()
+    return (path for path in paths if path.is_file())

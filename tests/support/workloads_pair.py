@@ -1,0 +1,201 @@
+"""Two real clusters, west replicating to east, with workloads running on west: what failure tests do things to.
+
+Arrives: a directory and a seed. Leaves: :class:`Pair`. Everything is waited for by looking, with limits that suit a
+busy machine. Survives a crash of the test: nothing, the supervisors end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from bookkeeper.clock import SystemClock
+from tests.support.cluster import Cluster
+from tests.support.workloads import LinkedList, Mix, Workload
+from tests.support.workloads_books import leftovers, look
+from tests.support.workloads_run import Loader, check_workload
+
+READY_S = 240.0
+PROGRESS_S = 240.0
+REPLICATED_MS = 300_000
+SETTLED_S = 240.0
+
+SETTINGS: dict[str, object] = {
+    "coordination.session_lease_ms": 6_000,
+    "coordination.session_renew_ms": 1_000,
+    "coordination.session_margin_ms": 500,
+    "master.scan_interval_ms": 2_000,
+    "master.gc_interval_ms": 500,
+    "master.backoff_max_ms": 2_000,
+    "tserver.wal_roll_bytes": 96 * 1024,
+    "tserver.wal_roll_age_ms": 8_000,
+    "tserver.memtable_flush_bytes": 256 * 1024,
+    "tserver.stream_idle_timeout_ms": 4_000,
+    "replay.tasks_max": 2,
+    "replay.message_timeout_ms": 10_000,
+}
+"""Logs roll and memtables are flushed every few seconds under load; what has a grace, has a short one."""
+
+
+@dataclass(slots=True)
+class Pair:
+    """A context manager: both clusters run inside, tables are made and replicated, nothing is written yet."""
+
+    directory: Path
+    seed: int
+    west: Cluster = field(init=False)
+    east: Cluster = field(init=False)
+    loaders: list[Loader] = field(default_factory=list)
+    clock: SystemClock = field(default_factory=SystemClock)
+    _cleanup: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as cleanup:
+            self.west = Cluster(self.directory / "west", "west", overrides=SETTINGS)
+            self.east = Cluster(self.directory / "east", "east", overrides=SETTINGS)
+            for cluster in (self.west, self.east):
+                cleanup.callback(cluster.stop)
+                cluster.launch()
+            for cluster in (self.west, self.east):
+                cluster.wait_ready(READY_S)
+            self._connect()
+            self._cleanup = cleanup.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        """By name."""
+        return {"west": self.west, "east": self.east}
+
+    def _connect(self) -> None:
+        workloads: list[Workload] = [LinkedList(self.seed), Mix(self.seed)]
+        for workload in workloads:
+            for cluster in self.clusters.values():
+                cluster.client.tables.create(workload.table, workload.splits, workload.groups)
+        self.west.client.replication.define_cluster("east", self.east.quorum)
+        for workload in workloads:
+            self.west.client.replication.enable(workload.table, "east")
+        self.loaders = [Loader(self.west.client, workload, self.clock) for workload in workloads]
+
+    # ---- load
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """The workloads go on while the block runs; at its end everything that was sent is acknowledged."""
+        for loader in self.loaders:
+            loader.start()
+        try:
+            yield
+        finally:
+            with ExitStack() as stops:
+                for loader in self.loaders:
+                    stops.callback(loader.stop)
+
+    def wait_written(self, batches: int) -> None:
+        """Return when every workload has written so many batches more than now."""
+        for loader, count in [(loader, loader.acknowledged + batches) for loader in self.loaders]:
+            loader.wait_acknowledged(count, PROGRESS_S)
+
+    def written(self) -> str:
+        """How many batches are acknowledged, for people."""
+        return ", ".join(f"{loader.workload.table} {loader.acknowledged}" for loader in self.loaders)
+
+    # ---- processes
+
+    def kill9(self, name: str, role: str) -> tuple[str, str, int]:
+        """End a process as a crash would; for :meth:`wait_back`."""
+        return name, role, self.clusters[name].kill9(role)
+
+    def wait_back(self, killed: tuple[str, str, int]) -> None:
+        """Return when a new process does the work of a killed one."""
+        name, role, pid = killed
+        self.clusters[name].wait_restarted(role, pid, READY_S)
+        self.clusters[name].wait_ready(READY_S)
+
+    def jvm(self) -> psutil.Process:
+        """The JVM behind west's replay process, once it runs."""
+        found: list[psutil.Process] = []
+
+        def runs() -> bool:
+            found[:] = jvms_of(self.west.pid("replay"))
+            return bool(found)
+
+        self.west.wait_until(runs, "JVM of the replay process", READY_S)
+        return found[0]
+
+    # ---- afterwards
+
+    def wait_replicated(self) -> None:
+        """Return when everything that was written before is on east; raises AssertionError with the status if not."""
+        for loader in self.loaders:
+            left = self.west.client.replication.wait(loader.workload.table, "east", timeout_ms=REPLICATED_MS)
+            assert not left, f"not replicated after {REPLICATED_MS} ms: {left}"
+
+    def differences(self) -> list[str]:
+        """How both clusters differ from what was written, and from each other. Nothing is being written."""
+        problems: list[str] = []
+        for loader in self.loaders:
+            problems += check_workload(loader, self.west.client, self.east.client)
+        return problems
+
+    def check(self) -> None:
+        """Everything is on both clusters, cell by cell, and nothing else is."""
+        self.wait_replicated()
+        problems = self.differences()
+        assert not problems, "\n".join(problems)
+
+    def leftovers(self) -> list[str]:
+        """What nothing alive needs, on both sides, after a flush of all tablets."""
+        for cluster in self.clusters.values():
+            for loader in self.loaders:
+                cluster.client.tables.flush(loader.workload.table)
+        return [line for cluster in self.clusters.values() for line in leftovers(look(cluster.settings))]
+
+    def wait_settled(self) -> None:
+        """Return when nothing is left behind; raises AssertionError naming what is. Nothing is being written."""
+        lines: list[str] = []
+
+        def is_settled() -> bool:
+            lines[:] = self.leftovers()
+            return not lines
+
+        settled = self._in_time(is_settled, SETTLED_S)
+        assert settled, f"left behind after {SETTLED_S:.0f} s:\n" + "\n".join(lines)
+
+    def _in_time(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        deadline_ns = self.clock.boot_ns() + int(limit_s * 1e9)
+        done: list[bool] = []
+
+        def look_again() -> bool:
+            done[:] = [condition()]
+            return done[0] or self.clock.boot_ns() > deadline_ns
+
+        self.west.wait_until(look_again, "end of the look", 2 * limit_s)
+        return done[0]
+
+
+def jvms_of(pid: int) -> list[psutil.Process]:
+    """The Java processes below a process; none when it is gone."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [child for child in children if _name(child) == "java"]
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
