@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
-from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.job import run_job
 from bookkeeper.replay.ranges import (
@@ -47,6 +47,9 @@ LOG = logging.getLogger(__name__)
 EXIT_BROKEN = 70
 """Exit code when this process can't do its work any more and must be started anew."""
 
+RUNS_MAX = 24
+"""Runs that may wait or work at once; the other threads of the server stay free for status and warm."""
+
 FAILED_CODE = "task_failed"
 """Error code of a range whose task process died each time."""
 
@@ -62,7 +65,7 @@ class ReplayService:
         replay = settings.replay
         self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
         self._slots = TaskSlots(replay.tasks_max, self._cores, clock)
-        self._jobs = ThreadPoolExecutor(replay.tasks_max, thread_name_prefix="replay-job")
+        self._jobs = ThreadPoolExecutor(RUNS_MAX, thread_name_prefix="replay-job")
         self._spark: SparkSession | None = None
         self._jvm: subprocess.Popen[bytes] | None = None
         self._warm = threading.Event()
@@ -135,14 +138,14 @@ class ReplayService:
 
     def run(self, ranges: bytes) -> bytes:
         """Ship every range and tell what became of each, in any order. Raises InvalidInputError on a table that is
-        none, UnavailableError while the session is starting, OverloadedError when no slot gets free.
+        none, UnavailableError while the session is starting.
         """
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
         if len(wanted) > RANGES_MAX or len({r.range_id for r in wanted}) != len(wanted):
             raise InvalidInputError(f"{len(wanted)} ranges: at most {RANGES_MAX}, each with an id of its own")
         self._session()
-        futures = [self._jobs.submit(self._run_peer, share) for share in by_peer(wanted)]
-        results = [result for future in futures for result in self._outcome(future)]
+        runs = [(share, self._jobs.submit(self._run_peer, share)) for share in by_peer(wanted)]
+        results = [result for share, run in runs for result in self._outcome(share, run)]
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)
 
     def _session(self) -> SparkSession:
@@ -151,9 +154,11 @@ class ReplayService:
             raise UnavailableError("the Spark session of the replay process is not up yet")
         return self._spark
 
-    def _outcome(self, future: Future[list[RangeResult]]) -> list[RangeResult]:
+    def _outcome(self, ranges: Sequence[Range], run: Future[list[RangeResult]]) -> list[RangeResult]:
         try:
-            return future.result(self._settings.replay.run_timeout_ms / 1000)
+            return run.result(self._settings.replay.run_timeout_ms / 1000)
+        except BookkeeperError as error:
+            return [unshipped(r, RangeError.of(error)) for r in ranges]
         except FutureTimeoutError:
             LOG.critical("a run took more than %d ms: taken for hung", self._settings.replay.run_timeout_ms)
             self._leave(EXIT_BROKEN)
@@ -176,7 +181,8 @@ class ReplayService:
             LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
             files = files_of(ranges)
             if len(files) == 1:
-                return [failed(r, one_line(error)) for r in ranges]
+                died = f"the task that shipped the range died: {one_line(error)}"
+                return [unshipped(r, RangeError(FAILED_CODE, died, transient=True)) for r in ranges]
         return [result for file in files for result in self._run_isolating(file, 1)]
 
 
@@ -195,9 +201,8 @@ def peer_works(ranges: Sequence[Range], results: Sequence[RangeResult]) -> bool:
     return progress or not any(result.error and result.error.transient for result in results)
 
 
-def failed(r: Range, reason: str) -> RangeResult:
-    """The row of a range whose task died: nothing is known of it but what the books say."""
-    error = RangeError(FAILED_CODE, f"the task that shipped the range failed: {reason}", transient=True)
+def unshipped(r: Range, error: RangeError) -> RangeResult:
+    """The row of a range of which nothing came back: nothing is known of it but what the books say."""
     return RangeResult(r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0)
 
 

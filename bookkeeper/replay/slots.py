@@ -2,18 +2,23 @@
 
 Arrives: runs, each for one peer, that want some tasks. Leaves: how many they get, at once or when others end. Rules:
 a peer holds at most ``per_peer`` slots; a peer whose last run failed counts as suspect and holds one; all suspects
-together hold at most half of the slots, so that healthy peers always find some. Nothing here survives a crash.
+together hold at most half of the slots, so that healthy peers always find some; and few runs of one peer wait, so
+that waiting ones don't use up the threads of others. Nothing here survives a crash.
 Source: design section 6 ("an offline peer never delays another").
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import OverloadedError
+
+WAITING_MAX = 2
+"""Runs of one peer that may wait for a slot; one more is declined at once."""
 
 SUSPECTS_MAX = 1024
 """Peers remembered as suspect; beyond it the longest remembered is forgotten."""
@@ -38,12 +43,15 @@ class TaskSlots:
         self._per_peer = per_peer
         self._clock = clock
         self._held: dict[str, int] = {}
+        self._waiting: Counter[str] = Counter()
         self._suspects: dict[str, None] = {}
         self._changed = threading.Condition()
 
     @contextmanager
     def hold(self, peer: str, wanted: int, timeout_ms: int) -> Iterator[int]:
-        """Hold one to ``wanted`` slots for the block; raises OverloadedError when none got free in time."""
+        """Hold one to ``wanted`` slots for the block; raises OverloadedError when none got free in time, or when
+        enough runs of that peer wait already.
+        """
         count = self._acquire(peer, wanted, timeout_ms)
         try:
             yield count
@@ -78,8 +86,19 @@ class TaskSlots:
                     self._held[peer] = self._held.get(peer, 0) + count
                     return count
                 left_ns = deadline_ns - self._clock.boot_ns()
-                if left_ns <= 0 or not self._changed.wait(left_ns / 1e9):
+                if left_ns <= 0 or not self._wait(peer, left_ns / 1e9):
                     raise OverloadedError(
                         f"no task slot got free for {peer} in {timeout_ms} ms; in use: {self._held}; "
                         "raise replay.tasks_max if several peers are slow"
                     )
+
+    def _wait(self, peer: str, seconds: float) -> bool:
+        if self._waiting[peer] >= WAITING_MAX:
+            raise OverloadedError(f"{WAITING_MAX} runs for {peer} wait for a task slot already; its other runs go on")
+        self._waiting[peer] += 1
+        try:
+            return self._changed.wait(seconds)
+        finally:
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]

@@ -14,15 +14,18 @@ import psutil
 import pytest
 
 from bookkeeper.config import new_settings, write_settings
+from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.session import SCRATCH
 from bookkeeper.rpc.messages import ReplicateRequest
 from bookkeeper.storage.wal import read_blocks
+from tests.support.cluster import Cluster
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
-from tests.support.replay_process import ReplayProcess, all_gone
+from tests.support.replay_process import ReplayProcess, all_gone, wait_until
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
 
@@ -67,6 +70,33 @@ def east() -> Iterator[ThriftPeer]:
 def north() -> Iterator[ThriftPeer]:
     with ThriftPeer(MemoryPeer(NORTH)) as peer:
         yield peer
+
+
+def test_without_a_peer_no_jvm_is_started_and_it_stops_when_told_to(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path / "cold", "cold")
+    write_settings(settings)
+    with ReplayProcess(settings, tmp_path / "log", warm=False) as cold:
+        assert cold.status()["state"] == "idle"
+        assert cold.family() == []
+        cold.process.send_signal(signal.SIGTERM)
+        assert cold.process.wait(LIMIT_S) == 0
+        coordination = open_coordination(settings)
+        assert not any(session.alive for session in coordination.sessions("replay"))
+        coordination.close()
+
+
+def test_a_process_that_was_stopped_beyond_its_lease_ends(tmp_path: Path) -> None:
+    base = new_settings(tmp_path / "stopped", "stopped")
+    lease = {"session_lease_ms": 600, "session_renew_ms": 100, "session_margin_ms": 100}
+    settings = base.model_copy(update={"coordination": base.coordination.model_copy(update=lease)})
+    write_settings(settings)
+    with ReplayProcess(settings, tmp_path / "log", warm=False) as stopped:
+        stopped.process.send_signal(signal.SIGSTOP)
+        coordination = open_coordination(settings)
+        assert wait_until(lambda: not any(s.alive for s in coordination.sessions("replay")), LIMIT_S)
+        coordination.close()
+        stopped.process.send_signal(signal.SIGCONT)
+        assert stopped.process.wait(LIMIT_S) == EXIT_BROKEN
 
 
 def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
@@ -167,7 +197,7 @@ def test_a_hung_peer_and_a_dead_one_delay_no_other(
         assert all(outcome_is_known(future) for future in slow)
 
 
-def outcome_is_known(future: Future[dict[int, object]]) -> bool:
+def outcome_is_known(future: Future[dict[int, RangeResult]]) -> bool:
     """Finished, or declined because the slots of that peer were all in use."""
     try:
         return bool(future.result(LIMIT_S))
@@ -195,7 +225,7 @@ def test_a_task_process_that_is_killed_takes_no_good_range_along(
             os.kill(pid, signal.SIGKILL)
         release.set()
         results = run.result(LIMIT_S)
-    assert all(r.acked_offset == 40 or (r.error and r.error.transient) for r in results.values())
+    assert all(r.acked_offset == 40 or (r.error is not None and r.error.transient) for r in results.values())
     again = process.run([a_range(file, 1, 40, quorum=east.quorum, range_id=n) for n, file in enumerate(files)])
     assert all((r.acked_offset, r.error) == (40, None) for r in again.values())
     assert sorted(east.memory.rows) == sorted(rows(1, 40) * 2)
@@ -207,8 +237,35 @@ def pids_connected_to(process: ReplayProcess, address: str) -> list[int]:
     return [
         member.pid
         for member in process.family()
-        if any(c.raddr and c.raddr.port == port for c in member.net_connections("tcp"))
+        if any(tuple(c.raddr)[1:] == (port,) for c in member.net_connections("tcp"))
     ]
+
+
+def test_a_real_cluster_takes_each_record_once_though_a_tserver_dies_and_everything_is_sent_again(
+    process: ReplayProcess, tmp_path: Path
+) -> None:
+    with Cluster(tmp_path / "east", "east", tservers=2) as east:
+        table = east.client.tables.create("t", splits=[b"000200", b"000300"])
+        target = TargetKey("east", table.table_id, "t1", 1)
+        file = wal(tmp_path, "w", 40, 10, [target])
+
+        def shipped(first: int, last: int) -> bool:
+            instance = east.settings.instance.instance_id
+            wanted = a_range(file, first, last, quorum=east.quorum, target=target, instance=instance)
+            result = process.run([wanted])[1]
+            assert result.error is None or result.error.transient, result.error
+            return result.acked_offset == last
+
+        east.wait_until(lambda: shipped(1, 100), "the first range arrives")
+        old_pid = east.kill9("tserver1")
+        east.wait_until(lambda: shipped(101, 400), "the second range arrives")
+        east.wait_restarted("tserver1", old_pid)
+        east.wait_until(lambda: shipped(1, 400), "everything is sent again")
+
+        found = [row for batch in east.client.scan("t") for row in batch.column("row").to_pylist()]
+        assert found == rows(1, 400)
+        values = [value for batch in east.client.scan("t") for value in batch.column("value").to_pylist()]
+        assert values == rows(1, 400)
 
 
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(

@@ -47,16 +47,17 @@ def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
 
 @dataclass(slots=True)
 class ReplayProcess:
-    """A context manager: started and warm inside, killed with everything it started outside."""
+    """A context manager: started (and warm, unless told otherwise) inside, killed with all it started outside."""
 
     settings: Settings
     log: Path
+    warm: bool = True
     process: subprocess.Popen[bytes] = field(init=False)
     address: str = ""
     _pool: RpcPool = field(init=False)
 
     def __enter__(self) -> Self:
-        """Start, and wait until runs are fast."""
+        """Start, and wait until it answers."""
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "bookkeeper.replay", str(self.settings.directory)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
@@ -74,7 +75,8 @@ class ReplayProcess:
         finally:
             coordination.close()
         assert self.process.poll() is None, self.log.read_text()
-        self._pool.replay(self.address, START_S * 1000).warm()
+        if self.warm:
+            self._pool.replay(self.address, START_S * 1000).warm()
         return self
 
     def __exit__(

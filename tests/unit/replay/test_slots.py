@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import OverloadedError
 from bookkeeper.replay import slots as slots_module
-from bookkeeper.replay.slots import SUSPECTS_MAX, TaskSlots
+from bookkeeper.replay.slots import SUSPECTS_MAX, WAITING_MAX, TaskSlots
 
 PEERS = ("a", "b", "c", "d", "e")
 
@@ -64,6 +64,27 @@ def test_who_gets_none_in_time_is_told_so() -> None:
     slots = TaskSlots(2, 2, SystemClock())
     with slots.hold("a", 2, timeout_ms=0), pytest.raises(OverloadedError, match="tasks_max"), slots.hold("b", 1, 1):
         pass
+
+
+def test_few_runs_of_one_peer_wait_and_the_next_is_declined_at_once() -> None:
+    slots, declined = TaskSlots(2, 1, SystemClock()), threading.Event()
+
+    def ask() -> None:
+        try:
+            with slots.hold("slow", 1, timeout_ms=60_000):
+                pass
+        except OverloadedError:
+            declined.set()
+
+    with slots.hold("slow", 1, 0):
+        threads = [threading.Thread(target=ask) for _ in range(WAITING_MAX + 1)]
+        for thread in threads:
+            thread.start()
+        assert declined.wait(60)
+        with slots.hold("other", 1, 0) as count:
+            assert count == 1
+    for thread in threads:
+        thread.join(60)
 
 
 def test_a_peer_that_failed_gets_one_slot_until_it_works_again() -> None:

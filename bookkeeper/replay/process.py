@@ -1,0 +1,72 @@
+"""One replay process: its server, its session, and when Spark is started.
+
+Arrives: the settings of a cluster, a stop signal. Leaves: a Thrift service ``Replay`` at a free port, known to the
+cluster as a coordination session of kind "replay". Spark is started when the configuration names a peer, so that a
+cluster that only receives pays nothing for it. Survives a crash: nothing; the supervisor starts it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import TransientError
+from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+
+LOG = logging.getLogger(__name__)
+
+KIND = "replay"
+LOOK_INTERVAL_MS = 500
+"""Between two looks at the own lease and at the peers that are defined."""
+
+
+class PeerWatch:
+    """Tells whether the configuration names a peer; reads it again only when its generation changed."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._generation = -1
+        self._defined = False
+
+    def are_defined(self) -> bool:
+        """What the latest readable configuration says; an unreadable one is looked at again."""
+        try:
+            generation = self._coordination.generation()
+            if generation != self._generation:
+                self._defined = bool(read_config(self._coordination).clusters)
+                self._generation = generation
+        except TransientError as error:
+            LOG.warning("the configuration can't be read now: %s", error)
+        return self._defined
+
+
+def serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
+    """Serve until ``stop`` is set (returns 0) or the lease is lost (EXIT_BROKEN); a dead JVM ends the process."""
+    service = ReplayService(settings, clock)
+    hello = Hello(PROTOCOL_VERSION, settings.instance.instance_id, settings.instance.name, KIND)
+    server = RpcServer("Replay", service, hello, settings.rpc, clock, concurrency={"run": RUNS_MAX})
+    coordination = open_coordination(settings, clock)
+    for dead in coordination.sessions(KIND):
+        if not dead.alive:
+            coordination.forget_session(dead.session_id)
+    server.start()
+    session = coordination.open_session(KIND, server.address)
+    LOG.info("replay %s answers at %s", session.session_id, server.address)
+    peers = PeerWatch(coordination)
+    while session.is_valid() and not stop.is_set():
+        if peers.are_defined():
+            service.start()
+        clock.wait(stop, LOOK_INTERVAL_MS)
+    if not stop.is_set():
+        LOG.critical("replay %s lost its lease", session.session_id)
+    coordination.close()
+    server.stop()
+    service.stop()
+    return 0 if stop.is_set() else EXIT_BROKEN

@@ -1,0 +1,83 @@
+"""Pure parts of the replay service, and the watch over defined peers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bookkeeper.config import new_settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.replay.process import PeerWatch
+from bookkeeper.replay.ranges import RangeError, RangeResult, check_range
+from bookkeeper.replay.service import by_peer, one_line, peer_works, unshipped, warm_up_ranges
+from bookkeeper.replay.session import session_conf, spark_master
+from tests.support.ranges import a_range
+from tests.support.wal_files import EAST, NORTH
+
+AWAY = RangeError("unavailable", "away", transient=True)
+GONE = RangeError("not_found", "gone", transient=False)
+
+
+def result(range_id: int, acked: int, error: RangeError | None = None) -> RangeResult:
+    return RangeResult(range_id, acked, 0, None, 0, 0, 0, 0, 0, error, "h", 1, 0.0)
+
+
+def test_ranges_of_one_call_are_parted_by_peer() -> None:
+    ranges = [a_range(f"file:///{n}", 1, 9, range_id=n, instance=(EAST, NORTH)[n % 2]) for n in range(4)]
+    assert [[r.range_id for r in share] for share in by_peer(ranges)] == [[0, 2], [1, 3]]
+
+
+def test_a_peer_is_suspect_when_nothing_gets_through_and_something_may_later() -> None:
+    ranges = [a_range("file:///a", 1, 9, range_id=1), a_range("file:///b", 5, 9, range_id=2)]
+    assert not peer_works(ranges, [result(1, 0, AWAY), result(2, 4, AWAY)])
+    assert not peer_works(ranges, [result(1, 0, AWAY), result(2, 4, GONE)])
+    assert peer_works(ranges, [result(1, 3, AWAY), result(2, 4, AWAY)])
+    assert peer_works(ranges, [result(1, 0, GONE), result(2, 4)])
+
+
+def test_of_a_range_without_a_result_nothing_is_claimed_beyond_the_books() -> None:
+    row = unshipped(a_range("file:///a", 5, 9, range_id=7), AWAY)
+    assert (row.range_id, row.acked_offset, row.records, row.error) == (7, 4, 0, AWAY)
+
+
+def test_warm_up_ranges_are_ranges_of_files_that_do_not_exist(tmp_path: Path) -> None:
+    ranges = warm_up_ranges(new_settings(tmp_path, "west"), 3)
+    assert len({r.file for r in ranges}) == 3
+    for r in ranges:
+        check_range(r)
+        assert not Path(r.file.removeprefix("file://")).exists()
+
+
+def test_every_core_gets_the_slots_of_the_settings_and_another_master_is_left_alone(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west")
+    assert spark_master(settings) == f"local[{settings.replay.tasks_max}]"
+    cluster = settings.replay.model_copy(update={"spark_master": "spark://host:7077"})
+    assert spark_master(settings.model_copy(update={"replay": cluster})) == "spark://host:7077"
+
+
+def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(tmp_path: Path) -> None:
+    conf = session_conf(new_settings(tmp_path, "west"), tmp_path)
+    assert conf["spark.speculation"] == "false"
+    assert conf["spark.scheduler.mode"] == "FAIR"
+    assert conf["spark.sql.execution.arrow.localRelationThreshold"] == "0"
+    assert conf["spark.python.daemon.module"] == "bookkeeper.replay.daemon"
+    assert all(value for value in conf.values())
+
+
+def test_what_spark_says_becomes_one_line() -> None:
+    assert one_line(ValueError("\n  first\nsecond")) == "ValueError: first"
+    assert one_line(ValueError()) == "ValueError"
+
+
+def test_spark_waits_until_a_peer_is_defined(tmp_path: Path) -> None:
+    coordination = open_coordination(new_settings(tmp_path, "west"))
+    try:
+        watch = PeerWatch(coordination)
+        assert not watch.are_defined()
+        value = {"quorum": "a:1", "instance_id": EAST, "name": "east"}
+        coordination.put("/clusters/east", json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+        assert watch.are_defined()
+        coordination.delete("/clusters/east")
+        assert not watch.are_defined()
+    finally:
+        coordination.close()
