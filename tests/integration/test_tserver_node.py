@@ -20,11 +20,13 @@ from bookkeeper.errors import (
     StreamExpiredError,
     TransientError,
 )
+from bookkeeper.master import closer
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Cell
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.messages import TabletAssignment
-from bookkeeper.storage.wal import Block, read_seal, recover, stream_from_pb
+from bookkeeper.storage.wal import Block, file_summary, read_seal, recover, stream_from_pb
 from combiners import CLOSED, OPEN, ReplicationStatus
 from tests.support.failing_metadata import FailingMetadata, touching
 from tests.support.tservers import (
@@ -200,7 +202,7 @@ def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Groun
     node, other = west.local(), west.local()
     west.assign(node, extent)
     west.write(node, extent, records([(b"a", b"1")]))
-    node.process.session.close()
+    node.lose_session()
     try:
         west.assign(other, extent)
     except TransientError:
@@ -254,6 +256,33 @@ def test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a
 
 def _after(block: Block) -> tuple[str, int]:
     return block.header.after.file, block.header.after.offset
+
+
+def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) -> None:
+    left, right = west.create_table("1", [b"m"])
+    before, node = west.local(), west.local()
+    west.assign(before, left)
+    west.write(before, left, records([(b"a", b"1")]))
+    west.tserver(before).unload_tablet(left, 1, False)
+    west.assign(node, left, right)
+    west.write(node, right, records([(b"x", b"1")]))
+    west.write(node, left, records([(b"a", b"2")]))
+    west.enable("1")
+    west.tserver(node).confirm_config(west.coordination.generation())
+    west.write(node, left, records([(b"a", b"3")]))
+    west.write(node, right, records([(b"x", b"2")]))
+    (wal,) = west.logs_of(node)
+    node.process.parts.committer.roll()
+    wait_until(lambda: _state(west, left, wal) == _state(west, right, wal) == CLOSED, "CLOSED")
+    rows = {keys.tablet_row("1", extent.end_row): extent for extent in (left, right)}
+    cells = closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(wal), set(rows))
+    for put in cells.rows:
+        row = west.metadata.get(put.key, ("repl",))
+        assert row is not None
+        ((column, value),) = put.values.items()
+        assert row.cells[column] == Cell(cells.rank, value)
+    before.stop()
+    node.stop()
 
 
 # ---- configuration (R13, R14)
@@ -385,7 +414,7 @@ def test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing(w
     with ThreadPoolExecutor(1) as pool, metadata.holding(touching(b"tablet:flush")) as reached:
         late = pool.submit(west.tserver(old).flush_tablet, extent)
         assert reached.wait(30)
-        old.process.session.close()
+        old.lose_session()
         for uri in west.logs_of(old):
             recover(uri)
         new = west.local()

@@ -124,6 +124,8 @@ class LocalNode:
 
     def __init__(self, ground: Ground, metadata: MetadataTable | None = None, clock: Clock | None = None) -> None:
         self.died: list[str] = []
+        self.may_die = False
+        self._stopped = False
         self._clock = clock or SystemClock()
         self._coordination = open_coordination(ground.settings, self._clock)
         self._process = TServerProcess(
@@ -138,10 +140,17 @@ class LocalNode:
         """Its parts."""
         return self._process
 
+    def lose_session(self) -> None:
+        """Let its session end under it, as a lost lease would."""
+        self.may_die = True
+        self._process.session.close()
+
     def stop(self) -> None:
-        """End cleanly."""
-        self._process.stop()
-        self._coordination.close()
+        """End cleanly; idempotent."""
+        if not self._stopped:
+            self._stopped = True
+            self._process.stop()
+            self._coordination.close()
 
 
 class ProcessNode:
@@ -246,6 +255,9 @@ class Ground:
         for node in self._nodes:
             if isinstance(node, ProcessNode):
                 node.end()
+            else:
+                node.stop()
+                assert node.may_die or not node.died, f"{node.session_id} would have ended: {node.died}"
         self.pool.close()
         self.metadata.close()
         self.coordination.close()
