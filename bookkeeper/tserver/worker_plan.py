@@ -51,11 +51,15 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a result row means: the new fact, what stays queued (None: nothing), and the error to report."""
+    """What a result row means: the new fact, what stays queued (None: nothing), and the error to report.
+
+    ``served`` False: the time of the run was up before the stream's turn came, so it keeps its place.
+    """
 
     fact: Fact
     queued: Queued | None
     error: RangeError | None
+    served: bool = True
 
 
 def stream_of(item: WorkItem) -> StreamId:
@@ -106,7 +110,7 @@ def judge(queued: Queued, fact: Fact, result: RangeResult) -> Outcome:
     advanced = advance(fact, result)
     if result.error is None:
         rest = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
-        return Outcome(advanced, rest, None)
+        return Outcome(advanced, rest, None, served=result.blocks > 0)
     if result.high_water is not None and result.high_water < advanced.offset and queued.gaps < GAPS_MAX:
         lowered = Fact(result.high_water, advanced.booked)
         return Outcome(lowered, replace(queued, gaps=queued.gaps + 1), None)
@@ -165,7 +169,9 @@ class LanePlan:
             self.learn(key, outcome.fact)
             if outcome.queued is None:
                 continue
-            rest, newer = replace(outcome.queued, turn=self._turn()), self.queue.get(key)
+            rest, newer = outcome.queued, self.queue.get(key)
+            if outcome.served:
+                rest = replace(rest, turn=self._turn())
             self.queue[key] = rest if newer is None else replace(rest, item=merged(rest.item, newer.item))
 
     def learn(self, key: StreamId, fact: Fact) -> None:

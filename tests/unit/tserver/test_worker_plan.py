@@ -110,6 +110,15 @@ def test_the_least_recently_served_goes_first() -> None:
     assert [q.item.file for q in plan.take()] == ["file:///b", "file:///a"]
 
 
+def test_who_was_not_served_for_lack_of_time_goes_before_those_who_were() -> None:
+    plan = plan_with(item(1, 100, "file:///a"), item(1, 100, "file:///b"))
+    for first, second in (("a", "b"), ("b", "a"), ("a", "b")):
+        served, starved = plan.take()
+        assert (served.item.file, starved.item.file) == (f"file:///{first}", f"file:///{second}")
+        unserved = replace(result(0), blocks=0)
+        plan.settle([(served, judge(served, Fact(0, 0), result(5))), (starved, judge(starved, Fact(0, 0), unserved))])
+
+
 def test_what_is_remembered_of_streams_is_bounded() -> None:
     plan = LanePlan(1)
     for n in range(FACTS_MAX + 5):
