@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bookkeeper.master.files import FileBarrier, FileEntry
 from bookkeeper.master.shipping import Shipment, Shipping, WorkKey
 from bookkeeper.model import Target, TargetKey
 
 QueueKey = tuple[int, bytes, TargetKey]
-"""Creation time (ms; 0 for all when unordered), file, target."""
+"""Creation time (ms; 0 for all when unordered), file, target: sorts in the order of handing out."""
 
 PROBES = 1
 """Ranges in flight to a peer that failed last time: enough to learn that it came back."""
@@ -72,11 +73,10 @@ class PeerQueue:
     keys: list[QueueKey] = field(default_factory=list)
     overflow: bool = False
 
-    def refill(self, keys: Iterable[QueueKey]) -> None:
-        """Replace the content by the first of ``keys``."""
-        first = heapq.nsmallest(self.length_max + 1, keys)
-        self.overflow = len(first) > self.length_max
-        self.keys = first[: self.length_max]
+    def refill(self, keys: Iterator[QueueKey]) -> None:
+        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may lie about its age)."""
+        self.keys = sorted(islice(keys, self.length_max))
+        self.overflow = next(keys, None) is not None
 
     def add(self, key: QueueKey) -> None:
         """Add one, unless it belongs behind what did not fit."""
@@ -122,7 +122,7 @@ def barrier_limit(
 def is_passed(barrier: FileBarrier, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping) -> bool:
     """The file that a barrier names is no longer outstanding for ``target``, or finished far enough."""
     before = files.get(barrier.file)
-    if before is None or all(candidate.key != target for candidate in before.scope.targets):
+    if before is None or before.place_of(target) is None:
         return True
     until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
     return finished_of(before, target, shipping) >= until
@@ -216,18 +216,44 @@ def is_waiting(world: World, key: QueueKey) -> bool:
 
 def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
     """The configured target of that key, None when it is not configured for the file."""
-    return next((target for target in entry.scope.targets if target.key == key), None)
+    place = entry.place_of(key)
+    return None if place is None else entry.scope.targets[place]
 
 
-def waiting_work(entries: Iterable[FileEntry], shipping: Shipping, sequential: bool) -> dict[str, list[QueueKey]]:
-    """Everything that has something left to ship, per cluster."""
-    waiting: dict[str, list[QueueKey]] = {}
-    for entry in entries:
+def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[tuple[FileEntry, TargetKey]]]:
+    """Everything that has something left to ship, per cluster, in the order of ``behind``."""
+    waiting: dict[str, list[tuple[FileEntry, TargetKey]]] = {}
+    for entry in behind:
         for place, target in enumerate(entry.scope.targets):
-            booked = entry.progress[place].offset if place < len(entry.progress) else 0
-            if booked < entry.needed and finished_of(entry, target.key, shipping) < entry.needed:
-                waiting.setdefault(target.key.cluster, []).append(queue_key(entry, target.key, sequential))
+            if entry.finished_at(place) < entry.needed:
+                key = target.key
+                known = waiting.get(key.cluster)
+                if known is None:
+                    known = waiting[key.cluster] = []
+                known.append((entry, key))
     return waiting
+
+
+def in_order(waiting: Sequence[tuple[FileEntry, TargetKey]], sequential: bool) -> Iterator[QueueKey]:
+    """The keys of waiting work, which is sorted by file, in the order in which it is handed out; made one by one.
+
+    Files of one directory are created in the order of their names, so a merge of directories gives order of creation
+    without looking at each file.
+    """
+    if not sequential:
+        return (queue_key(entry, target, False) for entry, target in waiting)
+    runs: list[Iterator[QueueKey]] = []
+    start = 0
+    while start < len(waiting):
+        directory = waiting[start][0].file.rpartition(b"/")[0]
+        end = bisect.bisect_left(waiting, directory + b"0", lo=start, key=lambda work: work[0].file)
+        runs.append(_keys_of(waiting, start, max(end, start + 1)))
+        start = max(end, start + 1)
+    return heapq.merge(*runs)
+
+
+def _keys_of(waiting: Sequence[tuple[FileEntry, TargetKey]], start: int, end: int) -> Iterator[QueueKey]:
+    return (queue_key(*waiting[place], True) for place in range(start, end))
 
 
 def work_key(work: WorkRange) -> WorkKey:

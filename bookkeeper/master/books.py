@@ -16,11 +16,12 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master import closer, remover, snapshot, work_maker
 from bookkeeper.master.files import FileEntry, Scopes, barriers_are_complete_to, merge_into, parse_cell
+from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot
-from bookkeeper.master.work_maker import Joined, RankWatch, RowChange
+from bookkeeper.master.work_maker import RankWatch, RowChange
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.table import CellKey, Column, MetadataTable, Row, RowPut, get_slice
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import file_summary, read_seal, recover
 
@@ -52,11 +53,11 @@ class View:
 
     rank: int
     config: ClusterConfig
-    scopes: Scopes
     snapshot: Snapshot
     configured: frozenset[TargetKey]
     removable: dict[bytes, list[CellKey]] = field(default_factory=dict)
     orphans: list[CellKey] = field(default_factory=list)
+    behind: list[FileEntry] = field(default_factory=list)
 
 
 class Books:
@@ -68,7 +69,7 @@ class Books:
         self._read_config = read_config
         self._cycle = 0
         self._seen: Snapshot | None = None
-        self._scopes = Scopes({})
+        self._scopes = Scopes({}, -1)
         self._rows_of: dict[str, list[bytes]] = {}
         self._moving: set[bytes] = set()
         self.snapshot = Snapshot(0)
@@ -81,21 +82,22 @@ class Books:
         for _ in range(SNAPSHOT_TRIES_MAX):
             rank = self._reign.next_rank()
             config = configuration(self._read_config)
-            scopes = Scopes({table_id: config.targets_of(table_id) for table_id in config.tables})
+            if config.generation != self._scopes.generation:
+                self._scopes = scopes_of(config)
             try:
-                return self._look_once(rank, config, scopes)
+                return self._look_once(rank, config)
             except BrokenChainError as error:
                 LOG.info("the scan starts over: %s", error.message)
                 broken = error
         raise broken
 
-    def _look_once(self, rank: int, config: ClusterConfig, scopes: Scopes) -> View:
+    def _look_once(self, rank: int, config: ClusterConfig) -> View:
         online = [table_id for table_id, table in config.tables.items() if table.state == "online"]
         rows = self._table.scan(keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
-        seen = snapshot.take_snapshot(rows, self._cycle, scopes, online, self.snapshot.files)
+        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
         self._reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
-        return View(rank, config, scopes, seen, configured)
+        return View(rank, config, seen, configured)
 
     def close(self, view: View, read_owners: Callable[[], Owners]) -> None:
         """Stage 2: rule R10. Files that turn out CLOSED are folded into the snapshot at once.
@@ -142,27 +144,30 @@ class Books:
         batch: list[RowChange] = []
         before = None if self._seen is None else self._seen.files
         watch = RankWatch()
-        for joined in work_maker.join(view.snapshot.files, rows):
-            if joined.entry is None:
-                view.orphans += self._orphaned(joined, before, watch)
+        for file, entry, row in work_maker.join(view.snapshot.files, rows):
+            if entry is None:
+                view.orphans += self._orphaned(file, row, before, watch)
                 continue
-            change = work_maker.make_work(joined.entry, joined.row, view.configured, watch, view.snapshot.problems)
+            change = work_maker.make_work(entry, row, view.configured, watch, view.snapshot.problems)
             if change is not None:
                 batch.append(change)
                 if len(batch) >= BATCH_ROWS:
                     self._apply(batch, view.rank)
                     batch = []
-            if remover.is_removable(joined.entry, self._cycle):
-                cells = [] if joined.row is None else remover.needed_cells(joined.row)
-                view.removable[joined.file] = cells
+            if entry.is_behind():
+                view.behind.append(entry)
+            elif remover.is_removable(entry, self._cycle):
+                view.removable[file] = [] if row is None else remover.needed_cells(row)
         self._apply(batch, view.rank)
         self._reign.observe(watch.highest)
 
-    def _orphaned(self, joined: Joined, before: Mapping[bytes, FileEntry] | None, watch: RankWatch) -> list[CellKey]:
-        if joined.row is None:
+    def _orphaned(
+        self, file: bytes, row: Row | None, before: Mapping[bytes, FileEntry] | None, watch: RankWatch
+    ) -> list[CellKey]:
+        if row is None:
             return []
-        watch.look(joined.row)
-        return remover.needed_cells(joined.row) if remover.is_orphan(joined.file, before) else []
+        watch.look(row)
+        return remover.needed_cells(row) if remover.is_orphan(file, before) else []
 
     def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
         puts = [put for change in changes if (put := change.put()) is not None]
@@ -205,9 +210,8 @@ class Books:
         for file in removed:
             del view.snapshot.files[file]
         self.snapshot = self._seen = view.snapshot
-        self._scopes = view.scopes
         self._rows_of = view.snapshot.tablets_of_session()
-        self._moving = {file for file, entry in view.snapshot.files.items() if is_moving(entry)}
+        self._moving = view.snapshot.moving()
 
     # ---- a quick look
 
@@ -217,38 +221,54 @@ class Books:
         if row not in rows:
             rows.append(row)
 
-    def refresh(self, session: str, file_prefix: bytes) -> list[FileEntry]:
-        """Read what a session's tablets say of the session's own files; returns the files that changed.
+    def refresh(self, session: str, directory: bytes) -> list[FileEntry]:
+        """Read what a session's tablets say of the session's own files that may grow, and of newer ones; returns the
+        files that changed. ``directory`` is where the names of its files begin, up to the slash.
 
         ``entry.safe`` reaches what was known before this look, so a second look makes the first one's offsets safe.
         """
         files = self.snapshot.files
-        before = {file: files[file].needed for file in self._moving if file.startswith(file_prefix)}
+        before = {file: files[file].needed for file in self._moving if file.startswith(directory)}
+        start = min(before, default=b"") or self._newest(directory) + b"\x00"
         changed: dict[bytes, FileEntry] = {}
         for row in self._rows_of.get(session, ()):
-            self._refresh_row(row, file_prefix, changed)
+            self._refresh_row(row, start, directory[:-1] + b"0", changed)
         for file in {*before, *changed}:
             files[file].safe = barriers_are_complete_to(before.get(file, 0), files[file].needed)
-        self._moving = {file for file in {*self._moving, *changed} if is_moving(files[file])}
+        self._moving = {file for file in {*self._moving, *changed} if not files[file].is_settled()}
         self._write_needed(changed.values())
         return list(changed.values())
+
+    def _newest(self, directory: bytes) -> bytes:
+        """The newest file of a directory that is known; names ascend with age. Asked when none of them may grow."""
+        return max((file for file in self.snapshot.files if file.startswith(directory)), default=directory)
 
     def unsafe(self) -> list[bytes]:
         """Files with more needed than a first look makes safe: another look lets their records go."""
         return [file for file in self._moving if self.snapshot.files[file].safe < self.snapshot.files[file].needed]
 
-    def _refresh_row(self, row: bytes, file_prefix: bytes, changed: dict[bytes, FileEntry]) -> None:
-        found = self._table.get(row, ("repl",))
+    def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
+        found = get_slice(self._table, row, "repl", start, stop)
         if found is None:
             return
-        cells = {column.qualifier: cell.value for column, cell in found.cells.items()}
         table_id, _ = keys.parse_tablet_row(row)
-        wanted = [file for file in cells if file.startswith(file_prefix)]
-        for file in wanted:
-            entry = self._fold(table_id, file, cells[file], changed)
+        for column, cell in found.cells.items():
+            entry = self._fold(table_id, column.qualifier, cell.value, changed)
             for barrier in entry.barriers:
-                if barrier.file in cells and barrier.file not in self.snapshot.files:
-                    self._fold(table_id, barrier.file, cells[barrier.file], changed)
+                if barrier.file not in self.snapshot.files:
+                    self._look_for(row, table_id, barrier.file, changed)
+
+    def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
+        """A barrier names a file that is not known: it is outstanding if the tablet's row names it, else passed."""
+        found = get_slice(self._table, row, "repl", file, file + b"\x00")
+        if found is None:
+            return
+        entry = self._fold(table_id, file, found.cells[Column("repl", file)].value, changed)
+        books = self._table.get(keys.REPL_PREFIX + file, ("done",))
+        for column, cell in () if books is None else books.cells.items():
+            place = entry.scope.index.get(column.qualifier)
+            if place is not None:
+                entry.advance(place, read_done(cell, file, self.snapshot.problems))
 
     def _fold(self, table_id: str, file: bytes, value: bytes, changed: dict[bytes, FileEntry]) -> FileEntry:
         files = self.snapshot.files
@@ -262,7 +282,7 @@ class Books:
             merge_into(entry, facts)
             if table_id not in entry.scope.table_ids:
                 entry.scope = self._scopes.with_table(entry.scope, table_id)
-                entry.progress = ()
+                entry.progress = b""
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
         if facts.closed and not entry.closed_in:
@@ -279,9 +299,9 @@ class Books:
             self._table.put(puts, self._reign.next_rank())
 
 
-def is_moving(entry: FileEntry) -> bool:
-    """The file may grow, or has grown beyond what is safe to ship."""
-    return not entry.is_closed() or entry.safe < entry.needed
+def scopes_of(config: ClusterConfig) -> Scopes:
+    """The targets of all tables under one configuration."""
+    return Scopes({table_id: config.targets_of(table_id) for table_id in config.tables}, config.generation)
 
 
 def configuration(read: Callable[[], ClusterConfig]) -> ClusterConfig:

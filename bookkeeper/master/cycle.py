@@ -48,6 +48,22 @@ class Health:
 
 
 @dataclass(slots=True)
+class Pacer:
+    """At most one cycle in ``interval_ns`` on the long run; up to ``burst`` may follow each other at once, so that a
+    nudge, the report of what it led to and another tserver's nudge do not wait for each other.
+    """
+
+    interval_ns: int
+    burst: int = 3
+    _earned_ns: int = 0
+
+    def hold_ns(self, began_ns: int, now_ns: int) -> int:
+        """A cycle began at ``began_ns``: how long the next one has to wait from now, ns."""
+        self._earned_ns = max(self._earned_ns, began_ns) + self.interval_ns
+        return max(0, self._earned_ns - self.burst * self.interval_ns - now_ns)
+
+
+@dataclass(slots=True)
 class Cycle:
     """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
 
@@ -62,6 +78,7 @@ class Cycle:
     dispatcher: Dispatcher
     lanes: Lanes
     inbox: Inbox
+    pacer: Pacer
     config: ClusterConfig | None = None
     health: Health = field(default_factory=Health)
     live: dict[str, str] = field(default_factory=dict)
@@ -115,15 +132,15 @@ class Cycle:
         return self.config is None or self.coordination.generation() != self.config.generation
 
     def _pause(self, stop: threading.Event, began_ns: int) -> None:
-        """Wait for news or for what is due, and leave the books alone for the least interval between two cycles."""
+        """Wait for news or for what is due, and leave the books alone when there were too many cycles of late."""
         failures = self.health.failures_in_row
         if failures:
             base_ms = self.settings.cycle_min_interval_ms
             self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
             return
-        least_ms = self.settings.cycle_min_interval_ms - (self.clock.boot_ns() - began_ns) / 1e6
-        if least_ms > 0:
-            self.clock.wait(stop, least_ms)
+        held_ms = self.pacer.hold_ns(began_ns, self.clock.boot_ns()) / 1e6
+        if held_ms > 0:
+            self.clock.wait(stop, held_ms)
         due_ms = (self._due_ns() - self.clock.boot_ns()) / 1e6
         if due_ms > 0:
             self.clock.wait(self.inbox.event, due_ms)
@@ -145,7 +162,7 @@ class Cycle:
         self.books.keep(view)
         self.settle(view, self.books.remove(view))
         self.place()
-        self.dispatcher.refill(view.snapshot.files.values())
+        self.dispatcher.refill(view.behind)
         self.assign()
 
     def settle(self, view: View, removed: list[bytes]) -> None:

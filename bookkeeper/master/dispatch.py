@@ -8,7 +8,7 @@ Used by the master's thread alone; others only read ``shipping``. Source: design
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
@@ -77,11 +77,11 @@ class Dispatcher:
         for retry in self.shipping.peers.values():
             retry.next_try_ns = 0
 
-    def refill(self, entries: Collection[FileEntry]) -> None:
-        """Rebuild every peer's queue from what is outstanding."""
-        waiting = assigner.waiting_work(entries, self.shipping, self._sequential)
+    def refill(self, behind: Iterable[FileEntry]) -> None:
+        """Rebuild every peer's queue from the files, sorted, that some target lacks."""
+        waiting = assigner.waiting_work(behind)
         for cluster in {*self.queues, *waiting}:
-            self._queue(cluster).refill(waiting.get(cluster, ()))
+            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), self._sequential))
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
         """These files have grown: queue them, and remember since when their targets lag behind."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -43,13 +44,14 @@ class Scope:
     """The tables that refer to a file and the configured targets of those tables, in order of their keys.
 
     One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
-    ``targets``; ``index`` finds a target's place by the qualifier of its cells.
+    ``targets``; ``index`` finds a target's place by the qualifier of its cells, ``places`` by its key.
     """
 
     table_ids: tuple[str, ...]
     targets: tuple[Target, ...]
     columns: tuple[Column, ...]
     index: Mapping[bytes, int]
+    places: Mapping[TargetKey, int]
 
 
 class Progress(NamedTuple):
@@ -60,6 +62,7 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress(0, 0)
+_PROGRESS = Struct("<QQ")
 
 
 class FileEntry:
@@ -67,7 +70,8 @@ class FileEntry:
 
     ``safe`` is how far ranges may go: the needed offset that was known before the rows with the barriers were read
     (:func:`barriers_are_complete_to`). ``closed_in`` is the number of the first cycle of this reign that saw the file
-    CLOSED, 0 while it is OPEN (rule R7). ``progress`` is in the order of ``scope.targets``.
+    CLOSED, 0 while it is OPEN (rule R7). ``progress`` packs offset and position of each target, in the order of
+    ``scope.targets``; empty while no target has anything.
     """
 
     __slots__ = ("barriers", "closed_in", "file", "needed", "progress", "safe", "scope", "status")
@@ -80,7 +84,7 @@ class FileEntry:
         self.barriers = facts.barriers
         self.scope = scope
         self.safe = 0
-        self.progress: tuple[Progress, ...] = ()
+        self.progress = b""
 
     def uri(self) -> str:
         """The file's name as a string."""
@@ -94,16 +98,45 @@ class FileEntry:
         """No record can ever be added to the file."""
         return self.closed_in > 0
 
+    def is_settled(self) -> bool:
+        """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
+        return self.closed_in > 0 and self.safe == self.needed
+
     def created_ms(self) -> int:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""
         return self.message().created_time
 
+    def finished_at(self, place: int) -> int:
+        """The finished offset of the target at ``place``."""
+        offset: int = _PROGRESS.unpack_from(self.progress, place * _PROGRESS.size)[0] if self.progress else 0
+        return offset
+
+    def progress_at(self, place: int) -> Progress:
+        """How far the target at ``place`` has the file."""
+        return Progress(*_PROGRESS.unpack_from(self.progress, place * _PROGRESS.size)) if self.progress else NO_PROGRESS
+
     def progress_of(self, target: TargetKey) -> Progress:
         """How far ``target`` has the file; nothing yet when it is not known to be a target."""
-        for index, candidate in enumerate(self.scope.targets):
-            if candidate.key == target:
-                return self.progress[index] if index < len(self.progress) else NO_PROGRESS
-        return NO_PROGRESS
+        place = self.place_of(target)
+        return NO_PROGRESS if place is None else self.progress_at(place)
+
+    def place_of(self, target: TargetKey) -> int | None:
+        """Where a target stands in the file's scope, None when it is none of its configured targets."""
+        return self.scope.places.get(target)
+
+    def is_behind(self) -> bool:
+        """Some target lacks a record that is needed."""
+        if not self.progress:
+            return self.needed > 0 and bool(self.scope.targets)
+        return any(offset < self.needed for offset, _ in _PROGRESS.iter_unpack(self.progress))
+
+    def advance(self, place: int, progress: Progress) -> None:
+        """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
+        if not self.progress:
+            self.progress = bytes(_PROGRESS.size * len(self.scope.targets))
+        if progress > self.progress_at(place):
+            start = place * _PROGRESS.size
+            self.progress = self.progress[:start] + _PROGRESS.pack(*progress) + self.progress[start + _PROGRESS.size :]
 
 
 def parse_cell(value: bytes) -> CellFacts:
@@ -149,10 +182,25 @@ def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ..
     return tuple(sorted(kept))
 
 
+def still_outstanding(barriers: tuple[FileBarrier, ...], files: Mapping[bytes, FileEntry]) -> tuple[FileBarrier, ...]:
+    """Barriers of files that are outstanding, with their names as those hold them (``files``: all that a scan found).
+
+    One of a file that is outstanding no more has been passed for good, because names are never used again.
+    """
+    if all(barrier.file in files and files[barrier.file].file is barrier.file for barrier in barriers):
+        return barriers
+    return tuple(
+        FileBarrier(barrier.offset, before.file, barrier.until_offset)
+        for barrier in barriers
+        if (before := files.get(barrier.file)) is not None
+    )
+
+
 class Scopes:
     """Hands out one shared :class:`Scope` for each combination of tables, under one configuration."""
 
-    def __init__(self, targets_by_table: Mapping[str, Sequence[Target]]) -> None:
+    def __init__(self, targets_by_table: Mapping[str, Sequence[Target]], generation: int = 0) -> None:
+        self.generation = generation
         self._targets = targets_by_table
         self._known: dict[tuple[str, ...], Scope] = {}
 
@@ -163,7 +211,8 @@ class Scopes:
             targets = configured_targets(table_ids, self._targets)
             columns = tuple(keys.needed_column(target.key) for target in targets)
             index = {column.qualifier: place for place, column in enumerate(columns)}
-            scope = self._known[table_ids] = Scope(table_ids, targets, columns, index)
+            places = {target.key: place for place, target in enumerate(targets)}
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, index, places)
         return scope
 
     def with_table(self, scope: Scope, table_id: str) -> Scope:

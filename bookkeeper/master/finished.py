@@ -2,7 +2,7 @@
 
 Arrives: the done cells of a `~repl_` row, written by workers, and the needed side of the snapshot. Leaves: the
 offset and byte position that every target has reached, and whether that is all there is. Pure; nothing survives a
-crash. Sources: design section 4 ("Who combines"); books.md R3 and R9.
+crash. Sources: design section 4 ("Who combines"); books.md R1, R3 and R9.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from google.protobuf.message import DecodeError
 
 import combiners
 from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress
+from bookkeeper.metadata.table import Cell
 from combiners import ReplicationStatus, is_fully_replicated
 
 
-def read_done(done: bytes, file: bytes, problems: list[str]) -> Progress:
+def read_done(done: Cell, file: bytes, problems: list[str]) -> Progress:
     """How far a target is. Garbage is named in ``problems`` and counts as nothing finished: it is shipped once more."""
     try:
-        status = ReplicationStatus.FromString(done)
+        status = ReplicationStatus.FromString(done.value)
     except DecodeError as error:
-        problems.append(f"~repl_{file!r}: {len(done)} bytes in a done cell are no replication status: {error}")
+        problems.append(f"~repl_{file!r}: {len(done.value)} bytes in a done cell are no replication status: {error}")
         return NO_PROGRESS
     offset = status.replication_finished_offset
     return Progress(offset, status.finished_bytes) if offset else NO_PROGRESS
@@ -30,14 +31,10 @@ def is_complete(entry: FileEntry) -> bool:
 
     A CLOSED file for which no target is configured any more is complete.
     """
-    if not entry.is_closed() or len(entry.progress) != len(entry.scope.targets):
-        return False
-    return all(has_everything(entry, progress) for progress in entry.progress)
+    return entry.is_closed() and all(has_everything(entry, place) for place in range(len(entry.scope.targets)))
 
 
-def has_everything(entry: FileEntry, progress: Progress) -> bool:
+def has_everything(entry: FileEntry, place: int) -> bool:
     """One target has all that the file will ever hold: both sides folded, judged by the combiner."""
-    if progress.offset < entry.needed:
-        return False
-    finished = ReplicationStatus(replication_finished_offset=progress.offset)
+    finished = ReplicationStatus(replication_finished_offset=entry.finished_at(place))
     return is_fully_replicated(combiners.combine([entry.message(), finished]))

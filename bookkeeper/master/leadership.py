@@ -20,7 +20,7 @@ from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books import Books
 from bookkeeper.master.collector import Collector
-from bookkeeper.master.cycle import Cycle
+from bookkeeper.master.cycle import Cycle, Pacer
 from bookkeeper.master.dispatch import Dispatcher
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.fate_store import FateRecord, FateStore
@@ -197,6 +197,7 @@ def assemble(
         dispatcher,
         lanes,
         inbox,
+        Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
     collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings))
     records = store.load()

@@ -135,7 +135,7 @@ class Queries:
         cells = {} if row is None else row.family("done")
         return {
             entry.scope.targets[place].key: (
-                read_done(cells[qualifier].value, entry.file, []) if qualifier in cells else NO_PROGRESS
+                read_done(cells[qualifier], entry.file, []) if qualifier in cells else NO_PROGRESS
             )
             for qualifier, place in entry.scope.index.items()
         }

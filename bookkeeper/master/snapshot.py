@@ -13,7 +13,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, TransientError
-from bookkeeper.master.files import CellFacts, FileEntry, Scopes, barriers_are_complete_to, merge_into, parse_cell
+from bookkeeper.master.files import (
+    CellFacts,
+    FileEntry,
+    Scope,
+    Scopes,
+    barriers_are_complete_to,
+    merge_into,
+    parse_cell,
+    still_outstanding,
+)
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row
 from bookkeeper.model import Extent
@@ -52,7 +61,8 @@ class OpenCell:
 class Snapshot:
     """Everything outstanding and every tablet, as one scan saw it.
 
-    ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8).
+    ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are
+    the files whose entry is not shared with the snapshot before.
     """
 
     cycle: int
@@ -61,6 +71,11 @@ class Snapshot:
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
+    fresh: set[bytes] = field(default_factory=set)
+
+    def moving(self) -> set[bytes]:
+        """Files that may grow, or have grown beyond what is safe to ship."""
+        return {file for file in self.fresh if file in self.files and not self.files[file].is_settled()}
 
     def tablets_of_session(self) -> dict[str, list[bytes]]:
         """Session to the rows of the tablets that it holds."""
@@ -92,9 +107,21 @@ class SnapshotBuilder:
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
+        files, previous = self._snapshot.files, self._previous
+        scope = self._scopes.of((view.extent.table_id,))
         for column, cell in row.cells.items():
-            if column.family == "repl":
-                self._fold(view, column.qualifier, cell.value)
+            if column.family != "repl":
+                continue
+            file = column.qualifier
+            entry = files.get(file)
+            if entry is None:
+                known = previous.get(file)
+                if known is not None and known.closed_in and known.scope is scope and known.is_settled():
+                    files[known.file] = known
+                else:
+                    self._fold_first(view, file, cell.value, scope, known)
+            elif entry.scope is not scope or not entry.closed_in or not entry.is_settled():
+                self._fold_more(view, entry, cell.value)
 
     def finish(self) -> Snapshot:
         """The snapshot. Raises BrokenChainError when the last tablet of a table is missing."""
@@ -102,8 +129,16 @@ class SnapshotBuilder:
         missing = self._online - self._seen_tables
         if missing:
             raise BrokenChainError(f"no tablets were found of tables {', '.join(sorted(missing))}: read them again")
-        for entry in self._snapshot.files.values():
-            carry_over(entry, self._previous.get(entry.file))
+        files, fresh = self._snapshot.files, self._snapshot.fresh
+        known_again = len(files) - len(fresh)
+        for file in fresh:
+            known = self._previous.get(file)
+            carry_over(files[file], known)
+            known_again += known is not None
+        # a barrier loses its meaning only when its file is gone
+        for entry in files.values() if known_again < len(self._previous) else map(files.__getitem__, fresh):
+            if entry.barriers:
+                entry.barriers = still_outstanding(entry.barriers, files)
         return self._snapshot
 
     def _follow(self, view: TabletView | None) -> None:
@@ -112,23 +147,30 @@ class SnapshotBuilder:
         if view is not None:
             self._seen_tables.add(view.extent.table_id)
 
-    def _fold(self, view: TabletView, file: bytes, value: bytes) -> None:
-        known = self._previous.get(file)
+    def _fold_first(self, view: TabletView, file: bytes, value: bytes, scope: Scope, known: FileEntry | None) -> None:
+        facts = self._facts(view, file, value)
+        entry = FileEntry(file if known is None else known.file, facts, scope)
+        self._snapshot.files[entry.file] = entry
+        self._snapshot.fresh.add(entry.file)
+        self._note_state(view, entry, facts, value)
+
+    def _fold_more(self, view: TabletView, entry: FileEntry, value: bytes) -> None:
+        facts = self._facts(view, entry.file, value)
+        if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
+            self._snapshot.files[entry.file] = entry = copy_entry(entry)
+            self._snapshot.fresh.add(entry.file)
+        merge_into(entry, facts)
+        if view.extent.table_id not in entry.scope.table_ids:
+            entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
+            entry.progress = b""
+        self._note_state(view, entry, facts, value)
+
+    def _facts(self, view: TabletView, file: bytes, value: bytes) -> CellFacts:
         try:
-            facts = known_facts(known, value) or parse_cell(value)
+            return parse_cell(value)
         except CorruptionError as error:
             self._snapshot.problems.append(f"{view.row!r} repl:{file.decode(errors='replace')}: {error}")
-            facts = parse_cell(b"")
-        entry = self._snapshot.files.get(file)
-        if entry is None:
-            scope = self._scopes.of((view.extent.table_id,))
-            entry = FileEntry(known.file if known is not None else file, facts, scope)
-            self._snapshot.files[entry.file] = entry
-        else:
-            merge_into(entry, facts)
-            if view.extent.table_id not in entry.scope.table_ids:
-                entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
-        self._note_state(view, entry, facts, value)
+            return parse_cell(b"")
 
     def _note_state(self, view: TabletView, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
         if facts.closed and not entry.closed_in:
@@ -137,6 +179,13 @@ class SnapshotBuilder:
         elif not entry.closed_in:
             cells = self._snapshot.open_cells.setdefault(entry.file, [])
             cells.append(OpenCell(view.row, entry.file, value))
+
+
+def copy_entry(entry: FileEntry) -> FileEntry:
+    """A second entry that says the same."""
+    copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
+    copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
+    return copied
 
 
 def tablet_view(row: Row) -> TabletView:
@@ -176,20 +225,14 @@ def verify_chain(before: TabletView | None, after: TabletView | None, online: Co
         raise BrokenChainError(f"table {new.table_id}: its first tablet starts at {new.prev_row!r}")
 
 
-def known_facts(known: FileEntry | None, value: bytes) -> CellFacts | None:
-    """The facts of a value that equals what the snapshot before had folded; None when it must be parsed."""
-    if known is None or value != known.status:
-        return None
-    return CellFacts(known.status, known.needed, known.closed_in > 0, ())
-
-
 def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
     """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
     if known is None:
         return
-    entry.progress = known.progress if known.scope.targets == entry.scope.targets else ()
     if known.status == entry.status or (known.closed_in and not entry.closed_in):
         entry.status, entry.needed = known.status, known.needed
+    if known.scope.targets == entry.scope.targets:
+        entry.progress = known.progress
     entry.safe = barriers_are_complete_to(known.needed, entry.needed)
     entry.closed_in = known.closed_in or entry.closed_in
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.master.assigner import barrier_limit, finished_of
-from bookkeeper.master.files import NO_PROGRESS, FileBarrier, FileEntry, Progress
+from bookkeeper.master.files import FileBarrier, FileEntry, Progress
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
 from bookkeeper.model import Target
 
@@ -66,8 +66,7 @@ def _states(
     for entry in files.values():
         for place, target in enumerate(entry.scope.targets):
             if wanted(target):
-                progress = entry.progress[place] if place < len(entry.progress) else NO_PROGRESS
-                yield target_state(entry, target, progress, files, shipping, now)
+                yield target_state(entry, target, entry.progress_at(place), files, shipping, now)
 
 
 def target_state(

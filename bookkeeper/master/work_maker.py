@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress, merge_statuses
+from bookkeeper.master.files import FileEntry, merge_statuses
 from bookkeeper.master.finished import read_done
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 
 BOOKS_FAMILIES = ("repl", "done")
@@ -49,13 +49,8 @@ class RankWatch:
         self.highest = max([self.highest, *ranks])
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A file of the snapshot, a `~repl_` row, or both."""
-
-    file: bytes
-    entry: FileEntry | None
-    row: Row | None
+Joined = tuple[bytes, FileEntry | None, Row | None]
+"""A file with its entry of the snapshot, its `~repl_` row, or both."""
 
 
 def join(files: Mapping[bytes, FileEntry], rows: Iterable[Row]) -> Iterator[Joined]:
@@ -65,62 +60,63 @@ def join(files: Mapping[bytes, FileEntry], rows: Iterable[Row]) -> Iterator[Join
     for row in rows:
         row_file = row.key[_PREFIX_LENGTH:]
         while file is not None and file < row_file:
-            yield Joined(file, files[file], None)
+            yield file, files[file], None
             file = next(ordered, None)
         if file == row_file:
-            yield Joined(row_file, files[row_file], row)
+            yield file, files[file], row
             file = next(ordered, None)
         else:
-            yield Joined(row_file, None, row)
+            yield row_file, None, row
     while file is not None:
-        yield Joined(file, files[file], None)
+        yield file, files[file], None
         file = next(ordered, None)
 
 
 def make_work(
     entry: FileEntry, row: Row | None, configured: Collection[TargetKey], watch: RankWatch, problems: list[str]
 ) -> RowChange | None:
-    """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way.
+    """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way: the rank
+    of a done cell is its finished offset, so a cell at the known offset says nothing new (rule R1).
 
     ``configured`` are the targets of all tables: columns of others go.
     """
-    cells: Mapping[Column, Cell] = {} if row is None else row.cells
-    scope = entry.scope
-    written: list[bytes | None] = [None] * len(scope.targets)
-    progress: list[Progress] = [NO_PROGRESS] * len(scope.targets)
+    if row is None:
+        puts: dict[Column, bytes] = dict.fromkeys(entry.scope.columns, entry.status)
+        return RowChange(keys.REPL_PREFIX + entry.file, puts, ()) if puts else None
+    index, status = entry.scope.index, entry.status
+    missing = len(entry.scope.columns)
+    changed: dict[Column, bytes] | None = None
     strays: list[Column] = []
-    for column, cell in cells.items():
-        place = scope.index.get(column.qualifier)
+    for column, cell in row.cells.items():
+        place = index.get(column.qualifier)
         if column.family == "done":
-            if place is not None:
-                progress[place] = read_done(cell.value, entry.file, problems)
+            if place is not None and cell.rank != entry.finished_at(place):
+                entry.advance(place, read_done(cell, entry.file, problems))
             continue
-        watch.highest = max(watch.highest, cell.rank)
-        if place is not None:
-            written[place] = cell.value
-        else:
+        if cell.rank > watch.highest:
+            watch.highest = cell.rank
+        if place is None:
             strays.append(column)
-    if entry.progress != tuple(progress):
-        entry.progress = tuple(progress)
-    key = keys.REPL_PREFIX + entry.file
-    puts = {
-        column: value
-        for column, before in zip(scope.columns, written, strict=True)
-        if (value := changed_value(before, entry.status)) is not None
-    }
-    deletes = [CellKey(key, column) for column in strays if is_unconfigured(column, configured)]
-    return RowChange(key, puts, deletes) if puts or deletes else None
+            continue
+        missing -= 1
+        value = changed_value(cell.value, status)
+        if value is not None:
+            changed = changed or {}
+            changed[column] = value
+    if missing:
+        absent = {column: status for column in entry.scope.columns if column not in row.cells}
+        changed = {**absent, **(changed or {})}
+    deletes = [CellKey(row.key, column) for column in strays if is_unconfigured(column, configured)]
+    return RowChange(row.key, changed or {}, deletes) if changed or deletes else None
 
 
-def changed_value(written: bytes | None, status: bytes) -> bytes | None:
+def changed_value(written: bytes, status: bytes) -> bytes | None:
     """The needed value to write, or None when the cell says it already (messages are compared, not only bytes).
 
     What is there is folded in: a fact that another leader knew is not lost by a rank above his.
     """
     if written == status:
         return None
-    if written is None:
-        return status
     before = merge_statuses(written)
     after = merge_statuses(written, status)
     return None if after == before else after.SerializeToString(deterministic=True)

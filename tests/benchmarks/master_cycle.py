@@ -1,0 +1,216 @@
+"""The master's cycle beside a bare scan of the same rows.
+
+100,000 outstanding CLOSED files of two tablets each (with the barriers that a rolled log has), one target, half of them
+partly shipped: what an offline peer leaves behind. A full cycle reads, folds, joins, and rebuilds the queues; it is to
+cost at most one and a half bare scans. A quick cycle is what one nudge costs in the middle of all that. Both sides of
+a ratio are CPU seconds of the thread that works, so that a busy machine does not show.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import combiners
+from bookkeeper.coordination.config_changes import define_cluster
+from bookkeeper.coordination.config_tree import PeerCluster, read_config
+from bookkeeper.master.assigner import PeerQueue, in_order, waiting_work
+from bookkeeper.master.books import Books, Owners
+from bookkeeper.master.leader import Reign, campaign
+from bookkeeper.master.snapshot import SNAPSHOT_FAMILIES
+from bookkeeper.master.work_maker import BOOKS_FAMILIES
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.model import Extent, Target
+from tests.benchmarks.figure import Figure
+from tests.support.tservers import Ground
+
+FILES = 100_000
+TABLETS = 8
+TABLETS_OF_FILE = 2
+NEEDED = 5_000
+SESSION = "tserver-1-0badcafe"
+ROUNDS = 5
+BATCH_ROWS = 4_000
+LONG_LEASES: dict[str, object] = {"coordination.session_lease_ms": 600_000, "coordination.session_renew_ms": 1_000}
+CYCLE_RATIO_MAX = 1.5
+QUICK_MS_MAX = 10.0
+FILE_BYTES_MAX = 400.0
+
+
+def _uri(ground: Ground, session: str, number: int) -> str:
+    return f"file://{ground.settings.wal_dir}/{session}/{number:06d}.wal"
+
+
+def _status(ground: Ground, number: int, closed: bool, needed: int) -> combiners.ReplicationStatus:
+    barriers = []
+    if number > 1:
+        barriers = [combiners.Barrier(offset=3, file=_uri(ground, SESSION, number - 1), until_offset=NEEDED)]
+    opened = combiners.ReplicationStatus(created_time=1_700_000_000_000 + number, barriers=barriers)
+    status = combiners.append(opened, needed, needed_bytes=needed * 120)
+    return combiners.close(status) if closed else status
+
+
+def _fill(ground: Ground, extents: list[Extent]) -> None:
+    """Rows as tservers leave them: tablet rows with CLOSED cells, and one OPEN file of a live session."""
+    rows = [keys.tablet_row(extent.table_id, extent.end_row) for extent in extents]
+    puts: list[RowPut] = []
+    for number in range(1, FILES + 1):
+        uri = _uri(ground, SESSION, number)
+        value = values.encode_status(_status(ground, number, True, NEEDED))
+        users = [rows[(number + step) % TABLETS] for step in range(TABLETS_OF_FILE)]
+        puts += [RowPut(row, {keys.repl_column(uri): value}) for row in users]
+        if len(puts) >= BATCH_ROWS or number == FILES:
+            ground.metadata.put(puts, keys.closed_rank(NEEDED))
+            puts = []
+
+
+def _half_done(ground: Ground, target: Target) -> None:
+    column = keys.done_column(target.key)
+    for first in range(1, FILES + 1, BATCH_ROWS):
+        puts = []
+        for number in range(first, min(first + BATCH_ROWS, FILES + 1), 2):
+            done = combiners.ReplicationStatus(replication_finished_offset=100, finished_bytes=12_000)
+            puts.append(RowPut(keys.repl_row(_uri(ground, SESSION, number)), {column: values.encode_status(done)}))
+        ground.metadata.put(puts, 100)
+
+
+def _scan(table: MetadataTable) -> int:
+    """What a cycle reads, read and thrown away."""
+    tablets = table.scan(keys.TABLETS_START, keys.TABLETS_STOP, SNAPSHOT_FAMILIES)
+    books = table.scan(*keys.section(keys.REPL_PREFIX), BOOKS_FAMILIES)
+    deque(tablets, 0)
+    deque(books, 0)
+    return FILES
+
+
+def _cycle(books: Books, owners: Owners, queue: PeerQueue) -> int:
+    view = books.look()
+    books.close(view, lambda: owners)
+    books.keep(view)
+    books.publish(view, books.remove(view))
+    waiting = waiting_work(view.behind)
+    queue.refill(in_order(waiting["east"], True))
+    return len(view.snapshot.files)
+
+
+def _seconds(work: Callable[[], int]) -> float:
+    gc.collect()
+    start = time.thread_time()
+    assert work() >= FILES
+    return time.thread_time() - start
+
+
+def _quick_ms(ground: Ground, books: Books, session: str, row: bytes) -> float:
+    """A needed offset is written, then the session is looked at twice, as after a nudge."""
+    uri = _uri(ground, session, 1)
+    times = []
+    for needed in range(1, 40):
+        put = RowPut(row, {keys.repl_column(uri): values.encode_status(_status(ground, 1, False, needed))})
+        ground.metadata.put([put], keys.needed_rank(needed))
+        start = time.perf_counter()
+        for _ in range(2):
+            books.refresh(session, _uri(ground, session, 1).rpartition("/")[0].encode() + b"/")
+        times.append(time.perf_counter() - start)
+        assert not books.unsafe()
+    return sorted(times)[len(times) // 2] * 1000
+
+
+def _measure(directory: Path) -> dict[str, float]:
+    ground = Ground(directory, overrides=LONG_LEASES)
+    extents = ground.create_table("1", [b"%02d" % n for n in range(1, TABLETS)])
+    define_cluster(ground.coordination, PeerCluster("east", "localhost:1", "east-instance", "east"))
+    target = ground.enable("1")
+    live = ground.coordination.open_session("tserver", "localhost:1")
+    row = keys.tablet_row("1", None)
+    location = values.Location(live.session_id, "localhost:1").encode()
+    ground.metadata.put([RowPut(row, {keys.LOCATION: location})], 1)
+    _fill(ground, extents)
+    _half_done(ground, target)
+    session = ground.coordination.open_session("master", "localhost:2")
+    reign = campaign(ground.coordination, session)
+    assert isinstance(reign, Reign)
+    owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
+    queue = PeerQueue(4_000)
+    books = Books(ground.metadata, reign, lambda: read_config(ground.coordination))
+    first = _seconds(lambda: _cycle(books, owners, queue))
+    scans, cycles = [], []
+    for _ in range(ROUNDS):
+        scans.append(_seconds(lambda: _scan(ground.metadata)))
+        cycles.append(_seconds(lambda: _cycle(books, owners, queue)))
+    quick_ms = _quick_ms(ground, books, live.session_id, row)
+    tracemalloc.start()
+    lean = Books(ground.metadata, reign, lambda: read_config(ground.coordination))
+    _cycle(lean, owners, queue)
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ground.close()
+    return {
+        "first": first,
+        "scan": min(scans),
+        "cycle": min(cycles),
+        "quick": quick_ms,
+        "bytes": held / len(lean.snapshot.files),
+    }
+
+
+def run() -> list[Figure]:
+    """A full cycle, the first one of a reign, a quick one, and the memory of a file."""
+    with tempfile.TemporaryDirectory() as name:
+        found = _measure(Path(name) / "west")
+    scan = found["scan"]
+    return [
+        {
+            "name": "master full cycle, 100,000 outstanding files",
+            "value": found["cycle"],
+            "unit": "CPU s",
+            "reference": scan,
+            "reference_name": "bare scan of the same rows",
+            "reference_unit": "CPU s",
+            "ratio": found["cycle"] / scan,
+            "target": CYCLE_RATIO_MAX,
+            "target_of": "ratio",
+            "lower_is_better": True,
+            "size": FILES,
+        },
+        {
+            "name": "master first cycle of a reign, writes 100,000 rows",
+            "value": found["first"],
+            "unit": "CPU s",
+            "reference": scan,
+            "reference_name": "bare scan of the same rows",
+            "reference_unit": "CPU s",
+            "ratio": found["first"] / scan,
+            "size": FILES,
+        },
+        {
+            "name": "master quick cycle, one nudge beside 100,000 files",
+            "value": found["quick"],
+            "unit": "ms",
+            "reference": scan * 1000,
+            "reference_name": "bare scan of all rows",
+            "reference_unit": "ms",
+            "ratio": found["quick"] / (scan * 1000),
+            "target": QUICK_MS_MAX,
+            "lower_is_better": True,
+            "size": FILES,
+        },
+        {
+            "name": "master memory of one outstanding file",
+            "value": found["bytes"],
+            "unit": "bytes",
+            "reference": FILE_BYTES_MAX,
+            "reference_name": "aim",
+            "reference_unit": "bytes",
+            "ratio": found["bytes"] / FILE_BYTES_MAX,
+            "target": FILE_BYTES_MAX,
+            "lower_is_better": True,
+            "size": FILES,
+        },
+    ]
