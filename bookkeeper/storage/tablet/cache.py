@@ -67,12 +67,6 @@ class BlockCache:
                 self._shrink()
         return block
 
-    def forget(self, path: Path) -> None:
-        """Drop the blocks of a file that is gone."""
-        with self._lock:
-            for key in [key for key in self._blocks if key[0] == path]:
-                self.bytes -= self._blocks.pop(key).bytes
-
     def _shrink(self) -> None:
         while self.bytes > self._bytes_max and self._blocks:
             _, block = self._blocks.popitem(last=False)

@@ -208,8 +208,8 @@ class TabletData:
 
     def write_segments(self, frozen: FrozenMemtable, flush_id: int) -> list[NewSegment]:
         """Write one segment for each locality group present, durable on return, under names never used before. All
-        versions and deletes are kept. Raises OSError; then nothing is left but perhaps files that ``leftovers`` finds,
-        and it may be called again.
+        versions and deletes are kept. Raises OSError; then nothing is left and it may be called again. After a crash
+        there may be files that no books name: ``leftovers`` finds them.
         """
         sources = [RunSource(block) for block in frozen.blocks()]
         written = write_groups(

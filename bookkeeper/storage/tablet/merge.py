@@ -109,7 +109,7 @@ class Cursor:
         """Move on to the first entry behind ``position``; none of the block's entries before ``low`` is."""
         block = self.block
         if block is None:
-            if position >= self.floor:
+            if position >= self.floor and position != self._position:
                 self._enter(position, self._source.seek(position))
             return
         self._position = position

@@ -2,8 +2,7 @@
 
 Arrives: a reference from the books. Leaves: the segment's blocks, one a row group, as a merge source. Every file is
 opened for each read and closed again, so a tablet may have any number of segments. What is not exactly as it was
-written, is a CorruptionError that names the file and the reason; a missing file is one too (callers that may race
-with a deletion ask whether the segment still counts).
+written, or is missing, is a CorruptionError that names the file and the reason.
 """
 
 from __future__ import annotations
@@ -208,13 +207,16 @@ class Segment:
             index = reader.read_next_batch()
         if not index.schema.equals(segment_format.INDEX_SCHEMA) or index.num_rows != metadata.num_row_groups:
             raise corrupt(self.path, "its index does not go with its footer")
+        first_keys, last_keys = _keys(index, "first_"), _keys(index, "last_")
+        if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
+            raise corrupt(self.path, "its first and last row are not those that the books say")
         families = named.get(segment_format.FAMILIES_KEY)
         return _Tail(
             footer=metadata,
             filter_bytes=filter_bytes,
             index=index,
-            first_keys=_keys(index, "first_"),
-            last_keys=_keys(index, "last_"),
+            first_keys=first_keys,
+            last_keys=last_keys,
             families=None if families is None else frozenset(map(base64.b64decode, json.loads(families))),
             size=size,
         )

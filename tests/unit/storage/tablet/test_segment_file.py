@@ -154,6 +154,8 @@ def test_the_books_must_mean_this_file(tmp_path: Path) -> None:
         read(replace(ref, group="other"))
     with pytest.raises(CorruptionError, match="has 50 records, the books say 49"):
         read(replace(ref, records=49))
+    with pytest.raises(CorruptionError, match="first and last row"):
+        read(replace(ref, max_row=b"row048"))
 
 
 def test_a_later_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
