@@ -25,7 +25,7 @@ _REQUIRED = tuple(i for i, field in enumerate(MUTATION_SCHEMA) if not field.null
 _SCHEMA_MESSAGE_BYTES = MUTATION_SCHEMA.serialize().size
 _MESSAGE_PREFIX_BYTES = 8
 _BIT_WIDTHS = tuple(0 if field.type == pa.binary() else field.type.bit_width for field in MUTATION_SCHEMA)
-_EMPTY = pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
+_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in MUTATION_SCHEMA], schema=MUTATION_SCHEMA)
 
 
 def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
