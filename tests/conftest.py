@@ -1,5 +1,11 @@
 """What all tests share."""
 
+from hypothesis import HealthCheck, settings
+
 from tests.support.fixtures import hbase
+
+# No deadline: a slow machine is no failure. A failing example is printed so that it can be run again.
+settings.register_profile("project", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("project")
 
 __all__ = ["hbase"]
