@@ -20,6 +20,9 @@ from pyspark.sql import SparkSession
 from bookkeeper.config import Settings
 
 LOOPBACK = "127.0.0.1"
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Keeps numpy and Arrow from starting threads when they are imported: the daemon forks its workers afterwards."""
+
 SCRATCH = "replay"
 """Directory below the cluster's for what Spark writes; emptied at start, because a killed JVM leaves its files."""
 
@@ -30,6 +33,7 @@ def start_session(settings: Settings) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     os.environ["PYTHONPATH"] = _python_path()
+    os.environ.update(SINGLE_THREADED)
     builder = SparkSession.builder.master(spark_master(settings)).appName(f"{settings.instance.name} replay")
     for key, value in session_conf(settings, scratch).items():
         builder = builder.config(key, value)

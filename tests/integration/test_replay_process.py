@@ -123,6 +123,11 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
     assert results[2].pid == results[3].pid
 
 
+def test_the_process_that_forks_the_tasks_has_one_thread(process: ReplayProcess) -> None:
+    daemons = [child for child in process.jvm().children() if child.status() != psutil.STATUS_ZOMBIE]
+    assert [daemon.num_threads() for daemon in daemons] == [1]
+
+
 def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
     files = [wal(tmp_path, f"w{n}", 10, 10) for n in range(4)]
     ranges = [
