@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.cluster import Cluster
 from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
 
 
@@ -21,3 +22,17 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
         yield started
     finally:
         instance.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One running cluster of two tservers for the whole run; use table names of your own, and leave it running."""
+    with Cluster(tmp_path_factory.mktemp("clusters") / "west", "west") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A second cluster, a peer for ``west``; the same manners."""
+    with Cluster(tmp_path_factory.mktemp("clusters") / "east", "east") as cluster:
+        yield cluster

@@ -1,0 +1,332 @@
+"""The shell's text and JSON, its exit codes, and what it says about bad input, against real clusters."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.config import load_settings
+from shell import main
+from shell.failures import ExitCode, run
+from tests.support.cluster import Cluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+LIMIT_S = 120
+_TABLES = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one command line gave back."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as JSON."""
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        """Standard output as one JSON value a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def bookkeeper(*words: str, stdin: str = "") -> Answer:
+    """Run the console command as a user does, in a process of its own."""
+    command = [sys.executable, "-m", "shell.main", *words]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def quick(*words: str) -> Answer:
+    """The same without the start of a process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(main.bookkeeper, list(words), as_json="--json" in words)
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """``bookkeeper shell`` of one cluster."""
+
+    cluster: Cluster
+
+    def __call__(self, *words: str) -> Answer:
+        """Run a command, whatever it gives back."""
+        return quick("shell", self.cluster.quorum, *words)
+
+    def good(self, *words: str) -> Answer:
+        """Run a command that must succeed and say nothing on standard error."""
+        answer = self(*words)
+        assert (answer.code, answer.err) == (ExitCode.OK, ""), answer
+        return answer
+
+    def bad(self, *words: str) -> tuple[int, str]:
+        """Run a command that must fail with one line: exit code and line."""
+        answer = self(*words)
+        assert answer.code != ExitCode.OK, answer
+        assert answer.out == "", answer
+        assert answer.err.count("\n") == 1, answer
+        return answer.code, answer.err.strip()
+
+
+@pytest.fixture
+def shell(west: Cluster) -> Shell:
+    return Shell(west)
+
+
+@pytest.fixture
+def table(shell: Shell) -> str:
+    name = f"shell{next(_TABLES)}"
+    shell.good("createtable", name, "--splits", "g,p", "--group", "geo=lat,lon", "--group", "label=name")
+    return name
+
+
+# ---- tables
+
+
+def test_a_table_is_made_listed_and_deleted(shell: Shell) -> None:
+    words = ("createtable", "made", "--splits", r"g,p\x00", "--splits", "x", "--group", "geo=lat,lon")
+    made = shell.good(*words, "--property", "owner=me", "--json").json
+    groups = [{"name": "geo", "families": ["lat", "lon"]}]
+    assert {**made, "table_id": "?"} == {
+        "name": "made",
+        "table_id": "?",
+        "state": "online",
+        "groups": groups,
+        "properties": {"owner": "me"},
+    }
+    listed = {row["name"]: row for row in shell.good("tables", "--json").json}
+    assert listed["made"] == made
+    header, *rows = shell.good("tables").out.splitlines()
+    assert header.split() == ["NAME", "TABLE", "ID", "STATE", "GROUPS", "PROPERTIES"]
+    assert ["made", made["table_id"], "online", "geo", "owner=me"] in [row.split() for row in rows]
+    assert shell.good("deletetable", "made").out == "table made deleted\n"
+    assert "made" not in {row["name"] for row in shell.good("tables", "--json").json}
+
+
+def test_groups_are_set_and_shown(shell: Shell, table: str) -> None:
+    assert shell.good("getgroups", table).out.splitlines() == ["NAME   FAMILIES", "geo    lat,lon", "label  name"]
+    shell.good("setgroups", table, "geo=lat", r"odd=\x00\x2c")
+    assert shell.good("getgroups", table, "--json").json == [
+        {"name": "geo", "families": ["lat"]},
+        {"name": "odd", "families": [r"\x00,"]},
+    ]
+    shell.good("setgroups", table)
+    assert shell.good("getgroups", table).out == 'no named groups; every family is in "default"\n'
+
+
+# ---- cells
+
+
+def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None:
+    stamp = ("--timestamp", "7")
+    assert shell.good("insert", table, "a", "lat", "deg", "46.9", *stamp).out == "written\n"
+    shell.good("insert", table, r"m\x00", "name", "de", r"Bern \xff", *stamp, "--visibility", "public")
+    shell.good("insert", table, "z", "other", "q", "1", *stamp)
+    shell.good("insert", table, "z", "other", "gone", "1", *stamp)
+    assert shell.good("delete", table, "z", "other", "gone", "--timestamp", "8").out == "deleted\n"
+    assert shell.good("scan", table).out.splitlines() == [
+        "a lat:deg [] 7    46.9",
+        r"m\x00 name:de [public] 7    Bern \xff",
+        "z other:q [] 7    1",
+    ]
+    middle = {
+        "row": r"m\x00",
+        "family": "name",
+        "qualifier": "de",
+        "visibility": "public",
+        "timestamp": 7,
+        "value": r"Bern \xff",
+    }
+    assert shell.good("scan", table, "-b", "b", "-e", r"m\x00", "--json").json_lines == [middle]
+    shell.good("flush", table)
+    assert shell.good("scan", table, "--json", "-c", "name:de").json_lines == [middle]
+    assert len(shell.good("scan", table, "-c", "lat,name:de").out.splitlines()) == 2
+    assert len(shell.good("scan", table, "--limit", "2").out.splitlines()) == 2
+    assert shell.good("scan", table, "-b", "zz").out == ""
+
+
+# ---- replication
+
+
+@pytest.fixture
+def replicated(shell: Shell, east: Cluster, table: str) -> Iterator[str]:
+    """A table that replicates to ``east`` under another name."""
+    Shell(east).good("createtable", f"copy_of_{table}", "--group", "geo=lat,lon", "--group", "label=name")
+    shell.good("definecluster", "east", east.quorum)
+    shell.good("enablereplication", "-t", table, "-all-loc-groups", "--remote-table", f"copy_of_{table}", "east")
+    yield table
+    shell.good("disablereplication", "-t", table, "--all-loc-groups", "east")
+
+
+def test_what_is_written_arrives_and_the_status_says_so(shell: Shell, east: Cluster, replicated: str) -> None:
+    shell.good("insert", replicated, "a", "lat", "deg", "46.9", "--timestamp", "7")
+    shell.good("insert", replicated, "z", "name", "de", "Zug", "--timestamp", "7")
+    assert shell.good("replication", "wait", replicated).out == f"table {replicated} is replicated\n"
+    waited = shell.good("replication", "wait", replicated, "--cluster", "east", "--timeout", "60", "--json").json
+    assert waited == {"table": replicated, "replicated": True}
+    copy = Shell(east).good("scan", f"copy_of_{replicated}").out.splitlines()
+    assert copy == ["a lat:deg [] 7    46.9", "z name:de [] 7    Zug"]
+    rows = shell.good("replication", "status", replicated, "--json").json
+    assert rows
+    for row in rows:
+        assert (row["table"], row["cluster"], row["phase"], row["last_error"]) == (replicated, "east", "done", None)
+        assert row["needed"] == row["finished"] > 0
+        assert (row["lag_records"], row["lag_bytes"], row["lag_seconds"]) == (0, 0, 0.0)
+        assert row["state"] in ("OPEN", "CLOSED")
+    header = shell.good("replication", "status", replicated).out.splitlines()[0]
+    assert header.split("  ")[0] == "TABLE"
+    assert "LAG RECORDS" in header
+    assert "NEXT TRY IN MS" in header
+
+
+def test_groups_of_a_target_can_be_narrowed(shell: Shell, replicated: str, east: Cluster) -> None:
+    (target,) = shell.good("disablereplication", "-t", replicated, "-lg", "geo", "east", "--json").json
+    assert (target["table"], target["cluster"], target["groups"]) == (replicated, "east", ["default", "label"])
+    shell.good("insert", replicated, "a", "lat", "deg", "1", "--timestamp", "7")
+    shell.good("insert", replicated, "a", "name", "de", "Bern", "--timestamp", "7")
+    shell.good("replication", "wait", replicated)
+    assert Shell(east).good("scan", f"copy_of_{replicated}").out == "a name:de [] 7    Bern\n"
+    text = shell.good(
+        "enablereplication", "-t", replicated, "-lg", "geo", "--remote-table", f"copy_of_{replicated}", "east"
+    )
+    assert text.out.splitlines()[0].split() == ["TABLE", "CLUSTER", "REMOTE", "TABLE", "GROUPS", "INCARNATION"]
+    assert len(text.out.splitlines()) == 3
+
+
+def test_clusters_are_listed_with_who_they_are(shell: Shell, east: Cluster) -> None:
+    defined = shell.good("definecluster", "east", east.quorum, "--json").json
+    instance = load_settings(east.directory).instance.instance_id
+    assert defined == {"name": "east", "quorum": east.quorum, "instance_id": instance}
+    assert defined in shell.good("clusters", "--json").json
+    assert ["east", east.quorum, instance] in [line.split() for line in shell.good("clusters").out.splitlines()]
+
+
+def test_a_wait_that_is_over_has_an_exit_code_of_its_own(shell: Shell, tmp_path: Path, table: str) -> None:
+    with Cluster(tmp_path / "away", "away", tservers=1) as away:
+        Shell(away).good("createtable", table)
+        shell.good("definecluster", "away", away.quorum)
+        shell.good("enablereplication", "-t", table, "--all-loc-groups", "away")
+    shell.good("insert", table, "a", "lat", "deg", "1")
+    code, said = shell.bad("replication", "wait", table, "--timeout", "1")
+    assert code == ExitCode.TIMED_OUT
+    assert f"replication status {table}" in said
+    shell.good("disablereplication", "-t", table, "--all-loc-groups", "away")
+    assert shell.good("deletecluster", "away", away.quorum).out == "cluster away deleted\n"
+    assert "away" not in {row["name"] for row in shell.good("clusters", "--json").json}
+
+
+# ---- bad input, exit codes
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("scan", "nosuch"), ExitCode.FAILED, "no table nosuch"),
+        (("insert", "nosuch", "r", "f", "q", "v"), ExitCode.FAILED, "no table nosuch"),
+        (("deletetable", "nosuch"), ExitCode.FAILED, "no table nosuch"),
+        (("enablereplication", "-t", "nosuch", "-all-loc-groups", "x"), ExitCode.FAILED, "nosuch"),
+        (("deletecluster", "nosuch", "127.0.0.1:1"), ExitCode.FAILED, "no cluster nosuch"),
+        (("definecluster", "a", "127.0.0.1:1"), ExitCode.UNAVAILABLE, "127.0.0.1:1"),
+        (("definecluster", "a", "nonsense"), ExitCode.FAILED, "nonsense"),
+        (("createtable", "x", "--group", "geo"), ExitCode.USAGE, "NAME=family,family"),
+        (("createtable",), ExitCode.USAGE, "shell createtable --help"),
+        (("nosuchcommand",), ExitCode.USAGE, "nosuchcommand"),
+        (("scan", "t", "--limit", "0"), ExitCode.USAGE, "--limit"),
+        (("enablereplication", "-t", "t", "east"), ExitCode.USAGE, "--all-loc-groups"),
+        (("enablereplication", "-t", "t", "-lg", "geo", "-all-loc-groups", "east"), ExitCode.USAGE, "either"),
+        (("insert", "t", r"\xZZ", "f", "q", "v"), ExitCode.USAGE, "two hexadecimal digits"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(shell: Shell, words: tuple[str, ...], code: ExitCode, said: str) -> None:
+    found, line = shell.bad(*words)
+    assert found == code
+    assert said in line
+    assert line.startswith("error: ")
+
+
+def test_refusals_leave_things_as_they_are(shell: Shell, table: str, west: Cluster) -> None:
+    assert shell.bad("createtable", table)[0] == ExitCode.FAILED
+    assert shell.bad("setgroups", table, "a=x", "b=x")[0] == ExitCode.FAILED
+    assert shell.bad("definecluster", "self", west.quorum)[0] == ExitCode.FAILED
+    assert shell.bad("replication", "wait", table, "--cluster", "nosuch")[0] == ExitCode.FAILED
+    assert [group["name"] for group in shell.good("getgroups", table, "--json").json] == ["geo", "label"]
+
+
+def test_errors_for_programs_are_json(shell: Shell) -> None:
+    answer = shell("scan", "nosuch", "--json")
+    assert (answer.code, answer.out) == (ExitCode.FAILED, "")
+    assert json.loads(answer.err)["error"] == "not_found"
+
+
+def test_a_cluster_that_does_not_answer_is_told_with_its_address() -> None:
+    answer = bookkeeper("shell", "127.0.0.1:1", "tables")
+    assert answer.code == ExitCode.UNAVAILABLE
+    assert "127.0.0.1:1" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_directory_without_a_cluster_is_told(tmp_path: Path) -> None:
+    for answer in (bookkeeper("shell", str(tmp_path), "tables"), bookkeeper("standalone", str(tmp_path))):
+        assert answer.code == ExitCode.FAILED
+        assert "bookkeeper init" in answer.err
+        assert answer.err.count("\n") == 1
+
+
+# ---- ways to run commands
+
+
+def test_commands_come_from_a_script_until_one_fails(west: Cluster, table: str) -> None:
+    script = f"# cells\ninsert {table} 'a b' lat deg 1 --timestamp 7\n\nscan {table}\nscan nosuch\ntables\n"
+    answer = bookkeeper("shell", str(west.directory), stdin=script)
+    assert answer.code == ExitCode.FAILED
+    assert answer.out.splitlines() == ["written", "a b lat:deg [] 7    1"]
+    assert answer.err.count("\n") == 1
+
+
+def test_a_script_ends_at_exit_and_json_holds_for_all_of_it(west: Cluster, table: str) -> None:
+    answer = bookkeeper("shell", "--json", west.quorum, stdin=f"insert {table} a lat deg 1\nexit\nnonsense\n")
+    assert (answer.code, answer.err) == (ExitCode.OK, "")
+    assert answer.json == {"table": table, "written": 1}
+
+
+def test_help_names_every_command(shell: Shell) -> None:
+    text = shell.good("help").out
+    for name in ("definecluster", "enablereplication", "createtable", "scan", "replication", "flush"):
+        assert name in text
+    assert "--remote-table" in shell.good("help", "enablereplication").out
+    assert "status" in shell.good("help", "replication").out
+
+
+# ---- init
+
+
+def test_init_says_what_it_made_and_refuses_a_second_time(tmp_path: Path) -> None:
+    made = bookkeeper("init", str(tmp_path / "c"), "--name", "c", "--set", "tserver.wal_roll_bytes=4096", "--json")
+    assert (made.code, made.err) == (ExitCode.OK, "")
+    settings = load_settings(tmp_path / "c")
+    assert made.json["quorum"] == settings.master.address
+    assert settings.tserver.wal_roll_bytes == 4_096
+    again = bookkeeper("init", str(tmp_path / "c"), "--name", "c")
+    assert again.code == ExitCode.FAILED
+    assert again.err.count("\n") == 1
+    bad = bookkeeper("init", str(tmp_path / "d"), "--name", "c", "--set", "tserver.wal_roll_byte=1")
+    assert bad.code == ExitCode.FAILED
+    assert "did you mean tserver.wal_roll_bytes?" in bad.err
+    assert not (tmp_path / "d").exists()
