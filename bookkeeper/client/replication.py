@@ -15,6 +15,9 @@ from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.messages import ClusterInfo, FileMark, ReplicationConfig, TargetStatus
 
 POLL_MS = 100
+DEFINE_BUDGET_MS = 3_000
+"""How long an address that does not answer is tried: it is most likely mistyped, and somebody waits."""
+
 WAIT_LIMIT_MS = 600_000
 """How long :meth:`Replication.wait` waits by default: a peer may be down for minutes."""
 
@@ -31,7 +34,8 @@ class Replication:
         """Give the cluster at ``quorum`` (``host:port[,host:port]``) a name here; raises InvalidInputError,
         UnavailableError when it does not answer, RefusedError when it is this one.
         """
-        defined: ClusterInfo = self._master.call("define_cluster", name, format_quorum(parse_quorum(quorum)))
+        arguments = (name, format_quorum(parse_quorum(quorum)))
+        defined: ClusterInfo = self._master.call("define_cluster", *arguments, budget_ms=DEFINE_BUDGET_MS)
         return defined
 
     def delete_cluster(self, name: str, quorum: str) -> None:
