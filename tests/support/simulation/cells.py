@@ -1,0 +1,146 @@
+"""The books as HBase keeps them: versions by rank, tombstones, scans that are not atomic, batches that may be cut.
+
+Arrives: calls of the protocol of ``bookkeeper.metadata.table``. Each row of a put, each cell of a delete and each row of
+a scan is a step of its own. Leaves: what the highest rank says that no tombstone hides. Rule R1 is a law here: one rank
+is never written with two values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.errors import UnavailableError
+from bookkeeper.metadata.table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
+from tests.support.simulation.kernel import Kernel
+
+COMPACTION_KEEPS_NS = 400 * 1_000_000_000
+"""A purge loses its effect in a compaction only when it is older than any write can be in flight (rule R4)."""
+
+
+@dataclass
+class _Versions:
+    values: dict[int, bytes] = field(default_factory=dict)
+    hidden: int = 0
+    hidden_ns: int = 0
+
+    def visible(self) -> Cell | None:
+        rank = max(self.values, default=0)
+        return Cell(rank, self.values[rank]) if rank > self.hidden else None
+
+
+@dataclass(eq=False)
+class SimTable:
+    """One cluster's books. ``refuse`` tells of a process for which they do not answer now."""
+
+    kernel: Kernel
+    refuse: Callable[[str], bool] = lambda _process: False
+    broken_laws: list[str] = field(default_factory=list)
+    on_put: Callable[[bytes, Column, int], None] = lambda _key, _column, _rank: None
+    _rows: dict[bytes, dict[Column, _Versions]] = field(default_factory=dict)
+
+    # ---- the protocol
+
+    def put(self, rows: Sequence[RowPut], rank: int) -> None:
+        for put in rows:
+            self._pause(f"put {put.key!r} {_columns(put.values)} at {rank_text(rank)}")
+            cells = self._rows.setdefault(put.key, {})
+            for column, value in put.values.items():
+                self._put_cell(put.key, cells.setdefault(column, _Versions()), column, rank, value)
+
+    def _put_cell(self, key: bytes, versions: _Versions, column: Column, rank: int, value: bytes) -> None:
+        before = versions.values.get(rank)
+        if before is not None and before != value:
+            self.broken_laws.append(
+                f"R1: {key!r} {column} has {before!r} at rank {rank_text(rank)} and is written {value!r} there"
+            )
+        versions.values[rank] = value
+        self.on_put(key, column, rank)
+
+    def delete(self, cells: Sequence[CellKey], rank: int) -> None:
+        for cell in cells:
+            self._pause(f"delete {cell.key!r} {_columns([cell.column])} at {rank_text(rank)}")
+            self._hide(cell, rank)
+
+    def purge(self, cells: Sequence[CellKey]) -> None:
+        for cell in cells:
+            self._pause(f"purge {cell.key!r} {_columns([cell.column])}")
+            self._hide(cell, PURGE_RANK)
+
+    def _hide(self, cell: CellKey, rank: int) -> None:
+        versions = self._rows.setdefault(cell.key, {}).setdefault(cell.column, _Versions())
+        versions.hidden, versions.hidden_ns = max(rank, versions.hidden), self.kernel.now_ns
+
+    def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
+        self._pause(f"get {key!r}")
+        return self.row(key, families)
+
+    def scan(
+        self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
+    ) -> Iterator[Row]:
+        at = start
+        while True:
+            self._pause(f"scan {start!r} from {at!r}")
+            key = min((k for k in self._rows if k >= at and (stop is None or k < stop)), default=None)
+            while key is not None and (row := self.row(key, families)) is None:
+                after = key
+                key = min((k for k in self._rows if k > after and (stop is None or k < stop)), default=None)
+            if key is None:
+                return
+            yield row  # type: ignore[misc]
+            at = key + b"\x00"
+
+    def compact(self) -> None:
+        self._pause("compact")
+        self.compact_now()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _pause(self, label: str) -> None:
+        self.kernel.pause(label)
+        current = self.kernel.current
+        if current is not None and self.refuse(current.process.name):
+            raise UnavailableError("the books do not answer")
+
+    # ---- for the world
+
+    def row(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
+        """What shows of a row now."""
+        cells = {
+            column: cell
+            for column, versions in sorted(self._rows.get(key, {}).items())
+            if (families is None or column.family in families) and (cell := versions.visible()) is not None
+        }
+        return Row(key, cells) if cells else None
+
+    def rows(self, prefix: bytes = b"", families: Collection[str] | None = None) -> list[Row]:
+        """Everything that shows now, at one moment."""
+        found = (self.row(key, families) for key in sorted(self._rows) if key.startswith(prefix))
+        return [row for row in found if row is not None]
+
+    def compact_now(self, keep_ns: int = COMPACTION_KEEPS_NS) -> None:
+        """Drop hidden versions, and tombstones that are old enough."""
+        for cells in self._rows.values():
+            for versions in cells.values():
+                shown = versions.visible()
+                versions.values = {} if shown is None else {shown.rank: shown.value}
+                if self.kernel.now_ns - versions.hidden_ns > keep_ns or versions.hidden < PURGE_RANK:
+                    versions.hidden = 0
+
+
+def _columns(columns: object) -> str:
+    names = [f"{c.family}:{short(c.qualifier.decode(errors='replace'))}" for c in columns]  # type: ignore[attr-defined]
+    return " ".join(names)
+
+
+def short(name: str) -> str:
+    """The end of a file's name."""
+    return "/".join(name.rsplit("/", 2)[-2:]) if "/" in name else name
+
+
+def rank_text(rank: int) -> str:
+    """A rank as people read it."""
+    if rank >= 2**62:
+        return f"closed+{rank - 2**62}"
+    return f"{rank >> 32}.{rank & 0xFFFFFFFF}" if rank >> 32 else str(rank)

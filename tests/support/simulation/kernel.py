@@ -1,0 +1,312 @@
+"""The scheduler: tasks that run one atomic step at a time, in processes that may be suspended or killed.
+
+Arrives: functions to run as tasks. A task is a greenlet, so that the product's own code, which knows nothing of this,
+stops in the middle of a call wherever an edge says ``pause``. Leaves: a trace, one line a step. Time stands still while
+anything can run. What a killed process had in memory is gone: its tasks are never resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+import greenlet
+
+
+class KilledError(BaseException):
+    """Unwinds the tasks of a dead process. No code of the product catches it for good."""
+
+
+class StuckError(AssertionError):
+    """Nothing can run any more, or it runs for ever, before what was waited for came."""
+
+
+@dataclass(eq=False)
+class Process:
+    """Something that dies as a whole. ``machine`` names what loses its unsynced files together."""
+
+    name: str
+    cluster: str
+    dead: bool = False
+    suspended: bool = False
+    reason: str = ""
+    on_death: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Task:
+    """One thread. ``label`` is what it does next; ``ready`` None means now."""
+
+    number: int
+    process: Process
+    name: str
+    run: Callable[[], None]
+    hello: object = None
+    label: str = "begin"
+    ready: Callable[[], bool] | None = None
+    wake_ns: int | None = None
+    done: bool = False
+    last_step: int = 0
+    let: greenlet.greenlet | None = None
+
+    def __str__(self) -> str:
+        return f"{self.process.name}/{self.name}"
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Runs tasks. ``observe`` is called after each step; ``held`` tells of a task that it must not go on now."""
+
+    rng: Random
+    now_ns: int = 1_000_000_000_000
+    steps: int = 0
+    trace: list[str] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    current: Task | None = None
+    observe: Callable[[], None] = lambda: None
+    holds: dict[int, Callable[[Task], bool]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    _tasks_made: int = 0
+    _holds_made: int = 0
+
+    # ---- inside a task
+
+    def pause(self, label: str) -> None:
+        """The next thing that this task does is ``label``, and it is atomic. Outside of tasks it is done at once."""
+        self._park(label, None, None)
+
+    def wait(self, label: str, ready: Callable[[], bool], timeout_ns: int | None) -> bool:
+        """Wait for ``ready``; False when the time has passed first."""
+        if ready():
+            return True
+        if self.current is None:
+            raise StuckError(f"outside of a task nobody may wait: {label}")
+        wake_ns = None if timeout_ns is None else self.now_ns + timeout_ns
+        self._park(label, ready, wake_ns)
+        return ready()
+
+    def _park(self, label: str, ready: Callable[[], bool] | None, wake_ns: int | None) -> None:
+        task = self.current
+        if task is None:
+            return
+        if task.process.dead:
+            raise KilledError
+        task.label, task.ready, task.wake_ns = label, ready, wake_ns
+        assert task.let is not None
+        parent = task.let.parent
+        assert parent is not None
+        parent.switch()
+        if task.process.dead:
+            raise KilledError
+
+    def spawn(self, process: Process, name: str, run: Callable[[], None], hello: object = None) -> Task:
+        """A new thread of a process."""
+        self._tasks_made += 1
+        task = Task(self._tasks_made, process, name, run, hello)
+        task.last_step = self.steps
+        if process.dead:
+            task.done = True
+            return task
+        self.tasks.append(task)
+        return task
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The world looks at something: no step of anybody."""
+        before, self.current = self.current, None
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def process_of_current(self) -> Process:
+        """Who runs now."""
+        if self.current is None:
+            raise StuckError("no task runs")
+        return self.current.process
+
+    def die(self, reason: str) -> None:
+        """The process that runs ends at once."""
+        process = self.process_of_current()
+        self._bury(process, reason)
+        raise KilledError
+
+    # ---- outside
+
+    def kill(self, process: Process, reason: str = "kill -9") -> None:
+        """End a process between two steps."""
+        self._bury(process, reason)
+        self._unwind()
+
+    def _bury(self, process: Process, reason: str) -> None:
+        if process.dead:
+            return
+        process.dead, process.reason = True, reason
+        self.note(f"{process.name} is dead: {reason}")
+        for tell in process.on_death:
+            tell()
+
+    def _unwind(self) -> None:
+        """Let tasks of dead processes end, so that nothing of them is left."""
+        while any(task.process.dead for task in self.tasks):
+            doomed = [task for task in self.tasks if task.process.dead]
+            self.tasks = [task for task in self.tasks if not task.process.dead]
+            for task in doomed:
+                task.done = True
+                if task.let is not None and not task.let.dead:
+                    self._enter(task, lambda let: let.throw(KilledError()))
+
+    def runnable(self) -> list[Task]:
+        """Tasks that can go on, the one that waited longest first."""
+        found = [task for task in self.tasks if self.can_run(task)]
+        return sorted(found, key=lambda task: (task.last_step, task.number))
+
+    def can_run(self, task: Task) -> bool:
+        """Not done, not suspended, not held, and what it waits for has come."""
+        if task.done or task.process.suspended or any(held(task) for held in self.holds.values()):
+            return False
+        if task.ready is None or task.ready():
+            return True
+        return task.wake_ns is not None and task.wake_ns <= self.now_ns
+
+    def step(self, task: Task) -> None:
+        """Let a task do its next atomic step."""
+        self.steps += 1
+        task.last_step = self.steps
+        self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task}: {task.label}")
+        if task.let is None:
+            task.let = greenlet.greenlet(self._body)
+            self._enter(task, lambda let: let.switch(task))
+        else:
+            self._enter(task, lambda let: let.switch())
+        if task.done:
+            self.tasks = [other for other in self.tasks if other is not task]
+        self._unwind()
+        self.observe()
+
+    def _enter(self, task: Task, go: Callable[[greenlet.greenlet], object]) -> None:
+        before, self.current = self.current, task
+        assert task.let is not None
+        task.let.parent = greenlet.getcurrent()
+        try:
+            go(task.let)
+        except KilledError:
+            task.done = True
+        finally:
+            self.current = before
+
+    def _body(self, task: Task) -> None:
+        try:
+            task.run()
+        except KilledError:
+            pass
+        except BaseException as error:  # a thread of the product that dies takes its process down; here it is a finding
+            if not task.process.dead:
+                self.failures.append(f"{task} died of {error!r}")
+                self.failures.append(explain(error))
+                self._bury(task.process, f"the thread {task.name} died of {error!r}")
+        finally:
+            task.done = True
+
+    def note(self, line: str) -> None:
+        """Something that a person wants to read in the trace."""
+        self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  -- {line}")
+
+    # ---- time
+
+    def next_wake_ns(self) -> int | None:
+        """When the next wait ends by itself."""
+        times = [
+            task.wake_ns
+            for task in self.tasks
+            if task.wake_ns is not None
+            and task.ready is not None
+            and not task.process.suspended
+            and not any(held(task) for held in self.holds.values())
+        ]
+        return min(times, default=None)
+
+    def advance(self, to_ns: int) -> None:
+        """Let time pass."""
+        self.now_ns = max(self.now_ns, to_ns)
+
+    def advance_to_next(self) -> bool:
+        """Let time pass until something can run; False when nothing ever will."""
+        wake_ns = self.next_wake_ns()
+        if wake_ns is None:
+            return False
+        self.advance(wake_ns)
+        return True
+
+    # ---- driving
+
+    def hold(self, held: Callable[[Task], bool]) -> int:
+        """Tasks for which ``held`` is true do not go on until :meth:`release`."""
+        self._holds_made += 1
+        self.holds[self._holds_made] = held
+        return self._holds_made
+
+    def release(self, number: int) -> None:
+        """End a hold."""
+        self.holds.pop(number, None)
+
+    def run_until(
+        self, condition: Callable[[], bool], what: str, limit_s: float = 300.0, steps_max: int = 200_000
+    ) -> None:
+        """Everybody goes on in turn, and time passes when nobody can. Raises StuckError."""
+        deadline_ns = self.now_ns + int(limit_s * 1e9)
+        last_step = self.steps + steps_max
+        while not condition():
+            waiting = self.runnable()
+            if waiting:
+                self.step(waiting[0])
+            elif self.now_ns > deadline_ns or not self.advance_to_next():
+                raise StuckError(f"never: {what}")
+            if self.steps > last_step:
+                raise StuckError(f"not within {steps_max} steps: {what}")
+
+    def run_for(self, seconds: float) -> None:
+        """Everybody goes on for a while."""
+        until_ns = self.now_ns + int(seconds * 1e9)
+        self.spawn_timer(until_ns)
+        self.run_until(lambda: self.now_ns >= until_ns, f"{seconds} s")
+
+    def spawn_timer(self, until_ns: int) -> None:
+        """Somebody who waits until then, so that time has a place to go to."""
+        clockwork = Process("clock", "")
+        self.spawn(clockwork, "timer", lambda: self._sleep_until(until_ns))
+
+    def _sleep_until(self, until_ns: int) -> None:
+        self.wait("sleep", lambda: self.now_ns >= until_ns, until_ns - self.now_ns)
+
+    def burst(self, steps: int, rng: Random, time_odds: float = 0.02) -> None:
+        """Random tasks go on, and now and then time passes although somebody could run."""
+        for _ in range(steps):
+            waiting = self.runnable()
+            if waiting and rng.random() >= time_odds:
+                self.step(waiting[rng.randrange(len(waiting))])
+            elif not self.advance_to_next():
+                return
+
+    def close(self) -> None:
+        """End everything."""
+        for task in list(self.tasks):
+            task.process.dead = True
+        self.observe = lambda: None
+        self._unwind()
+
+
+def explain(error: BaseException) -> str:
+    """The traceback, for people."""
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+def any_of(tasks: Iterable[Task]) -> Task:
+    """The first, when there is one."""
+    for task in tasks:
+        return task
+    raise StuckError("there is no such task")

@@ -1,0 +1,243 @@
+"""What happened to every record, told by the logs themselves, and the laws that can be judged at once.
+
+Arrives: blocks as they are appended, synced and lost; finished cells and deletions as they are written. Leaves: broken
+laws, in words. Independent of the product's decisions: it knows only what a block's header says, where records went,
+and the configuration that was in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.storage.wal import Block, origin_from_pb, stamp_from_pb
+from tests.support.simulation.tablets import Entry, entries_of
+
+PairKey = tuple[str, str, str, int]
+"""Source instance, source table, target table, incarnation: where a record came through."""
+
+TabletKey = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True)
+class LoggedBlock:
+    """A block in a log."""
+
+    file: str
+    first: int
+    last: int
+    tablet: TabletKey
+    stamps: frozenset[Stamp]
+    provenance: tuple[str, ...]
+    came_through: PairKey | None
+    entries: tuple[Entry, ...]
+
+    def stamped(self, target: TargetKey) -> bool:
+        """Whether the target was in force when the block was written."""
+        return any(stamp.target == target for stamp in self.stamps)
+
+
+@dataclass
+class LoggedFile:
+    """A log of one cluster."""
+
+    uri: str
+    instance: str
+    machine: str
+    blocks: list[LoggedBlock] = field(default_factory=list)
+    durable: int = 0
+    deleted: bool = False
+    lost: list[LoggedBlock] = field(default_factory=list)
+
+    def last(self) -> int:
+        """The last offset."""
+        return self.blocks[-1].last if self.blocks else 0
+
+    def durable_blocks(self) -> list[LoggedBlock]:
+        """What no power failure takes away."""
+        return [block for block in self.blocks if block.last <= self.durable]
+
+
+@dataclass
+class Ledger:
+    """All logs of all clusters. ``broken`` are the laws that were broken, in words."""
+
+    files: dict[str, LoggedFile] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    received: dict[tuple[str, TabletKey, PairKey], dict[bytes, str]] = field(default_factory=dict)
+    """(instance, receiving tablet, pair) to the values that its logs hold, and in which file."""
+    durable_values: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
+    """Instance to (table, value) in durable blocks."""
+    on_broken: Callable[[str], None] = lambda _law: None
+    lies_in: Callable[[str, TabletKey, bytes], bool] = lambda _instance, _tablet, _row: True
+    """Whether a row lies in a tablet of a cluster."""
+
+    def break_law(self, law: str) -> None:
+        """Remember a broken law."""
+        if law not in self.broken:
+            self.broken.append(law)
+            self.on_broken(law)
+
+    # ---- logs
+
+    def appended(self, uri: str, instance: str, machine: str, blocks: Iterable[Block]) -> None:
+        """Blocks were written to a log."""
+        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        for block in blocks:
+            logged = logged_block(uri, block)
+            if logged.came_through is not None:
+                self._judge_received(instance, logged)
+            file.blocks.append(logged)
+
+    def synced(self, uri: str) -> None:
+        """Everything in the log is durable."""
+        file = self.files.get(uri)
+        if file is not None and file.durable != file.last():
+            for block in file.blocks:
+                if file.durable < block.last:
+                    known = self.durable_values.setdefault(file.instance, set())
+                    known |= {(block.tablet[0], entry.value) for entry in block.entries}
+            file.durable = file.last()
+
+    def power_lost(self, machine: str) -> None:
+        """A machine forgot what was not synced."""
+        for file in self.files.values():
+            if file.machine == machine:
+                file.lost += [block for block in file.blocks if block.last > file.durable]
+                for block in [block for block in file.blocks if block.last > file.durable]:
+                    self._forget_received(file.instance, block)
+                file.blocks = file.durable_blocks()
+
+    def cut(self, uri: str, offset: int) -> None:
+        """A seal ends the log: what lies behind never counts."""
+        file = self.files.get(uri)
+        if file is None:
+            return
+        behind = [block for block in file.blocks if block.last > offset]
+        for block in behind:
+            self._forget_received(file.instance, block)
+        file.lost += behind
+        file.blocks = [block for block in file.blocks if block.last <= offset]
+
+    def _forget_received(self, instance: str, block: LoggedBlock) -> None:
+        if block.came_through is not None:
+            known = self.received.get((instance, block.tablet, block.came_through), {})
+            for entry in block.entries:
+                known.pop(entry.value, None)
+
+    # ---- section 10, rules 3 to 5
+
+    def _judge_received(self, instance: str, block: LoggedBlock) -> None:
+        assert block.came_through is not None
+        if instance in block.provenance or not block.provenance:
+            self.break_law(f"loop: {instance} takes data that has passed {block.provenance}")
+        known = self.received.setdefault((instance, block.tablet, block.came_through), {})
+        for entry in block.entries:
+            if entry.value in known:
+                self.break_law(f"twice: {entry.value!r} is applied again in tablet {block.tablet} of {instance}")
+            known[entry.value] = block.file
+        for entry in block.entries:
+            self._judge_gap(instance, block, entry, known)
+
+    def _judge_gap(self, instance: str, block: LoggedBlock, entry: Entry, known: dict[bytes, str]) -> None:
+        """Everything that the record's tablet wrote before it for this target and this tablet is here too."""
+        assert block.came_through is not None
+        source, source_table, target_table, incarnation = block.came_through
+        home = self.find(source, source_table, entry.value)
+        if home is None:
+            self.break_law(f"garbage: {entry.value!r} came to {block.tablet} and nobody wrote it")
+            return
+        home_block, home_entry = home
+        if home_block.last > self.files[home_block.file].durable:
+            self.break_law(f"not durable: {entry.value!r} travels and its own cluster may still lose it")
+        key = (source_table, target_table, incarnation)
+        if not any(pair_of(stamp.target) == key for stamp in home_block.stamps):
+            self.break_law(f"not meant: {entry.value!r} came through {block.came_through} and is not stamped for it")
+        for other, earlier in self.written_before(source, home_block, home_entry):
+            if earlier.value in known or not any(pair_of(s.target) == key for s in other.stamps):
+                continue
+            if self.lies_in(instance, block.tablet, earlier.row):
+                self.break_law(f"gap: {entry.value!r} is applied in {block.tablet} before {earlier.value!r}")
+
+    def find(self, instance: str, table: str, value: bytes) -> tuple[LoggedBlock, Entry] | None:
+        """The block in which a cluster's table wrote a record."""
+        for file in self.files.values():
+            if file.instance != instance:
+                continue
+            for block in file.blocks:
+                if block.tablet[0] == table:
+                    for entry in block.entries:
+                        if entry.value == value:
+                            return block, entry
+        return None
+
+    def written_before(self, instance: str, block: LoggedBlock, entry: Entry) -> Iterable[tuple[LoggedBlock, Entry]]:
+        """What the same tablet wrote before a record."""
+        for file in self.files.values():
+            if file.instance != instance:
+                continue
+            for other in file.blocks:
+                if other.tablet == block.tablet:
+                    for earlier in other.entries:
+                        if earlier.seq < entry.seq:
+                            yield other, earlier
+
+    # ---- section 10, rule 2
+
+    def missing_at(self, file: LoggedFile, target: TargetKey, peer: str, through: int) -> list[bytes]:
+        """What a target lacks of a log up to an offset, durably."""
+        there = self.durable_values.get(peer, set())
+        return [
+            entry.value
+            for block in file.blocks
+            if block.last <= through and block.stamped(target) and peer not in block.provenance
+            for entry in block.entries
+            if (target.remote_table_id, entry.value) not in there
+        ]
+
+    def finished(self, uri: str, target: TargetKey, peer: str, offset: int) -> None:
+        """A worker says that a target has everything up to an offset."""
+        file = self.files.get(uri)
+        if file is not None and (missing := self.missing_at(file, target, peer, offset)):
+            self.break_law(f"claimed: {target} is finished up to {offset} of {uri} and lacks {missing}")
+
+    def deleting(self, uri: str, configured: dict[TargetKey, str]) -> None:
+        """A log goes. ``configured`` targets with the instance behind them."""
+        file = self.files.get(uri)
+        if file is None or file.deleted:
+            return
+        file.deleted = True
+        for target, peer in configured.items():
+            missing = self.missing_at(file, target, peer, file.last())
+            if missing:
+                self.break_law(f"deleted early: {uri} goes and {target} lacks {missing}")
+
+
+def pair_of(target: TargetKey) -> tuple[str, str, int]:
+    """A target as its stream names it."""
+    return target.source_table_id, target.remote_table_id, target.incarnation
+
+
+def logged_block(uri: str, block: Block) -> LoggedBlock:
+    """What a block's header and records say."""
+    header = block.header
+    came_through: PairKey | None = None
+    if header.HasField("origin"):
+        stream = origin_from_pb(header.origin).stream
+        came_through = (
+            stream.source_instance_id,
+            stream.source_table_id,
+            stream.target_table_id,
+            stream.incarnation,
+        )
+    return LoggedBlock(
+        uri,
+        block.first_offset,
+        block.last_offset,
+        (header.table_id, header.end_row if header.HasField("end_row") else None),
+        frozenset(map(stamp_from_pb, header.stamps)),
+        tuple(header.provenance),
+        came_through,
+        tuple(entries_of(block.batch(), header.first_seq)),
+    )

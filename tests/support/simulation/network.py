@@ -1,0 +1,163 @@
+"""Calls between processes: a request is a task of the process that it reaches.
+
+A task that is held, or whose process is suspended, is a request on its way: its caller gives up after its timeout, and
+it may arrive later all the same. A lost request or answer is a caller that times out. Nothing is delivered twice by
+itself, as with TCP; callers try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.rpc.messages import Hello
+from tests.support.simulation.kernel import KilledError, Process
+from tests.support.simulation.primitives import kernel
+
+
+@dataclass(eq=False)
+class Endpoint:
+    """Who answers at an address."""
+
+    address: str
+    service: object
+    hello: Hello
+    process: Process
+    open: bool = False
+
+
+@dataclass(eq=False)
+class Network:
+    """All addresses. ``cut``: pairs of process names (from, to) between which nothing passes."""
+
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    lose_request: Callable[[str, str], bool] = lambda _caller, _method: False
+    lose_answer: Callable[[str, str], bool] = lambda _caller, _method: False
+    _ports: int = 1_000
+
+    def port(self) -> int:
+        """A port that nobody has."""
+        self._ports += 1
+        return self._ports
+
+
+class Net:
+    """Which network there is now."""
+
+    now: Network = Network()
+
+
+class SimServer:
+    """Stands for ``bookkeeper.rpc.server.RpcServer``."""
+
+    def __init__(
+        self,
+        service: str,
+        handler: object,
+        hello: Hello,
+        settings: object,
+        clock: object = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        concurrency: object = None,
+    ) -> None:
+        del service, settings, clock, concurrency
+        self._endpoint = Endpoint(f"{host}:{port or Net.now.port()}", handler, hello, kernel().process_of_current())
+        Net.now.endpoints[self._endpoint.address] = self._endpoint
+
+    @property
+    def address(self) -> str:
+        return self._endpoint.address
+
+    def start(self) -> None:
+        self._endpoint.open = True
+
+    def stop(self, grace_ms: int = 0) -> None:
+        del grace_ms
+        self._endpoint.open = False
+
+
+@dataclass(eq=False)
+class _Answer:
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+
+class SimPool:
+    """Stands for ``bookkeeper.rpc.client.RpcPool``."""
+
+    def __init__(self, hello: Hello, settings: object = None, clock: object = None) -> None:
+        del settings, clock
+        self._hello = hello
+
+    def master(self, address: str, timeout_ms: float | None = None) -> Any:
+        return _Stub(self._hello, address, timeout_ms)
+
+    tserver = master
+    replay = master
+
+    def peer_hello(self, address: str) -> Hello:
+        endpoint = Net.now.endpoints.get(address)
+        if endpoint is None or endpoint.process.dead:
+            raise UnavailableError(f"nobody answers at {address}")
+        return endpoint.hello
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Stub:
+    def __init__(self, hello: Hello, address: str, timeout_ms: float | None) -> None:
+        self._hello = hello
+        self._address = address
+        self._timeout_ms = 30_000 if timeout_ms is None else timeout_ms
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *arguments: self._call(method, arguments)
+
+    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        k, caller = kernel(), kernel().process_of_current()
+        k.pause(f"call {method} at {self._address}")
+        endpoint = Net.now.endpoints.get(self._address)
+        if endpoint is None or endpoint.process.dead or not endpoint.open:
+            raise UnavailableError(f"nobody answers at {self._address}")
+        answer = _Answer()
+        if not Net.now.lose_request(caller.name, method):
+            lost = Net.now.lose_answer(caller.name, method)
+            self._send(endpoint, method, arguments, answer, lost)
+        process = endpoint.process
+        k.wait(f"answer to {method}", lambda: answer.done or process.dead, int(self._timeout_ms * 1e6))
+        if answer.error is not None:
+            raise answer.error
+        if not answer.done:
+            raise UnavailableError(f"{method} at {self._address} was not answered")
+        return answer.result
+
+    def _send(self, endpoint: Endpoint, method: str, arguments: tuple[Any, ...], answer: _Answer, lost: bool) -> None:
+        def serve() -> None:
+            try:
+                result = getattr(endpoint.service, method)(*arguments)
+            except KilledError:
+                raise
+            except BookkeeperError as error:
+                answer.error = error
+            else:
+                answer.result = result
+            if lost:
+                kernel().note(f"the answer to {method} is lost")
+                answer.error = None
+                return
+            answer.done = True
+
+        kernel().spawn(endpoint.process, f"rpc-{method}", serve, hello=self._hello)
+
+
+def caller() -> Hello | None:
+    """Stands for ``bookkeeper.rpc.dispatch.caller``."""
+    current = kernel().current
+    found = None if current is None else current.hello
+    return found if isinstance(found, Hello) else None

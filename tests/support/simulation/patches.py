@@ -1,0 +1,108 @@
+"""The edges of the product that a simulation replaces, and nothing else.
+
+One line an edge: where it is looked up, and what stands there. Switches of ``tests.support.faults`` are laid over these.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from bookkeeper.master.collector import delete_log
+from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.tservers import TServers
+from bookkeeper.storage.wal import file_summary, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal.seal import is_fenced, raise_fence
+from tests.support.simulation import network, primitives
+from tests.support.simulation.disk import SimFileOps, read_file, with_pause
+from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimOs, SimThreading
+from tests.support.simulation.tablets import SimTabletData
+from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
+
+ROOMS = ("master", "tserver")
+"""Rooms whose threads, locks and conditions are those of tasks."""
+
+
+def threaded() -> list[str]:
+    """Every module of these rooms that uses threads, and the one in ``storage`` that does."""
+    found = ["storage.wal.committer"]
+    for room in ROOMS:
+        package = importlib.import_module(f"bookkeeper.{room}")
+        names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("__")]
+        modules = [(name, importlib.import_module(f"bookkeeper.{room}.{name}")) for name in sorted(names)]
+        found += [f"{room}.{name}" for name, module in modules if hasattr(module, "threading")]
+    return found
+
+
+class SimFateEngine(FateEngine):
+    """Its two locks are those of tasks: a dataclass keeps the factories that it was defined with."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._changed = primitives.SimCondition()  # type: ignore[assignment]
+        self._submitting = primitives.SimLock()  # type: ignore[assignment]
+
+
+def edges() -> list[tuple[str, str, Any]]:
+    """Module below ``bookkeeper``, name there, replacement."""
+    found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
+    found += [
+        ("storage.wal.committer", "Future", SimFuture),
+        ("storage.wal.committer", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("storage.wal.recovery", "FileOps", SimFileOps),
+        ("storage.wal.recovery", "map_file", read_file),
+        ("storage.wal.recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
+        ("storage.wal.writer", "FileOps", SimFileOps),
+        ("storage.wal.files", "map_file", read_file),
+        ("master.lanes", "logging", primitives.SilentLogging),
+        ("master.lanes", "os", SimOs),
+        ("master.leadership", "Lanes", SimLanes),
+        ("master.leadership", "FateEngine", SimFateEngine),
+        ("master.leadership", "FATE_THREADS", 2),
+        ("master.leadership", "SESSIONS_LOOK_MS", 400),
+        ("master.leadership", "books_flight_ms", lambda _settings: 15_000),
+        ("master.process", "CAMPAIGN_AGAIN_MS", 500),
+        ("master.process", "RpcServer", network.SimServer),
+        ("master.process", "RpcPool", network.SimPool),
+        ("master.service", "caller", network.caller),
+        ("master.dispatch", "RESEND_NS", 5_000_000_000),
+        ("master.books", "read_seal", with_pause("read the seal of", read_seal)),
+        ("master.books", "recover", with_pause("recover", watched_recover(recover))),
+        ("master.books", "file_summary", with_pause("count", file_summary)),
+        ("master.recovery", "recover", with_pause("recover", watched_recover(recover))),
+        ("master.collector", "delete_log", with_pause("delete", watched_delete(delete_log))),
+        ("master.tservers", "TServers.logs_of", with_pause("list logs of", TServers.logs_of)),
+        ("tserver.process", "RpcServer", network.SimServer),
+        ("tserver.process", "RpcPool", network.SimPool),
+        ("tserver.process", "WalWriter", SimWalWriter),
+        ("tserver.process", "random", primitives.SimRandomModule),
+        ("tserver.process", "LEASE_LOOK_MS", 1_000),
+        ("tserver.process", "SEALED_LOG_AGE_MS", 1_500),
+        ("tserver.configuration", "LOOK_INTERVAL_MS", 1_000),
+        ("tserver.service", "caller", network.caller),
+        ("tserver.receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.loader", "TabletData", SimTabletData),
+        ("tserver.loader", "read_headers", with_pause("read", read_headers)),
+        ("tserver.loader", "read_seal", with_pause("read the seal of", read_seal)),
+        ("tserver.worker_lane", "os", SimOs),
+        ("peers.bookkeeper", "RpcPool", network.SimPool),
+        ("replay.shipping", "read_blocks", with_pause("read", read_blocks)),
+    ]
+    return found
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Run with simulated edges."""
+    with ExitStack() as stack:
+        for module, name, replacement in edges():
+            *holders, attribute = name.split(".")
+            holder: Any = importlib.import_module(f"bookkeeper.{module}")
+            for part in holders:
+                holder = getattr(holder, part)
+            stack.enter_context(patch.object(holder, attribute, replacement))
+        yield

@@ -1,0 +1,268 @@
+"""What threads wait on, for tasks: the parts of ``threading``, ``concurrent.futures`` and ``queue`` that are used.
+
+Each class has the interface of its namesake as far as the product needs it. ``KERNEL`` is the kernel of the world that
+runs now; there is one at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from tests.support.simulation.kernel import Kernel, KilledError, Task
+
+
+class Running:
+    """Which kernel runs now."""
+
+    kernel: Kernel | None = None
+
+
+def kernel() -> Kernel:
+    """The kernel that runs now."""
+    assert Running.kernel is not None, "no simulation runs"
+    return Running.kernel
+
+
+class SimLock:
+    """A mutex between tasks."""
+
+    def __init__(self) -> None:
+        self._holder: Task | None = None
+
+    def acquire(self) -> bool:
+        current = kernel().current
+        kernel().wait("a lock", lambda: self._holder is None or self._holder.process.dead, None)
+        self._holder = current
+        return True
+
+    def release(self) -> None:
+        self._holder = None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class SimCondition(SimLock):
+    """A condition: notified waiters look again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turn = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        turn = self._turn
+        self.release()
+        found = kernel().wait(
+            "a condition", lambda: self._turn != turn, None if timeout is None else int(timeout * 1e9)
+        )
+        self.acquire()
+        return found
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        while not predicate():
+            if not self.wait(timeout):
+                return predicate()
+        return True
+
+    def notify_all(self) -> None:
+        self._turn += 1
+
+    def notify(self, n: int = 1) -> None:
+        del n
+        self._turn += 1
+
+
+class SimThread:
+    """A thread is a task of the process that starts it."""
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., object] | None = None,
+        name: str = "thread",
+        args: Collection[object] = (),
+        daemon: bool = True,
+    ) -> None:
+        del group, daemon
+        self.name = name
+        self._target = target
+        self._args = tuple(args)
+        self._task: Task | None = None
+
+    def start(self) -> None:
+        target = self._target
+        assert target is not None
+        self._task = kernel().spawn(kernel().process_of_current(), self.name, lambda: void(target(*self._args)))
+
+    def is_alive(self) -> bool:
+        return self._task is not None and not self._task.done
+
+    def join(self, timeout: float | None = None) -> None:
+        task = self._task
+        if task is not None and task is not kernel().current:
+            kernel().wait(f"the end of {self.name}", lambda: task.done, None if timeout is None else int(timeout * 1e9))
+
+
+def void(_result: object) -> None:
+    """Nothing."""
+
+
+class SimThreading:
+    """Stands for the module ``threading``."""
+
+    Lock = SimLock
+    RLock = SimLock
+    Condition = SimCondition
+    Thread = SimThread
+    Event = threading.Event
+    local = threading.local
+
+
+class SimFuture:
+    """A future that a task waits for."""
+
+    def __init__(self) -> None:
+        self._state = "pending"
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def __class_getitem__(cls, item: object) -> type[SimFuture]:
+        del item
+        return cls
+
+    def set_running_or_notify_cancel(self) -> bool:
+        self._state = "running"
+        return True
+
+    def running(self) -> bool:
+        return self._state == "running"
+
+    def done(self) -> bool:
+        return self._state == "done"
+
+    def set_result(self, result: Any) -> None:
+        self._result, self._state = result, "done"
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error, self._state = error, "done"
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not kernel().wait("an answer", self.done, None if timeout is None else int(timeout * 1e9)):
+            raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class SimExecutor:
+    """Each job is a task."""
+
+    def __init__(self, max_workers: int = 1, thread_name_prefix: str = "pool") -> None:
+        del max_workers
+        self._name = thread_name_prefix
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> SimFuture:
+        future = SimFuture()
+
+        def run() -> None:
+            try:
+                future.set_result(function(*arguments))
+            except KilledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits
+                future.set_exception(error)
+
+        kernel().spawn(kernel().process_of_current(), self._name, run)
+        return future
+
+    def shutdown(self) -> None:
+        """Nothing is kept."""
+
+
+class SimLanes:
+    """One task a lane (see ``bookkeeper.master.lanes``)."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[Callable[[], None]]] = {}
+        self._stopped = False
+
+    def submit(self, lane: str, job: Callable[[], None]) -> bool:
+        if self._stopped:
+            return False
+        if lane not in self._lanes:
+            self._lanes[lane] = deque()
+            jobs = self._lanes[lane]
+            kernel().spawn(kernel().process_of_current(), f"lane-{lane}", lambda: self._serve(lane, jobs))
+        self._lanes[lane].append(job)
+        return True
+
+    def _serve(self, lane: str, jobs: deque[Callable[[], None]]) -> None:
+        from bookkeeper.errors import BookkeeperError
+
+        while True:
+            kernel().wait("a job", lambda: bool(jobs) or self._lanes.get(lane) is not jobs, None)
+            if not jobs:
+                return
+            job = jobs.popleft()
+            try:
+                job()
+            except BookkeeperError as error:
+                kernel().note(f"lane {lane}: {error}")
+
+    def retain(self, lanes: Collection[str]) -> None:
+        for lane in [lane for lane in self._lanes if lane not in lanes]:
+            del self._lanes[lane]
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.retain(())
+
+
+class SimClock:
+    """The kernel's time (see ``bookkeeper.clock.Clock``). ``skew_ms`` is how wrong the wall clock is."""
+
+    def __init__(self, skew_ms: int = 0) -> None:
+        self.skew_ms = skew_ms
+
+    def wall_ms(self) -> int:
+        return kernel().now_ns // 1_000_000 + self.skew_ms
+
+    def boot_ns(self) -> int:
+        return kernel().now_ns
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        return kernel().wait("wait", event.is_set, max(0, int(timeout_ms * 1_000_000)))
+
+
+class SimRandomModule:
+    """Stands for the module ``random``: all generators are the kernel's."""
+
+    @staticmethod
+    def Random() -> Random:  # noqa: N802 - the name in the module it stands for
+        return kernel().rng
+
+
+class SimOs:
+    """Stands for the module ``os`` where only ``_exit`` is used."""
+
+    @staticmethod
+    def _exit(code: int) -> None:
+        kernel().die(f"exit {code}")
+
+
+class SilentLogging:
+    """Stands for the module ``logging`` where only ``shutdown`` is used."""
+
+    @staticmethod
+    def shutdown() -> None:
+        """Nobody's handlers are closed."""

@@ -1,0 +1,41 @@
+"""A replay process without Spark: the product's ship loop, and its own way to the peer."""
+
+from __future__ import annotations
+
+from bookkeeper.config import Settings
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.peers.bookkeeper import BookkeeperSystem
+from bookkeeper.peers.registry import Registry
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    decode_table,
+    encode_table,
+    ranges_from_table,
+    results_to_batch,
+)
+from bookkeeper.replay.shipping import Sessions, Shipper
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from tests.support.simulation.network import SimServer
+from tests.support.simulation.primitives import SimClock, kernel
+
+
+class SimReplay:
+    """Registers itself and answers runs. Two runs at once have sessions of their own."""
+
+    def __init__(self, settings: Settings, coordination: Coordination) -> None:
+        own = settings.instance
+        self._settings = settings
+        self._clock = SimClock()
+        self._server = SimServer("Replay", self, Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay"), None)
+        self._server.start()
+        self._session = coordination.open_session("replay", self._server.address)
+
+    def run(self, ranges: bytes) -> bytes:
+        """See the contract."""
+        wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
+        system = BookkeeperSystem(self._clock, kernel().rng)
+        sessions = Sessions(Registry({"bookkeeper": lambda: system}), self._settings)
+        shipper = Shipper(sessions, self._settings, self._clock)
+        results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
+        return encode_table([results_to_batch(results)], RESULT_SCHEMA)

@@ -1,0 +1,117 @@
+"""A tablet's data in memory, with segments that survive (stands for ``bookkeeper.storage.tablet.TabletData``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import SegmentRef
+from tests.support.simulation.primitives import kernel
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record as a tablet holds it. ``value`` is unique in a world, that of a delete too."""
+
+    row: bytes
+    column: bytes
+    timestamp: int
+    seq: int
+    delete: bool
+    value: bytes
+
+
+@dataclass(eq=False)
+class Frozen:
+    """What a flush takes."""
+
+    entries: list[Entry]
+
+    @property
+    def records(self) -> int:
+        return len(self.entries)
+
+
+class Segments:
+    """Segment files of the world: written whole or not at all."""
+
+    files: dict[str, list[Entry]] = {}  # noqa: RUF012 - one world at a time
+    made: int = 0
+
+
+class SimTabletData:
+    """Memtable, frozen memtable, segments."""
+
+    def __init__(
+        self, extent: Extent, groups: Any, directory: Path, segments: Sequence[SegmentRef], **options: object
+    ) -> None:
+        """``options`` are about speed."""
+        del options
+        self.extent = extent
+        self.groups = groups
+        self.directory = directory
+        self.refs = list(segments)
+        self.active: list[Entry] = []
+        self.frozen: Frozen | None = None
+        self.stored = [entry for ref in self.refs for entry in Segments.files[ref.uri]]
+
+    def apply(self, batch: pa.RecordBatch, first_seq: int) -> None:
+        self.active += entries_of(batch, first_seq)
+
+    def set_groups(self, groups: Any) -> None:
+        self.groups = groups
+
+    @property
+    def memory_records(self) -> int:
+        return len(self.active) + (self.frozen.records if self.frozen else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory_records
+
+    @property
+    def active_bytes(self) -> int:
+        return len(self.active)
+
+    @property
+    def segments(self) -> Sequence[SegmentRef]:
+        return self.refs
+
+    def entries(self) -> list[Entry]:
+        """Everything, in no order."""
+        return [*self.stored, *(self.frozen.entries if self.frozen else ()), *self.active]
+
+    def begin_flush(self) -> Frozen | None:
+        if self.frozen is None and self.active:
+            self.frozen, self.active = Frozen(self.active), []
+        return self.frozen
+
+    def write_segments(self, frozen: Frozen, flush_id: int) -> list[SegmentRef]:
+        kernel().pause(f"write a segment of {self.extent.table_id}")
+        Segments.made += 1
+        uri = (self.directory / f"{flush_id:010d}-{Segments.made:04d}.parquet").as_uri()
+        Segments.files[uri] = list(frozen.entries)
+        rows = [entry.row for entry in frozen.entries]
+        seqs = [entry.seq for entry in frozen.entries]
+        return [SegmentRef(uri, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)]
+
+    def finish_flush(self, frozen: Frozen, segments: Sequence[SegmentRef]) -> None:
+        if self.frozen is not frozen:
+            return
+        self.stored += frozen.entries
+        self.refs = [*self.refs, *segments]
+        self.frozen = None
+
+
+def entries_of(batch: pa.RecordBatch, first_seq: int) -> list[Entry]:
+    """The records of a batch."""
+    columns = [batch.column(name).to_pylist() for name in ("row", "qualifier", "timestamp", "delete", "value")]
+    return [
+        Entry(row, column, timestamp, first_seq + number, delete, value)
+        for number, (row, column, timestamp, delete, value) in enumerate(zip(*columns, strict=True))
+    ]

@@ -1,0 +1,157 @@
+"""Sessions, leadership and the configuration tree of one cluster (see ``bookkeeper.coordination.protocol``).
+
+Every call is one step. A session is first lost for its owner and then dead for others, as the lease and its margin
+promise (``bookkeeper.coordination.lease`` has its own tests); it renews itself as long as nobody says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bookkeeper.coordination.protocol import Leader, SessionInfo, Versioned
+from bookkeeper.errors import ConflictError, LeaseLostError, UnavailableError
+from tests.support.simulation.kernel import Kernel, Process
+
+
+@dataclass(eq=False)
+class SimSession:
+    """A lease. ``lapsed``: its owner may not act on it any more. ``dead``: others know."""
+
+    session_id: str
+    kind: str
+    address: str
+    process: Process
+    lapsed: bool = False
+    dead: bool = False
+
+    def is_valid(self) -> bool:
+        return not self.lapsed
+
+    def check(self) -> None:
+        if self.lapsed:
+            raise LeaseLostError(f"session {self.session_id} is over")
+
+    def close(self) -> None:
+        self.expire()
+
+    def expire(self) -> None:
+        """Over for its owner, and others see it."""
+        self.lapsed = self.dead = True
+
+
+@dataclass(eq=False)
+class SimCoordination:
+    """One cluster's coordination store. ``unreadable``: the tree can't be read now."""
+
+    kernel: Kernel
+    name: str
+    sessions_by_id: dict[str, SimSession] = field(default_factory=dict)
+    unreadable: bool = False
+    epoch: int = 0
+    _leader: Leader | None = None
+    _tree: dict[str, Versioned] = field(default_factory=dict)
+    _generation: int = 1
+    _numbers: int = 0
+
+    # ---- sessions
+
+    def open_session(self, kind: str, address: str) -> SimSession:
+        self.kernel.pause(f"open a {kind} session")
+        self._numbers += 1
+        session = SimSession(f"{kind}-{self._numbers:04d}", kind, address, self.kernel.process_of_current())
+        self.sessions_by_id[session.session_id] = session
+        session.process.on_death.append(session.expire)
+        return session
+
+    def sessions(self, kind: str) -> list[SessionInfo]:
+        self.kernel.pause(f"list {kind} sessions")
+        return [
+            SessionInfo(session.session_id, session.kind, session.address, not session.dead)
+            for session in self.sessions_by_id.values()
+            if session.kind == kind
+        ]
+
+    def forget_session(self, session_id: str) -> None:
+        self.kernel.pause(f"forget session {session_id}")
+        self.sessions_by_id.pop(session_id, None)
+
+    # ---- leadership
+
+    def try_lead(self, session: SimSession) -> Leader | None:
+        self.kernel.pause("try to lead")
+        session.check()
+        if self._live_leader() is None:
+            self.epoch += 1
+            self._leader = Leader(session.session_id, session.address, self.epoch)
+            self.kernel.note(f"{session.process.name} leads {self.name}, epoch {self.epoch}")
+        return self._leader if self._leader and self._leader.session_id == session.session_id else None
+
+    def leader(self) -> Leader | None:
+        self.kernel.pause("ask who leads")
+        return self._live_leader()
+
+    def _live_leader(self) -> Leader | None:
+        holder = None if self._leader is None else self.sessions_by_id.get(self._leader.session_id)
+        return self._leader if holder is not None and not holder.dead else None
+
+    def raise_epoch(self, session: SimSession, above: int) -> Leader:
+        self.kernel.pause(f"raise the epoch above {above}")
+        leader = self._live_leader()
+        if leader is None or leader.session_id != session.session_id:
+            raise LeaseLostError(f"session {session.session_id} does not lead")
+        self.epoch = max(self.epoch, above) + 1
+        self._leader = Leader(session.session_id, session.address, self.epoch)
+        return self._leader
+
+    # ---- the tree
+
+    def get(self, path: str) -> Versioned | None:
+        self._pause(f"read {path}")
+        return self._tree.get(path)
+
+    def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
+        self._pause(f"write {path}")
+        found = self._tree.get(path)
+        version = 0 if found is None else found.version
+        if expected_version is not None and expected_version != version:
+            raise ConflictError(f"{path} has version {version}")
+        self._tree[path] = Versioned(value, version + 1)
+        self._generation += 1
+        return version + 1
+
+    def delete(self, path: str, expected_version: int | None = None) -> None:
+        self._pause(f"remove {path}")
+        found = self._tree.get(path)
+        if found is None:
+            return
+        if expected_version is not None and expected_version != found.version:
+            raise ConflictError(f"{path} has version {found.version}")
+        del self._tree[path]
+        self._generation += 1
+
+    def children(self, prefix: str) -> dict[str, Versioned]:
+        self._pause(f"list {prefix}")
+        return {path: self._tree[path] for path in sorted(self._tree) if path.startswith(prefix)}
+
+    def generation(self) -> int:
+        self._pause("read the generation")
+        return self._generation
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _pause(self, label: str) -> None:
+        self.kernel.pause(label)
+        if self.unreadable and self.kernel.current is not None:
+            raise UnavailableError("the configuration can't be read")
+
+    # ---- for the world
+
+    def live_leader(self) -> Leader | None:
+        """Who leads now."""
+        return self._live_leader()
+
+    def wipe(self) -> None:
+        """The store is lost and made again: counters start anew (rule R8). Sessions and tree are put back."""
+        self.epoch = 0
+        self._leader = None

@@ -1,0 +1,577 @@
+"""Clusters of real processes in one thread: started, written to, broken, mended and judged.
+
+Arrives: what a schedule wants to happen. Leaves: a :class:`World` with its kernel, its ledger and its clusters. Sources:
+design section 10; every schedule of books.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from bookkeeper.config import Settings, new_settings
+from bookkeeper.coordination.config_changes import create_table_record, define_cluster, set_table_state
+from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.process import MasterProcess
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import MUTATION_SCHEMA, Extent, TargetKey
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, WriteBatch
+from bookkeeper.storage.wal import encode_batch, read_seal
+from bookkeeper.storage.wal.files import path_of, uri_of
+from bookkeeper.tserver.process import TServerProcess
+from tests.support.simulation.cells import SimTable
+from tests.support.simulation.disk import Disk, lose_power
+from tests.support.simulation.kernel import Kernel, Process, Task
+from tests.support.simulation.ledger import Ledger
+from tests.support.simulation.network import Net, Network, SimPool
+from tests.support.simulation.patches import simulated
+from tests.support.simulation.primitives import Running, SimClock
+from tests.support.simulation.replay import SimReplay
+from tests.support.simulation.tablets import Entry, Segments, SimTabletData
+from tests.support.simulation.tree import SimCoordination
+from tests.support.simulation.wal import Watch
+
+SETTINGS: dict[str, object] = {
+    "coordination.session_lease_ms": 900,
+    "coordination.session_renew_ms": 300,
+    "coordination.session_margin_ms": 100,
+    "rpc.timeout_ms": 3_000,
+    "master.scan_interval_ms": 1_000,
+    "master.gc_interval_ms": 1_500,
+    "master.cycle_min_interval_ms": 10,
+    "master.backoff_base_ms": 100,
+    "master.backoff_max_ms": 800,
+    "tserver.wal_sync_interval_ms": 40,
+    "tserver.needed_interval_ms": 10,
+    "tserver.stream_idle_timeout_ms": 3_000,
+    "replay.message_bytes": 1,
+    "replay.message_retries": 1,
+    "replay.retry_base_ms": 50,
+    "replay.retry_max_ms": 100,
+    "replay.message_timeout_ms": 2_000,
+    "replay.run_timeout_ms": 10_000,
+    "replay.start_timeout_ms": 1,
+}
+"""Short times: a simulation's time costs nothing, its steps do."""
+
+
+class LawBrokenError(AssertionError):
+    """A law of design section 10 does not hold; the message says which, and how it came about."""
+
+
+@dataclass(eq=False)
+class Write:
+    """One record of a user. ``state``: pending, acked, unknown (an answer never came), refused."""
+
+    cluster: str
+    table: str
+    row: bytes
+    column: bytes
+    value: bytes
+    delete: bool
+    durability: str
+    state: str = "pending"
+
+
+@dataclass(eq=False)
+class Node:
+    """A process and what runs in it."""
+
+    process: Process
+    kind: str
+    part: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+
+@dataclass(eq=False)
+class Cluster:
+    """One cluster: its stores and its processes."""
+
+    world: World
+    name: str
+    settings: Settings
+    table: SimTable
+    coordination: SimCoordination
+    masters: list[Node] = field(default_factory=list)
+    tservers: list[Node] = field(default_factory=list)
+    replays: list[Node] = field(default_factory=list)
+    _started: int = 0
+
+    @property
+    def instance(self) -> str:
+        """Its instance id."""
+        return self.settings.instance.instance_id
+
+    @property
+    def quorum(self) -> str:
+        """Where its masters answer."""
+        return ",".join(f"127.0.0.1:{self.settings.master.port + number}" for number in range(2))
+
+    # ---- processes
+
+    def start_tserver(self) -> Node:
+        """A new tserver process."""
+        node = self._node("t", self.tservers)
+
+        def boot() -> None:
+            kernel = self.world.kernel
+            node.part = TServerProcess(self.settings, self.coordination, self.table, SimClock(), kernel.die)  # type: ignore[arg-type]
+            node.part.start()
+
+        self.world.kernel.spawn(node.process, "boot", boot)
+        return node
+
+    def start_master(self, number: int = 0) -> Node:
+        """A new master process; two may run, at two ports."""
+        node = self._node(f"m{number}.", self.masters)
+
+        def boot() -> None:
+            node.part = MasterProcess(
+                self.settings,
+                self.coordination,  # type: ignore[arg-type]
+                self.table,
+                SimClock(),
+                port=self.settings.master.port + number,
+                rng=self.world.kernel.rng,
+            )
+            try:
+                node.part.run(threading.Event())
+            except BookkeeperError as error:
+                self.world.kernel.die(str(error))
+
+        self.world.kernel.spawn(node.process, "main", boot)
+        return node
+
+    def start_replay(self) -> Node:
+        """A new replay process."""
+        node = self._node("r", self.replays)
+
+        def boot() -> None:
+            node.part = SimReplay(self.settings, self.coordination)  # type: ignore[arg-type]
+
+        self.world.kernel.spawn(node.process, "boot", boot)
+        return node
+
+    def _node(self, kind: str, nodes: list[Node]) -> Node:
+        self._started += 1
+        node = Node(Process(f"{self.name}.{kind}{self._started}", self.name), kind)
+        nodes.append(node)
+        return node
+
+    def alive(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that were not killed."""
+        return [node for node in nodes if not node.process.dead]
+
+    def kill(self, node: Node, power: bool = False) -> None:
+        """kill -9, or a power failure of its machine: then what was not synced is lost."""
+        self.world.kernel.kill(node.process, "power failure" if power else "kill -9")
+        session = self.session_of(node)
+        if power and session is not None:
+            directory = self.settings.wal_dir / session
+            unsealed = [log for log in sorted(directory.glob("*.wal")) if read_seal(uri_of(log)) is None]
+            self.world.ledger.power_lost(f"{self.name}/{session}")
+            lose_power(unsealed)
+
+    def session_of(self, node: Node) -> str | None:
+        """The session that a process opened."""
+        for session in self.coordination.sessions_by_id.values():
+            if session.process is node.process:
+                return session.session_id
+        return None
+
+    def expire(self, node: Node) -> None:
+        """Everybody believes that the process is dead; it may go on as a zombie."""
+        for session in self.coordination.sessions_by_id.values():
+            if session.process is node.process:
+                session.expire()
+                self.world.kernel.note(f"session {session.session_id} of {node.name} is over")
+
+    def leader(self) -> Node | None:
+        """The master that leads and knows it."""
+        leader = self.coordination.live_leader()
+        for node in self.alive(self.masters):
+            if leader is not None and self.session_of(node) == leader.session_id and node.part is not None:
+                return node if node.part.leadership is not None else None
+        return None
+
+    # ---- configuration
+
+    def config(self) -> ClusterConfig:
+        """The configuration as it is."""
+        with self.world.kernel.aside():
+            return read_config(self.coordination)  # type: ignore[arg-type]
+
+    def table_id(self, name: str) -> str:
+        """The id of a table."""
+        return self.config().table_named(name).table_id
+
+    def create_table(self, name: str, table_id: str, splits: Sequence[bytes]) -> None:
+        """A table that nobody serves yet."""
+        create_table_record(self.coordination, table_id, name, [], {})  # type: ignore[arg-type]
+        self.table.put(new_tablet_rows(table_id, sorted(splits)), keys.ONCE_RANK)
+        set_table_state(self.coordination, table_id, "online")  # type: ignore[arg-type]
+
+    def define(self, peer: Cluster) -> None:
+        """Know another cluster by its name."""
+        define_cluster(
+            self.coordination,  # type: ignore[arg-type]
+            PeerCluster(peer.name, peer.quorum, peer.instance, peer.name),
+        )
+
+    def targets(self) -> dict[TargetKey, str]:
+        """Configured targets and the instances behind them."""
+        return {
+            target.key: target.peer_instance_id for table in self.config().tables.values() for target in table.targets
+        }
+
+    # ---- tablets
+
+    def extents(self, table_id: str) -> list[Extent]:
+        """The tablets of a table."""
+        start, stop = keys.table_section(table_id)
+        return [
+            Extent(table_id, keys.parse_tablet_row(row.key)[1], values.decode_prev_row(row.cells[keys.PREV_ROW].value))
+            for row in self.table.rows(table_id.encode(), ("tablet",))
+            if start <= row.key < stop and keys.PREV_ROW in row.cells
+        ]
+
+    def all_extents(self) -> list[Extent]:
+        """The tablets of all tables."""
+        online = [table_id for table_id, table in self.config().tables.items() if table.state == "online"]
+        return [extent for table_id in online for extent in self.extents(table_id)]
+
+    def serving(self, extent: Extent) -> Any:
+        """The tablet as its live, valid tserver serves it; None while nobody does."""
+        for node in self.alive(self.tservers):
+            if node.part is None or not node.part.session.is_valid():
+                continue
+            tablet = node.part.parts.registry.find(extent)
+            if tablet is not None and tablet.accepting:
+                return tablet
+        return None
+
+    def holder(self, extent: Extent) -> Node | None:
+        """Who serves a tablet."""
+        for node in self.alive(self.tservers):
+            if node.part is not None and node.part.session.is_valid():
+                tablet = node.part.parts.registry.find(extent)
+                if tablet is not None and tablet.accepting:
+                    return node
+        return None
+
+    def is_served(self) -> bool:
+        """Every tablet has somebody."""
+        return all(self.serving(extent) is not None for extent in self.all_extents())
+
+    def entries(self, table_id: str) -> list[Entry]:
+        """Everything that a table holds, from whoever serves it."""
+        found: list[Entry] = []
+        for extent in self.all_extents():
+            if extent.table_id == table_id:
+                tablet = self.serving(extent)
+                assert tablet is not None, f"nobody serves {extent}"
+                assert isinstance(tablet.data, SimTabletData)
+                found += tablet.data.entries()
+        return found
+
+    def logs(self) -> list[str]:
+        """URIs of the logs on disk."""
+        return [uri_of(path) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
+
+    def books(self) -> list[str]:
+        """What is in the books about replication: one line a cell."""
+        lines = []
+        for row in self.table.rows():
+            for column, cell in row.cells.items():
+                if column.family in ("repl", "done", "recv", "fate", "del"):
+                    lines.append(f"{row.key!r} {column.family}:{column.qualifier!r} at {cell.rank}")
+        return lines
+
+
+@dataclass(eq=False)
+class World:
+    """Everything. Made by :func:`simulation`."""
+
+    directory: Path
+    kernel: Kernel
+    ledger: Ledger
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    writes: list[Write] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    _clients: int = 0
+
+    # ---- making
+
+    def add_cluster(self, name: str) -> Cluster:
+        """A cluster without processes."""
+        settings = new_settings(
+            self.directory / name,
+            name,
+            instance_id=f"id-{name}",
+            master_port=10_000 + 100 * len(self.clusters),
+            overrides=SETTINGS,
+        )
+        for path in (settings.wal_dir, settings.tables_dir):
+            path.mkdir(parents=True)
+        cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
+        cluster.table.on_put = self._judge_put(cluster)
+        self.clusters[name] = cluster
+        return cluster
+
+    def boot(self, cluster: Cluster, tservers: int = 2, masters: int = 1, replays: int = 1) -> None:
+        """Start processes and wait until every tablet is served."""
+        for number in range(masters):
+            cluster.start_master(number)
+        for _ in range(tservers):
+            cluster.start_tserver()
+        for _ in range(replays):
+            cluster.start_replay()
+        self.until(
+            lambda: cluster.leader() is not None and cluster.is_served(), f"cluster {cluster.name} serves its tablets"
+        )
+
+    # ---- running
+
+    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0) -> None:
+        """Everybody goes on until it is so. Raises StuckError, LawBrokenError."""
+        self.kernel.run_until(condition, what, limit_s)
+        self.judge()
+
+    def judge(self) -> None:
+        """Raise LawBrokenError when a law was broken that can be judged at once."""
+        broken = [*self.ledger.broken, *self.kernel.failures]
+        for cluster in self.clusters.values():
+            broken += cluster.table.broken_laws
+        if broken:
+            raise LawBrokenError("\n".join(broken[:5]))
+
+    @contextmanager
+    def held(self, *words: str, process: Process | None = None) -> Iterator[None]:
+        """While in here, no task goes on whose next step is described by all of these words (and is of the process)."""
+        number = self.hold(*words, process=process)
+        try:
+            yield
+        finally:
+            self.kernel.release(number)
+
+    def hold(self, *words: str, process: Process | None = None) -> int:
+        """As :meth:`held`, until the kernel releases it."""
+        return self.kernel.hold(
+            lambda task: (
+                (process is None or task.process is process) and all(word in f"{task}: {task.label}" for word in words)
+            )
+        )
+
+    def waiting_at(self, *words: str, process: Process | None = None) -> Task | None:
+        """A task whose next step is described by all of these words."""
+        for task in self.kernel.tasks:
+            if (process is None or task.process is process) and all(word in f"{task}: {task.label}" for word in words):
+                return task
+        return None
+
+    def until_at(self, *words: str, process: Process | None = None, limit_s: float = 60.0) -> Task:
+        """Everybody goes on until some task is about to do this; it is held by the caller's own hold."""
+        self.until(lambda: self.waiting_at(*words, process=process) is not None, f"somebody at {words}", limit_s)
+        task = self.waiting_at(*words, process=process)
+        assert task is not None
+        return task
+
+    # ---- users
+
+    def client(self, cluster: Cluster, name: str, run: Callable[[SimPool], object]) -> Task:
+        """A process of a user."""
+        self._clients += 1
+        process = Process(f"user{self._clients}", cluster.name)
+        hello = Hello(PROTOCOL_VERSION, cluster.instance, cluster.name, "client")
+
+        def body() -> None:
+            try:
+                run(SimPool(hello))
+            except BookkeeperError as error:
+                self.kernel.note(f"{process.name} {name}: {error.code}: {error.message}")
+                self.results.append(f"{name}: {error.code}")
+            else:
+                self.results.append(f"{name}: ok")
+
+        return self.kernel.spawn(process, name, body)
+
+    def write(
+        self,
+        cluster: Cluster,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        delete: bool = False,
+        durability: str = "sync",
+        column: bytes = b"q",
+        timestamp: int | None = None,
+    ) -> tuple[Task, list[Write]]:
+        """One call that writes a record in each row (all of one tablet)."""
+        made = []
+        for row in rows:
+            value = b"v%d" % (len(self.writes) + 1)
+            made.append(Write(cluster.name, table, row, column, value, delete, durability))
+            self.writes.append(made[-1])
+
+        def run(pool: SimPool) -> None:
+            try:
+                self._write(cluster, pool, made, timestamp)
+            except BookkeeperError:
+                for write in made:
+                    write.state = "unknown" if write.state == "pending" else write.state
+                raise
+
+        return self.client(cluster, f"write {made[0].value.decode()} to {table}", run), made
+
+    def _write(self, cluster: Cluster, pool: SimPool, writes: Sequence[Write], timestamp: int | None) -> None:
+        table_id = next((t for t, c in cluster.config().tables.items() if c.name == writes[0].table), None)
+        assert table_id is not None, f"there is no table {writes[0].table}"
+        extent = next(e for e in cluster.extents(table_id) if e.contains(writes[0].row))
+        location = cluster.table.row(keys.tablet_row(table_id, extent.end_row), ("location",))
+        if location is None:
+            for write in writes:
+                write.state = "refused"
+            return
+        address = values.Location.decode(location.cells[keys.LOCATION].value).address
+        batch = pa.RecordBatch.from_pylist(
+            [
+                {
+                    "row": write.row,
+                    "family": b"f",
+                    "qualifier": write.column,
+                    "visibility": b"",
+                    "timestamp": timestamp,
+                    "delete": write.delete,
+                    "value": write.value,
+                }
+                for write in writes
+            ],
+            schema=MUTATION_SCHEMA,
+        )
+        answer = pool.tserver(address, 3_000).write(
+            [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability
+        )
+        for write in writes:
+            write.state = "refused" if answer.not_serving else "acked"
+
+    def put(self, cluster: Cluster, table: str, *rows: bytes, **options: Any) -> list[Write]:
+        """A write, and wait for its answer; it must be acknowledged."""
+        task, made = self.write(cluster, table, rows, **options)
+        self.until(lambda: task.done, f"an answer to {made[0].value!r}")
+        assert made[0].state == "acked", f"{made[0]} {self.results[-1:]}"
+        return made
+
+    def ask(self, cluster: Cluster, method: str, *arguments: Any) -> Task:
+        """A command of an operator to the leading master."""
+        leader = cluster.leader()
+        assert leader is not None, f"nobody leads {cluster.name}"
+        address = leader.part.address
+        return self.client(cluster, method, lambda pool: getattr(pool.master(address, 60_000), method)(*arguments))
+
+    def command(self, cluster: Cluster, method: str, *arguments: Any) -> None:
+        """A command that must succeed."""
+        task = self.ask(cluster, method, *arguments)
+        self.until(lambda: task.done, f"{method}{arguments}")
+        assert self.results[-1] == f"{method}: ok", self.results[-1]
+
+    def enable(self, cluster: Cluster, table: str, peer: Cluster, remote_table: str = "") -> TargetKey:
+        """``enablereplication`` of all groups; returns the target."""
+        before = set(cluster.targets())
+        self.command(cluster, "enable_replication", table, [], peer.name, remote_table)
+        (made,) = set(cluster.targets()) - before
+        return made
+
+    def disable(self, cluster: Cluster, table: str, peer: Cluster) -> None:
+        """``disablereplication`` of all groups."""
+        self.command(cluster, "disable_replication", table, [], peer.name)
+
+    def roll(self, cluster: Cluster, node: Node) -> None:
+        """Seal a tserver's log."""
+        task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.committer.roll() and None)
+        self.until(lambda: task.done, f"{node.name} rolls its log")
+
+    # ---- laws at the books
+
+    def _judge_put(self, cluster: Cluster) -> Callable[[bytes, Any, int], None]:
+        def judge(key: bytes, column: Any, rank: int) -> None:
+            if column.family == "done":
+                target = keys.parse_target(column.qualifier)
+                peer = self.clusters.get(target.cluster)
+                if peer is not None:
+                    self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank)
+
+        return judge
+
+    def judge_deletion(self, uri: str) -> None:
+        """A log goes now."""
+        cluster = self.cluster_of(uri)
+        if not path_of(uri).exists():
+            return
+        self.ledger.deleting(uri, cluster.targets())
+        for row in cluster.table.rows(b"", ("log",)):
+            if keys.log_column(uri) in row.cells:
+                self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} recovers from it")
+        for node in cluster.alive(cluster.tservers):
+            if node.part is not None and node.part.session.is_valid() and node.part.parts.path.desk.wal_uri() == uri:
+                self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
+
+    def cluster_of(self, uri: str) -> Cluster:
+        """Whose log it is."""
+        for cluster in self.clusters.values():
+            if uri.startswith(uri_of(cluster.settings.directory) + "/"):
+                return cluster
+        raise AssertionError(f"{uri} is nobody's")
+
+    def _instance_of(self, uri: str) -> str:
+        return self.cluster_of(uri).instance
+
+    def _machine_of(self, uri: str) -> str:
+        return f"{self.cluster_of(uri).name}/{uri.rsplit('/', 2)[1]}"
+
+    def _lies_in(self, instance: str, tablet: tuple[str, bytes | None], row: bytes) -> bool:
+        for cluster in self.clusters.values():
+            if cluster.instance == instance:
+                return any(extent.contains(row) for extent in cluster.extents(tablet[0]) if extent.end_row == tablet[1])
+        return True
+
+
+@contextmanager
+def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
+    """A world with simulated edges; what is left of it is removed."""
+    rng = Random(seed)
+    kernel = Kernel(rng)
+    world = World(directory, kernel, Ledger())
+    Running.kernel, Net.now = kernel, Network()
+    Segments.files, Segments.made = {}, 0
+    Disk.clear()
+    Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
+    Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion
+    Watch.instance_of, Watch.machine_of = world._instance_of, world._machine_of
+    world.ledger.lies_in = world._lies_in
+    kernel.observe = world.judge
+    logging.disable(logging.CRITICAL)
+    try:
+        with simulated():
+            try:
+                yield world
+            finally:
+                kernel.close()
+                Running.kernel = None
+                Disk.clear()
+    finally:
+        logging.disable(logging.NOTSET)
+        shutil.rmtree(directory, ignore_errors=True)
