@@ -22,7 +22,12 @@ BUDGET_MS = 30_000
 """How long a call is repeated by default: a master that was killed is back in a few seconds."""
 
 CALL_TIMEOUT_MS = 120_000
-"""How long one attempt may take: enabling replication waits for every tserver."""
+"""How long one attempt may take: enabling replication, for one, waits for every tserver."""
+
+LOOK_TIMEOUT_MS = 15_000
+"""The same for methods that only look: a master that is stopped shall not hold up those who could ask another."""
+
+LOOKS = {"tables", "locate", "clusters", "replication_config", "replication_status", "replication_pending"}
 
 
 class MasterLink:
@@ -62,12 +67,13 @@ class MasterLink:
         When an answer was lost and the repeated call ends with ``settled_by``, the lost one did it: returns None.
         """
         lost = False
+        timeout_ms = LOOK_TIMEOUT_MS if method in LOOKS else CALL_TIMEOUT_MS
 
         def attempt() -> Any:
             nonlocal lost
             leader = self._leader or self.find_leader()
             try:
-                return self._pool.call(leader, "Master", method, *arguments, timeout_ms=CALL_TIMEOUT_MS)
+                return self._pool.call(leader, "Master", method, *arguments, timeout_ms=timeout_ms)
             except NotLeaderError:
                 self._leader = None
                 raise

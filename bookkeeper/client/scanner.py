@@ -29,6 +29,9 @@ PAGE_BYTES = 1024 * 1024
 BUDGET_MS = 120_000
 """How long one page is tried for."""
 
+PAGE_TIMEOUT_MS = 10_000
+"""How long one try may take; about as long as it takes to replace a tserver that is stopped."""
+
 
 class Cell(NamedTuple):
     """One cell as a scan shows it; ``timestamp`` in milliseconds."""
@@ -121,7 +124,7 @@ class Scanner:
         wanted = self._wanted
         columns = tuple(part for column in wanted.columns for part in column)
         start_row = wanted.start_row if place.resume is not None else place.row or None
-        page = self._pool.tserver(address).scan(
+        page = self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(
             ScanRequest(extent, start_row, wanted.stop_row, wanted.families, columns, place.resume, wanted.page_bytes)
         )
         self._map = located

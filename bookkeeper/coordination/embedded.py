@@ -21,7 +21,7 @@ from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_le
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead
 from bookkeeper.coordination.protocol import Leader, Session, SessionInfo, Versioned
-from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
+from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError, UnavailableError
 
 _GENERATION = "generation"
 _SESSION_SERIAL = "session"
@@ -53,7 +53,10 @@ class EmbeddedCoordination:
         self._boot_id = boot_id()
         self._suffix = suffix
         self._sessions_dir = directory / "sessions"
-        self._sessions_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self._sessions_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"can't make {self._sessions_dir} ({error.strerror}); correct it") from error
         self._store = EmbeddedStore(directory / "coordination.db", settings.busy_timeout_ms)
         self._own: list[EmbeddedSession] = []
         self._own_lock = threading.Lock()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.rpc.address import Address
 from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
@@ -27,6 +27,8 @@ from bookkeeper.rpc.messages import Hello
 LOG = logging.getLogger(__name__)
 
 EXIT_THREAD_DIED = 70
+_BACKLOG = 256
+
 TICK_MS = 250
 """How often deadlines are looked at."""
 
@@ -50,15 +52,14 @@ class RpcServer:
         port: int = 0,
         concurrency: Mapping[str, int] | None = None,
     ) -> None:
-        """Bind (``port`` 0 = any free one); raises OSError when that fails, InvalidInputError on a handler that lacks
-        a method.
+        """Bind (``port`` 0 = any free one); raises UnavailableError when that fails, InvalidInputError on a handler
+        that lacks a method.
         """
         self._service = service
         self._settings = settings
         self._clock = clock or SystemClock()
         self._dispatcher = Dispatcher(service, handler, hello, settings.frame_bytes_max, concurrency or {})
-        self._listener = socket.create_server((host or settings.bind_host, port), backlog=256)
-        self._listener.setblocking(False)
+        self._listener = _listen(Address(host or settings.bind_host, port))
         self.address = str(Address(*self._listener.getsockname()[:2]))
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
@@ -209,3 +210,15 @@ class RpcServer:
                     return False
             if not connection.receive(scratch, self._clock.boot_ns()):
                 return True
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        listener = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise UnavailableError(
+            f"can't listen at {address} ({error.strerror}); end the process that does, or choose another address"
+        ) from error
+    listener.setblocking(False)
+    return listener

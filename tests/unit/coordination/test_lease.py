@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
-from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
+from bookkeeper.coordination.embedded_session import EXIT_THREAD_DIED, EmbeddedSession, look_at_lease
 from bookkeeper.coordination.lease import LeaseRecord, LeaseSight, is_dead
 from bookkeeper.errors import CorruptionError, UnavailableError
 from tests.support.faults import fault
@@ -188,3 +190,29 @@ def test_a_damaged_store_and_a_closed_one_say_so(tmp_path: Path) -> None:
     coordination.close()
     with pytest.raises(UnavailableError):
         coordination.generation()
+
+
+def test_a_store_that_can_not_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match="can't make"):
+        EmbeddedCoordination(tmp_path / "file", SETTINGS)
+
+
+DYING_LEASE = """
+import sys
+from pathlib import Path
+from bookkeeper.config import CoordinationSettings
+from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.embedded_session import EmbeddedSession
+
+EmbeddedSession._renew = None
+settings = CoordinationSettings(session_lease_ms=300, session_renew_ms=10)
+EmbeddedCoordination(Path(sys.argv[1]), settings).open_session("tserver", "h:1")._thread.join()
+"""
+
+
+def test_a_lease_thread_that_dies_takes_its_process_down(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING_LEASE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
+    assert done.returncode == EXIT_THREAD_DIED
+    assert "TypeError" in done.stderr

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bookkeeper import errors
+from bookkeeper.config import RpcSettings
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,
@@ -23,10 +27,11 @@ from bookkeeper.errors import (
     TransientError,
     UnavailableError,
 )
+from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.rpc.faults import ERRORS_BY_CODE, from_fault, internal_fault, to_fault
 from bookkeeper.rpc.messages import Fault, Hello
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.server import EXIT_THREAD_DIED, RpcServer
 from tests.support.rpc_peer import SERVER_HELLO, Echo, Gate, RawPeer, pooled, serving
 
 
@@ -386,3 +391,36 @@ def test_a_oneway_call_has_no_answer_and_its_failure_closes_nothing() -> None:
             master.nudge(session)
             assert handler.heard.acquire(timeout=30)
         assert master.leader() == "h:1"
+
+
+def test_an_address_that_is_taken_is_named(echo: Echo) -> None:
+    with serving(echo) as server, pytest.raises(UnavailableError, match=f"can't listen at {server.address} "):
+        RpcServer("Replay", echo, SERVER_HELLO, RpcSettings(), port=parse_address(server.address).port)
+
+
+@pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="no IPv6 here")
+def test_a_server_may_listen_at_an_ipv6_address(echo: Echo) -> None:
+    with serving(echo, bind_host="::1") as server:
+        assert server.address.startswith("[::1]:")
+        assert _serves(server.address)
+
+
+DYING_SERVER = """
+from bookkeeper.rpc.dispatch import Dispatcher
+from tests.support.rpc_peer import Echo, pooled, serving
+
+def die(self, frame, conversation):
+    raise MemoryError
+
+Dispatcher.respond = die
+with serving(Echo()) as server, pooled() as pool:
+    pool.replay(server.address).warm()
+"""
+
+
+def test_a_thread_that_dies_takes_its_process_down() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DYING_SERVER], capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False
+    )
+    assert done.returncode == EXIT_THREAD_DIED
+    assert "MemoryError" in done.stderr
