@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master import closer, remover, snapshot, work_maker
-from bookkeeper.master.files import FileEntry, Scopes, barriers_are_complete_to, merge_into, parse_cell
+from bookkeeper.master.files import FileEntry, Scopes, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot
@@ -234,7 +234,7 @@ class Books:
         for row in self._rows_of.get(session, ()):
             self._refresh_row(row, start, directory[:-1] + b"0", changed)
         for file in {*before, *changed}:
-            files[file].safe = barriers_are_complete_to(before.get(file, 0), files[file].needed)
+            files[file].reach(before.get(file, 0))
         self._moving = {file for file in {*self._moving, *changed} if not files[file].is_settled()}
         self._write_needed(changed.values())
         return list(changed.values())

@@ -124,6 +124,10 @@ class FileEntry:
         """Where a target stands in the file's scope, None when it is none of its configured targets."""
         return self.scope.places.get(target)
 
+    def reach(self, known_before: int) -> None:
+        """The rows were read after ``known_before`` was known to be needed: ranges may go as far as that makes safe."""
+        self.safe = barriers_are_complete_to(known_before, self.needed)
+
     def is_behind(self) -> bool:
         """Some target lacks a record that is needed."""
         if not self.progress:

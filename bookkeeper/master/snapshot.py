@@ -18,7 +18,6 @@ from bookkeeper.master.files import (
     FileEntry,
     Scope,
     Scopes,
-    barriers_are_complete_to,
     merge_into,
     parse_cell,
     still_outstanding,
@@ -233,7 +232,7 @@ def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
         entry.status, entry.needed = known.status, known.needed
     if known.scope.targets == entry.scope.targets:
         entry.progress = known.progress
-    entry.safe = barriers_are_complete_to(known.needed, entry.needed)
+    entry.reach(known.needed)
     entry.closed_in = known.closed_in or entry.closed_in
 
 

@@ -20,6 +20,7 @@ from bookkeeper.replay.filters import WHOLE
 from bookkeeper.storage.wal import Seal
 from bookkeeper.tserver.worker_plan import Fact
 from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
+from tests.support.master_faults import MASTER_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,3 +353,4 @@ FAULTS: dict[str, Fault] = {
         "R7: a deposed master moves a tablet",
     ),
 }
+FAULTS |= {name: Fault(*parts) for name, parts in MASTER_FAULTS.items()}

@@ -98,27 +98,29 @@ class ForgetStreams:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """grace, forget, purge."""
-        return {"grace": self.grace, "forget": self.forget, "purge": self.purge}
+        """grace, purge, forget."""
+        return {"grace": self.grace, "purge": self.purge, "forget": self.forget}
 
     def grace(self, call: Call) -> Outcome:
         """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
         left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.stream_grace_ms)
         if left_ms > 0:
             return Wait(f"messages sent before may live for {left_ms} ms more", min(left_ms, 1_000))
+        return Next("purge", {})
+
+    def purge(self, call: Call) -> Outcome:
+        """The cells go first: whoever loads a tablet from here on finds them gone and drops the marks. Names of files
+        and incarnations are never used again.
+        """
+        self.context.reign.check()
+        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call)])
         return Next("forget", {})
 
     def forget(self, call: Call) -> Outcome:
-        """Every live tserver drops its high-water marks; a dead one's are not rebuilt, for their files are gone."""
+        """Every live tserver drops the marks of the tablets that it serves or is about to serve."""
         streams = forgotten_streams(call)
         problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
-        return Wait("; ".join(problems), 500) if problems else Next("purge", {})
-
-    def purge(self, call: Call) -> Outcome:
-        """Drop the index; names of files and incarnations are never used again."""
-        self.context.reign.check()
-        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call)])
-        return Done()
+        return Wait("; ".join(problems), 500) if problems else Done()
 
 
 def grace_left_ms(since_ns: int, now_ns: int, grace_ms: int) -> int:

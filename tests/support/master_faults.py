@@ -1,0 +1,227 @@
+"""The master's fault switches (see ``faults``): module, attribute, broken variant, and the rule that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.master.files import FileBarrier, FileEntry
+from bookkeeper.master.gc import LogFile
+from bookkeeper.master.shipping import Shipping
+from bookkeeper.metadata.keys import _utf8
+from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
+from bookkeeper.model import Target, TargetKey
+
+_remembered: dict[str, Any] = {}
+
+
+def forget_everything() -> None:
+    """Begin anew, for variants that remember what they should not."""
+    _remembered.clear()
+
+
+def _remembered_config(read: Callable[[], ClusterConfig]) -> ClusterConfig:
+    found: ClusterConfig = _remembered.setdefault(f"config {id(read)}", read())
+    return found
+
+
+def _every_target_ever(
+    table_ids: Iterable[str], targets_by_table: Mapping[str, Sequence[Target]]
+) -> tuple[Target, ...]:
+    known: dict[TargetKey, Target] = _remembered.setdefault("targets", {})
+    known.update({target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())})
+    return tuple(known[key] for key in sorted(known))
+
+
+def _one_for_each_remote_table(
+    table_ids: Iterable[str], targets_by_table: Mapping[str, Sequence[Target]]
+) -> tuple[Target, ...]:
+    found: dict[tuple[str, str], Target] = {}
+    for table_id in table_ids:
+        for target in targets_by_table.get(table_id, ()):
+            found.setdefault((target.key.cluster, target.key.remote_table_id), target)
+    return tuple(found.values())
+
+
+def _cells_of_both_sides(row: Row) -> list[CellKey]:
+    return [CellKey(row.key, column) for column in row.cells]
+
+
+def _whole_files_wait(
+    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], _shipping: Shipping
+) -> tuple[int, FileBarrier | None]:
+    for barrier in entry.barriers:
+        before = files.get(barrier.file)
+        booked = 0 if before is None else before.progress_of(target).offset
+        if before is not None and booked < before.needed:
+            return 0, barrier
+    return entry.safe, None
+
+
+def _without_incarnation(target: TargetKey) -> bytes:
+    return _utf8(f"{target.cluster}:{target.remote_table_id}:{target.source_table_id}:1", "a target")
+
+
+def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[str]) -> bool:
+    return log.uri not in referenced and log.sealed
+
+
+MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "needed-deleted-for-good": (
+        "bookkeeper.master.remover",
+        "removal_rank",
+        lambda cycle_rank: MAX_RANK,  # noqa: ARG005
+        "R2: what a later leader wrote is hidden, and the file is stuck",
+    ),
+    "done-goes-with-needed": (
+        "bookkeeper.master.remover",
+        "needed_cells",
+        _cells_of_both_sides,
+        "R3: the finished offset, written again at its rank, stays hidden: stuck",
+    ),
+    "books-of-missing-files-stay": (
+        "bookkeeper.master.remover",
+        "is_void",
+        lambda missing, now_ns, flight_ns: False,  # noqa: ARG005
+        "R4: a write that came after everything was over is never removed",
+    ),
+    "missing-is-void-at-once": (
+        "bookkeeper.master.remover",
+        "is_void",
+        lambda missing, now_ns, flight_ns: True,  # noqa: ARG005
+        "R4: books of a file that was made after the listing are purged",
+    ),
+    "one-target-for-a-remote-table": (
+        "bookkeeper.master.files",
+        "configured_targets",
+        _one_for_each_remote_table,
+        "R5: of two tables that map to one remote table, the second is lost",
+    ),
+    "incarnations-share-cells": (
+        "bookkeeper.metadata.keys",
+        "_target",
+        _without_incarnation,
+        "R5: a target that is enabled again counts as shipped what its old self got",
+    ),
+    "configuration-is-remembered": (
+        "bookkeeper.master.books",
+        "configuration",
+        _remembered_config,
+        "R6: a target that was enabled meanwhile does not count, and its data goes",
+    ),
+    "one-look-is-enough": (
+        "bookkeeper.master.remover",
+        "saw_closed_before",
+        lambda entry, cycle: entry.is_closed(),  # noqa: ARG005
+        "R7: a deposed leader deletes by a configuration older than the file",
+    ),
+    "no-look-is-enough": (
+        "bookkeeper.master.remover",
+        "is_orphan",
+        lambda file, previous: True,  # noqa: ARG005
+        "R7: a row is taken for a leftover although its file was there a moment ago",
+    ),
+    "ranks-above-are-not-seen": (
+        "bookkeeper.master.leader",
+        "is_foreign",
+        lambda epoch, own_epoch: False,  # noqa: ARG005
+        "R8: after the epoch counter began again, a leader's writes are hidden",
+    ),
+    "every-target-ever-counts": (
+        "bookkeeper.master.files",
+        "configured_targets",
+        _every_target_ever,
+        "R9: a file waits for ever for a target that is no longer configured",
+    ),
+    "unconfigured-columns-stay": (
+        "bookkeeper.master.work_maker",
+        "is_unconfigured",
+        lambda column, configured: False,  # noqa: ARG005
+        "R9: columns of targets that are no longer configured stay",
+    ),
+    "nobody-closes": (
+        "bookkeeper.master.closer",
+        "needs_closing",
+        lambda is_sealed, owner_is_dead: False,  # noqa: ARG005
+        "R10: the file of a dead tserver stays OPEN, and is kept for ever",
+    ),
+    "all-are-confirmed": (
+        "bookkeeper.master.tservers",
+        "TServers.unconfirmed",
+        lambda self, generation: [],  # noqa: ARG005
+        "R14: enable returns while a tserver writes under the old configuration",
+    ),
+    "broken-chains-pass": (
+        "bookkeeper.master.snapshot",
+        "verify_chain",
+        lambda before, after, online: None,  # noqa: ARG005
+        "R16: a reference that a merge moved is missed, and its file goes early",
+    ),
+    "newborns-go": (
+        "bookkeeper.master.gc",
+        "is_collectable_log",
+        lambda log, referenced, live: log.uri not in referenced,  # noqa: ARG005
+        "R17: a log is deleted between its creation and its first reference",
+    ),
+    "only-sealed-logs-go": (
+        "bookkeeper.master.gc",
+        "is_collectable_log",
+        _only_sealed,
+        "R17: the log of a dead tserver whose table was deleted is kept for ever",
+    ),
+    "streams-are-forgotten-at-once": (
+        "bookkeeper.master.operations.streams",
+        "grace_left_ms",
+        lambda since_ns, now_ns, grace_ms: 0,  # noqa: ARG005
+        "R20: a message that was on its way is applied again",
+    ),
+    "a-cluster-is-its-own-peer": (
+        "bookkeeper.master.peer_masters",
+        "refuse_self",
+        lambda found, own_instance_id: found,  # noqa: ARG005
+        "R23: a cluster replicates to itself",
+    ),
+    "barriers-do-not-hold": (
+        "bookkeeper.master.assigner",
+        "is_passed",
+        lambda barrier, target, files, shipping: True,  # noqa: ARG005
+        "R24: a delete overtakes its put",
+    ),
+    "whole-files-wait": (
+        "bookkeeper.master.assigner",
+        "barrier_limit",
+        _whole_files_wait,
+        "R24: two tablets that swap servers wait for each other for ever",
+    ),
+    "unsafe-offsets-travel": (
+        "bookkeeper.master.files",
+        "barriers_are_complete_to",
+        lambda known_before, needed: needed,  # noqa: ARG005
+        "R24: a record is shipped before the barrier in front of it was seen",
+    ),
+    "backing-off-is-optional": (
+        "bookkeeper.master.assigner",
+        "peer_allowance",
+        lambda world, cluster: world.limits.peer_max,  # noqa: ARG005
+        "design 6: an offline peer is tried all the time",
+    ),
+    "unsealed-tablets-move": (
+        "bookkeeper.master.tablet_balance",
+        "is_free",
+        lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
+        "R15: a tablet is loaded before its last log is sealed, without its last writes",
+    ),
+    "loads-before-answers": (
+        "bookkeeper.master.placement",
+        "may_load",
+        lambda live, held: True,  # noqa: ARG005
+        "R7: two tservers hold a tablet, one by order of a deposed master",
+    ),
+    "locks-do-not-exclude": (
+        "bookkeeper.master.fate",
+        "first_of_each_lock",
+        lambda ordered: ordered,
+        "design 6: two operations change one table at a time",
+    ),
+}

@@ -1,0 +1,384 @@
+"""Books without processes: what tservers and workers would have written, and masters that are driven step by step.
+
+Arrives: a directory. Leaves: :class:`World`: the real stores, sessions that a test opens and ends, real logs on disk,
+and :class:`Master`: the parts of a leading master without its threads. A master that was deposed and does not know it
+is made by :meth:`World.depose`: it was stopped right behind the check of its session.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import combiners
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_changes import (
+    add_target,
+    create_table_record,
+    define_cluster,
+    narrow_targets,
+    next_incarnation,
+    set_table_state,
+)
+from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination, Leader, Session
+from bookkeeper.master.books import Books, Owners, View
+from bookkeeper.master.collector import Collector
+from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.fate_store import FateStore
+from bookkeeper.master.leader import Reign, campaign
+from bookkeeper.master.operations import all_operations
+from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.peer_masters import PeerMasters
+from bookkeeper.master.recovery import Recovery
+from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.model import Barrier, Target, TargetKey
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
+from bookkeeper.storage.wal.block_pb2 import Stamp
+from bookkeeper.storage.wal.writer import WalWriter
+from tests.support.wal_files import Spec, block
+
+UNHURRIED: dict[str, object] = {
+    "coordination.session_lease_ms": 600_000,
+    "coordination.session_renew_ms": 1_000,
+    "rpc.connect_timeout_ms": 300,
+    "rpc.timeout_ms": 2_000,
+}
+"""Sessions end when a test ends them, not because a machine is busy."""
+
+CREATED_MS = 1_000
+"""When logs were made, unless a test says otherwise."""
+
+LATE_MS = 10_000_000
+"""Well beyond any grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedSession:
+    """The session of a process that was stopped after it had checked it: to itself it lives."""
+
+    session_id: str
+
+    def is_valid(self) -> bool:
+        """So it believes."""
+        return True
+
+    def check(self) -> None:
+        """It did, a moment ago."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class TestClock(SystemClock):
+    """The machine's clock, and jumps of the boot clock that a test makes."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def boot_ns(self) -> int:
+        """See the protocol."""
+        return super().boot_ns() + self._ahead_ns
+
+    def jump(self, ms: int) -> None:
+        """Let time pass."""
+        self._ahead_ns += ms * 1_000_000
+
+
+@dataclass(slots=True)
+class Master:
+    """A leading master's parts, each to be driven by hand."""
+
+    world: World
+    session: Session
+    reign: Reign
+    books: Books
+    fate: FateEngine
+    collector: Collector
+    recovery: Recovery
+    tservers: TServers
+
+    def look(self) -> View:
+        """The first stage of a full cycle: configuration, then snapshot."""
+        return self.books.look()
+
+    def act(self, view: View) -> list[bytes]:
+        """The other stages; returns the files whose books were removed."""
+        self.books.close(view, self.owners)
+        self.books.keep(view)
+        removed = self.books.remove(view)
+        self.books.publish(view, removed)
+        return removed
+
+    def cycle(self) -> list[bytes]:
+        """A full cycle without placing and assigning."""
+        return self.act(self.look())
+
+    def owners(self) -> Owners:
+        """Who lives now."""
+        return Owners(self.tservers.session_of, set(self.tservers.live()))
+
+    def collect(self, runs: int = 2) -> list[str]:
+        """Runs of the garbage collector: the first marks, the next deletes."""
+        return [uri for _ in range(runs) for uri in self.collector.run_once()]
+
+    def run_fate(self, steps: int = 100) -> int:
+        """Execute steps of operations until none is ready; returns how many."""
+        return next((done for done in range(steps) if not self.fate.step_once()), steps)
+
+
+@dataclass(slots=True)
+class World:
+    """One cluster's books."""
+
+    settings: Settings
+    clock: TestClock
+    coordination: Coordination
+    table: MetadataTable
+    pool: RpcPool
+    sessions: dict[str, Session] = field(default_factory=dict)
+    incarnations: int = 0
+
+    @classmethod
+    def at(cls, directory: Path, overrides: Mapping[str, object] | None = None) -> World:
+        """A new cluster in ``directory`` with a peer named ``east``."""
+        settings = init_cluster(directory, directory.name, overrides={**UNHURRIED, **(overrides or {})})
+        clock = TestClock()
+        coordination = open_coordination(settings)  # its clock does not jump: sessions live
+        own = settings.instance
+        pool = RpcPool(Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master"), settings.rpc)
+        settings.wal_dir.mkdir(exist_ok=True)
+        world = cls(settings, clock, coordination, open_metadata(settings.metadata_url), pool)
+        world.define("east")
+        return world
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.pool.close()
+        self.table.close()
+        self.coordination.close()
+
+    # ---- configuration
+
+    def config(self) -> ClusterConfig:
+        """The configuration now."""
+        return read_config(self.coordination)
+
+    def define(self, cluster: str) -> PeerCluster:
+        """A peer that nobody answers for."""
+        peer = PeerCluster(cluster, "127.0.0.1:1", f"{cluster}-instance", cluster)
+        define_cluster(self.coordination, peer)
+        return peer
+
+    def create_table(self, table_id: str, splits: Sequence[bytes] = ()) -> list[bytes]:
+        """An online table; returns the rows of its tablets."""
+        create_table_record(self.coordination, table_id, f"table-{table_id}", (), {})
+        rows = new_tablet_rows(table_id, splits)
+        self.table.put(rows, keys.ONCE_RANK)
+        set_table_state(self.coordination, table_id, "online")
+        return [row.key for row in rows]
+
+    def enable(self, table_id: str, cluster: str = "east", remote_table_id: str = "r1") -> TargetKey:
+        """A new target of the table."""
+        peer = self.config().cluster(cluster)
+        number = next_incarnation(self.coordination)
+        return add_target(self.coordination, table_id, peer, remote_table_id, "remote", None, number).key
+
+    def disable(self, table_id: str, cluster: str = "east") -> None:
+        """No target of the table at that cluster any more."""
+        narrow_targets(self.coordination, table_id, cluster, None)
+
+    def target(self, key: TargetKey) -> Target:
+        """The configured target of a key."""
+        return next(t for t in self.config().targets_of(key.source_table_id) if t.key == key)
+
+    # ---- tservers
+
+    def tserver(self) -> str:
+        """A live tserver session, without a process."""
+        session = self.coordination.open_session("tserver", "127.0.0.1:1")
+        self.sessions[session.session_id] = session
+        return session.session_id
+
+    def kill(self, session_id: str) -> None:
+        """End a session for good."""
+        self.sessions.pop(session_id).close()
+
+    def uri(self, session_id: str, number: int = 1) -> str:
+        """The name of a session's log."""
+        return uri_of(self.settings.wal_dir / session_id / f"{number:06d}.wal")
+
+    def locate(self, row: bytes, session_id: str, rank: int = 1) -> None:
+        """The tablet is assigned to a session."""
+        location = values.Location(session_id, "127.0.0.1:1").encode()
+        self.table.put([RowPut(row, {keys.LOCATION: location})], rank)
+
+    def log(
+        self,
+        session_id: str,
+        records: int,
+        number: int = 1,
+        *,
+        tablets: Sequence[bytes] = (b"1<",),
+        stamped: bool = True,
+        after: Sequence[tuple[int, str, int]] = (),
+        seal: bool = False,
+    ) -> str:
+        """A real log with one record a block, tablets in turn; ``after``: (block number from 1, file, offset)."""
+        header = FileHeader(
+            instance_id=self.settings.instance.instance_id, session_id=session_id, created_time_ms=CREATED_MS
+        )
+        path = self.settings.wal_dir / session_id / f"{number:06d}.wal"
+        path.parent.mkdir(exist_ok=True)
+        writer = WalWriter.create(path, header)
+        predecessors = {place: Predecessor(file=file, offset=offset) for place, file, offset in after}
+        for offset in range(1, records + 1):
+            table_id, end_row = keys.parse_tablet_row(tablets[(offset - 1) % len(tablets)])
+            made = block(Spec([b"row"], table_id=table_id), offset)
+            if end_row is not None:
+                made.header.end_row = end_row
+            del made.header.stamps[:]
+            if stamped:
+                stamp = Stamp(cluster="east", remote_table_id="r1", source_table_id=table_id, incarnation=1)
+                made.header.stamps.append(stamp)
+            if offset in predecessors:
+                made.header.after.CopyFrom(predecessors[offset])
+            writer.append([made])
+        writer.sync()
+        if seal:
+            writer.seal()
+        else:
+            writer.abandon()
+        return writer.uri
+
+    # ---- what a tserver writes to the books
+
+    def use(
+        self,
+        row: bytes,
+        file: str,
+        needed: int,
+        barriers: Sequence[Barrier] = (),
+        *,
+        log: bool = True,
+        created: int = CREATED_MS,
+    ) -> None:
+        """OPEN, needed up to ``needed``; with the `log:` cell, as at a first use."""
+        cells = {keys.repl_column(file): values.encode_status(open_status(needed, barriers, created))}
+        if log:
+            self.table.put([RowPut(row, {keys.log_column(file): values.LOG})], 1)
+        self.table.put([RowPut(row, cells)], keys.needed_rank(needed) if needed else keys.first_use_rank(1))
+
+    def closed(
+        self, row: bytes, file: str, final: int, barriers: Sequence[Barrier] = (), created: int = CREATED_MS
+    ) -> None:
+        """CLOSED with the final offset."""
+        status = combiners.close(open_status(final, barriers, created))
+        put = RowPut(row, {keys.repl_column(file): values.encode_status(status)})
+        self.table.put([put], keys.closed_rank(final))
+
+    def flushed(self, row: bytes, file: str, through: int = 10_000) -> None:
+        """The tablet's records of the file are in segments: no `log:` cell any more."""
+        self.table.delete([CellKey(row, keys.log_column(file))], keys.log_delete_rank(through))
+
+    def ship(self, file: str, target: TargetKey, finished: int) -> None:
+        """A worker finished this much."""
+        done = combiners.ReplicationStatus(replication_finished_offset=finished, finished_bytes=finished * 100)
+        put = RowPut(keys.repl_row(file), {keys.done_column(target): values.encode_status(done)})
+        self.table.put([put], finished)
+
+    # ---- what is in the books
+
+    def needed(self, file: str) -> dict[TargetKey, combiners.ReplicationStatus]:
+        """The needed cells of a file."""
+        row = self.table.get(keys.repl_row(file), ("repl",))
+        cells = {} if row is None else row.family("repl")
+        return {keys.parse_target(raw): values.decode_status(cell.value) for raw, cell in cells.items()}
+
+    def done(self, file: str) -> dict[TargetKey, int]:
+        """The done cells of a file: finished offsets."""
+        row = self.table.get(keys.repl_row(file), ("done",))
+        cells = {} if row is None else row.family("done")
+        found = {keys.parse_target(raw): values.decode_status(cell.value) for raw, cell in cells.items()}
+        return {target: status.replication_finished_offset for target, status in found.items()}
+
+    def repl(self, file: str) -> dict[bytes, combiners.ReplicationStatus]:
+        """The `repl:` cells of a file, by tablet row."""
+        column = keys.repl_column(file)
+        rows = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",))
+        return {row.key: values.decode_status(row.cells[column].value) for row in rows if column in row.cells}
+
+    def exists(self, file: str) -> bool:
+        """Whether the log is on disk."""
+        return any(log.uri == file for log in self.tservers().logs())
+
+    # ---- masters
+
+    def tservers(self) -> TServers:
+        """Calls to tservers."""
+        return TServers(self.coordination, self.pool, self.settings.wal_dir)
+
+    def master(self) -> Master:
+        """A new leader. Raises AssertionError while another one leads."""
+        session = self.coordination.open_session("master", "127.0.0.1:1")
+        reign = campaign(self.coordination, session)
+        assert reign is not None, "another master leads"
+        return self._assemble(session, reign)
+
+    def depose(self, master: Master) -> Master:
+        """The master's session ends, and it does not know: its next calls come from behind the check. Returns the next
+        leader.
+        """
+        master.session.close()
+        leader = Leader(master.session.session_id, "127.0.0.1:1", master.reign.epoch)
+        stopped = Reign(self.coordination, StoppedSession(leader.session_id), leader)
+        master.reign.__dict__.update({**stopped.__dict__, "_number": 1_000})
+        return self.master()
+
+    def _assemble(self, session: Session, reign: Reign) -> Master:
+        tservers = self.tservers()
+        context = Context(
+            table=self.table,
+            coordination=self.coordination,
+            tservers=tservers,
+            peers=PeerMasters(self.pool, self.settings.instance.instance_id),
+            reign=reign,
+            clock=self.clock,
+            own_instance_id=self.settings.instance.instance_id,
+            stream_grace_ms=60_000,
+            wake=lambda: None,
+        )
+        store = FateStore(self.table, reign)
+        fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)
+        fate.resume(record for record in store.load() if record.op.type != "replicate_file")
+        collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000)
+        return Master(
+            self, session, reign, Books(self.table, reign, self.config), fate, collector,
+            Recovery(tservers, reign), tservers,
+        )  # fmt: skip
+
+
+def open_status(
+    needed: int, barriers: Sequence[Barrier] = (), created: int = CREATED_MS
+) -> combiners.ReplicationStatus:
+    """OPEN, as a tserver writes it."""
+    opened = combiners.ReplicationStatus(
+        created_time=created,
+        barriers=[
+            combiners.Barrier(offset=b.offset, file=b.file, until_offset=b.until_offset) for b in sorted(barriers)
+        ],
+    )
+    return combiners.append(opened, needed, needed_bytes=needed * 100)
