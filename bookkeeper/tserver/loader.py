@@ -31,6 +31,7 @@ from bookkeeper.tserver.loading import (
     TabletRow,
     behind_seal,
     check_assignment,
+    forgotten_streams,
     is_wanted,
     live_segments,
     next_serial,
@@ -40,6 +41,7 @@ from bookkeeper.tserver.loading import (
     spent_logs,
 )
 from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
@@ -113,6 +115,14 @@ class Loader:
                 self._leave(tablet)
             LOG.info("tablet %s is served no longer%s", extent, ", its data is dropped" if discard else "")
 
+    def settle(self) -> None:
+        """Return when the orders that are under way now are carried out, or have failed."""
+        with self._lock:
+            busy = list(self._busy.values())
+        for lock in busy:
+            with lock:
+                pass
+
     def unload_all(self) -> None:
         """Unload every tablet, for a clean end; what can't be flushed now is left to recovery."""
         for tablet in self._registry.all():
@@ -158,8 +168,12 @@ class Loader:
         replayed = {uri for uri, _ in found}
         recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
         self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
+        tablet = ServedTablet(extent, data, recovered, next_serial(row))
+        sources = {stream.source_instance_id for stream in tablet.high_water}
+        for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
+            tablet.forget_stream(stream)
         self._session.check()
-        return ServedTablet(extent, data, recovered, next_serial(row))
+        return tablet
 
     def _claim(self, extent: Extent, row_key: bytes) -> TabletRow:
         """Check that the tablet is this session's and take the next serial, before anything is served."""

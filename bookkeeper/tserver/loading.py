@@ -7,7 +7,7 @@ does the reading, and the simulation drives the same functions. Sources: design 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
@@ -182,6 +182,13 @@ class Recovered:
 def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:
     """Rule R18: a block header is the truth about what its tablet has of a stream."""
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
+
+
+def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[StreamKey]) -> list[StreamKey]:
+    """Rule R20: marks of streams that are over, because their ``~recv_`` cells are gone; nobody served the tablet when
+    its streams were forgotten, or who did died before the next flush. ``indexed`` was read after the marks were.
+    """
+    return [stream for stream in high_water if stream not in indexed]
 
 
 def behind_seal(seal: Seal) -> int:

@@ -1,15 +1,19 @@
-"""``~recv_``: the index of what was received, written lazily. A hint: the truth lies in block headers (rule R18).
+"""``~recv_``: the index of what was received. Its offsets are hints: the truth lies in block headers (rule R18).
 
-Arrives: acknowledgements as they are given. Leaves: one cell a stream, at most every ``interval_ms``, at a rank that
-rises with the offset. Survives a crash: what was written; what was not is written when the stream goes on, and its
-absence costs nothing but an operator's view. Sources: design section 4; rules R18 and R20.
+That there is a cell is more than a hint: it is written before a stream's first message is taken, and goes for good
+when the stream is over (R20). So a high-water mark without a cell is of a stream that never comes back, and whoever
+finds one, in a flush state or in a log, drops it: the marks of a tablet that nobody served when its streams ended.
+
+Arrives: streams as they are opened, acknowledgements as they are given. Leaves: one cell a stream, at a rank that rises
+with the offset, offsets at most every :data:`INTERVAL_MS`. Survives a crash: what was written; an offset that was not
+costs nothing but an operator's view. Sources: design section 4; rules R18 and R20.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LeaseLostError, TransientError
@@ -22,6 +26,15 @@ from bookkeeper.tserver.threads import Die, Persistence, start_thread
 LOG = logging.getLogger(__name__)
 
 INTERVAL_MS = 1_000
+
+
+def indexed_streams(metadata: MetadataTable, source_instance_ids: Iterable[str]) -> set[StreamKey]:
+    """The streams of these clusters that are not over. Raises TransientError, CorruptionError."""
+    found: set[StreamKey] = set()
+    for instance_id in sorted(set(source_instance_ids)):
+        for row in metadata.scan(*keys.recv_section(instance_id), ("recv",)):
+            found.update(keys.parse_recv_cell(row.key, column.qualifier) for column in row.cells)
+    return found
 
 
 class ReceivedIndex:
@@ -37,6 +50,11 @@ class ReceivedIndex:
         self._pending: dict[StreamKey, int] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def announce(self, stream: StreamKey) -> None:
+        """Let the stream have its cell, before anything of it is taken; hidden if it is over. Raises TransientError."""
+        self._persistence.check()
+        self._put(stream, 0)
 
     def note(self, stream: StreamKey, offset: int) -> None:
         """Everything of the stream up to ``offset`` is durable here."""
@@ -55,13 +73,16 @@ class ReceivedIndex:
             with self._lock:
                 batch = sorted(self._pending.items())
             for stream, offset in batch:
-                cell = keys.recv_cell(stream)
                 self._persistence.check()
-                put = RowPut(cell.key, {cell.column: Received(offset).encode()})
-                self._metadata.put([put], keys.recv_rank(offset, False))
+                self._put(stream, offset)
                 with self._lock:
                     if self._pending.get(stream) == offset:
                         del self._pending[stream]
+
+    def _put(self, stream: StreamKey, offset: int) -> None:
+        cell = keys.recv_cell(stream)
+        put = RowPut(cell.key, {cell.column: Received(offset).encode()})
+        self._metadata.put([put], keys.recv_rank(offset, False))
 
     def start(self) -> None:
         """Begin to write."""

@@ -102,9 +102,10 @@ class Receiver:
     # ---- from other clusters
 
     def open_stream(self, stream: StreamKey) -> str:
-        """A token for the messages of a stream. Raises RefusedError, NotFoundError, OverloadedError."""
+        """A token for the messages of a stream. Raises RefusedError, NotFoundError, TransientError."""
         check_provenance([stream.source_instance_id], stream, self._own_instance_id)
         self._configuration.table(stream.target_table_id)
+        self._index.announce(stream)
         return self._streams.open(stream)
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:

@@ -192,10 +192,13 @@ class TServerService:
         return self._parts.worker.reports()
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None:
-        """These streams are over for good (R20)."""
+        """These streams are over for good (R20), and their ``~recv_`` cells are gone: a tablet whose load begins from
+        here on does not take up their marks, and those whose load began before are waited for.
+        """
         parts = self._own_cluster_only()
         parts.streams.forget(set(streams))
         parts.index.forget(streams)
+        parts.loader.settle()
         parts.path.cross(ForgetStreams(parts.registry.all(), streams))
 
     # ---- other clusters, and tservers of this one

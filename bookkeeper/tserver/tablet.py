@@ -203,7 +203,7 @@ class ServedTablet:
             del self._in_flight[stream]
 
     def forget_stream(self, stream: StreamKey) -> None:
-        """The source will never send this stream again (R20). Commit thread."""
+        """The source will never send this stream again (R20). Commit thread, or who loads the tablet."""
         if self.high_water.pop(stream, None) is not None:
             self._state_changed = True
 

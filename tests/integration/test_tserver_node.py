@@ -573,6 +573,36 @@ def test_r20_forgotten_streams_are_gone_and_their_tokens_dead(west: Ground) -> N
     node.stop()
 
 
+def test_r20_a_stream_that_ended_while_nobody_served_the_tablet_leaves_no_mark(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    goes_on = StreamKey("east-instance", "file:///their/2.wal", "7", "1", 1)
+    for stream in (STREAM, goes_on):
+        token = west.tserver(node).open_stream(stream)
+        block = source_block(1, records([(b"a", b"v")], timestamp=5))
+        west.tserver(node).replicate(replicate_request(token, stream, 0, 0, 1, [block]))
+    node.stop()
+    assert flush_of(west, extent).high_water == {STREAM: 1, goes_on: 1}
+    west.metadata.purge([keys.recv_cell(STREAM)])
+    other = west.local()
+    west.assign(other, extent)
+    west.tserver(other).flush_tablet(extent)
+    assert flush_of(west, extent).high_water == {goes_on: 1}
+    other.stop()
+
+
+def test_r20_a_stream_is_known_before_anything_of_it_is_taken(west: Ground) -> None:
+    west.create_table("1")
+    node = west.local()
+    west.tserver(node).open_stream(STREAM)
+    cell = keys.recv_cell(STREAM)
+    row = west.metadata.get(cell.key)
+    assert row is not None
+    assert values.Received.decode(row.cells[cell.column].value) == values.Received(0)
+    node.stop()
+
+
 def test_the_index_of_received_files_follows_as_a_hint(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()

@@ -19,6 +19,7 @@ from bookkeeper.tserver.loading import (
     belongs,
     check_assignment,
     first_flush_id,
+    forgotten_streams,
     is_wanted,
     live_segments,
     next_serial,
@@ -179,3 +180,9 @@ def test_segments_of_a_flush_that_was_repeated_by_the_next_holder_do_not_count()
 def test_segments_of_one_chain_all_count() -> None:
     segments = {f"s{n}": segment(n, n * 10, n * 10 + 9) for n in range(1, 5)}
     assert live_segments(segments) == segments
+
+
+def test_r20_only_marks_of_streams_that_are_over_are_dropped() -> None:
+    ended, goes_on = (StreamKey("east", f"file:///{n}.wal", "7", "1", 1) for n in (1, 2))
+    assert forgotten_streams({ended: 5, goes_on: 7}, {goes_on}) == [ended]
+    assert forgotten_streams({}, {goes_on}) == []
