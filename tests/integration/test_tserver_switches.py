@@ -19,6 +19,7 @@ LAWS = [
     ("flush-ids-begin-again", laws.test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing),
     ("orders-of-the-deposed-count", laws.test_orders_of_an_older_master_and_for_another_session_are_refused),
     ("high-water-does-not-count", laws.test_r18_the_high_water_survives_a_flush_and_a_move),
+    ("marks-of-ended-streams-stay", laws.test_r20_a_stream_that_ended_while_nobody_served_the_tablet_leaves_no_mark),
     ("moves-leave-no-trace", laws.test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a_new_log),
 ]
 

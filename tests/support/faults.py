@@ -250,6 +250,12 @@ FAULTS: dict[str, Fault] = {
         "a scan gives each cell once, however it is cut into pages",
     ),
     # ---- the tserver: writing, receiving, loading
+    "marks-of-ended-streams-stay": Fault(
+        "bookkeeper.tserver.loader",
+        "forgotten_streams",
+        lambda high_water, indexed: [],  # noqa: ARG005
+        "R20: what is remembered of streams that are over grows for ever",
+    ),
     "high-water-does-not-count": Fault(
         "bookkeeper.tserver.receiving",
         "known_through",
