@@ -69,6 +69,8 @@ class ReplayService:
         self._spark: SparkSession | None = None
         self._jvm: subprocess.Popen[bytes] | None = None
         self._warm = threading.Event()
+        self._jvm_ended = threading.Event()
+        self._stopping = False
         self._start_lock = threading.Lock()
         self._started = False
 
@@ -83,31 +85,34 @@ class ReplayService:
         threading.Thread(target=self._warm_up, name="replay-start", daemon=True).start()
         threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
 
-    def stop(self, grace_s: float = 5.0) -> None:
+    def stop(self, grace_ms: int = 5_000) -> None:
         """End the JVM and with it every task; what was under way is sent again by whoever asked for it."""
+        self._stopping = True
         jvm = self._jvm
         if jvm is None:
             return
         if jvm.stdin is not None:
             jvm.stdin.close()
-        try:
-            jvm.wait(grace_s)
-        except subprocess.TimeoutExpired:
+        if not self._clock.wait(self._jvm_ended, grace_ms):
             jvm.kill()
 
     def _warm_up(self) -> None:
         try:
             spark = start_session(self._settings)
-            self._jvm = jvm_process(spark)
-            threading.Thread(target=self._watch_jvm, args=(self._jvm,), name="replay-jvm-watch", daemon=True).start()
+            self._hold_jvm(jvm_process(spark))
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
         except BaseException:
-            LOG.critical("the Spark session did not start", exc_info=True)
-            self._leave(EXIT_BROKEN)
+            if not self._stopping:
+                LOG.critical("the Spark session did not start", exc_info=True)
+                self._leave(EXIT_BROKEN)
             raise
         self._spark = spark
         self._warm.set()
-        LOG.info("the Spark session is warm, JVM %d, %d task slots", self._jvm.pid, self._settings.replay.tasks_max)
+        LOG.info("the Spark session is warm, with %d task slots", self._settings.replay.tasks_max)
+
+    def _hold_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
+        self._jvm = jvm
+        threading.Thread(target=self._watch_jvm, args=(jvm,), name="replay-jvm-watch", daemon=True).start()
 
     def _watch_start(self) -> None:
         if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms):
@@ -116,8 +121,10 @@ class ReplayService:
 
     def _watch_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
         code = jvm.wait()
-        LOG.critical("the JVM %d ended with %d", jvm.pid, code)
-        self._leave(EXIT_BROKEN)
+        self._jvm_ended.set()
+        if not self._stopping:
+            LOG.critical("the JVM %d ended with %d", jvm.pid, code)
+            self._leave(EXIT_BROKEN)
 
     # ---- calls
 
@@ -176,8 +183,6 @@ class ReplayService:
         try:
             return run_job(self._session(), ranges, tasks, self._settings)
         except (PySparkException, Py4JError) as error:
-            if self._jvm is not None and self._jvm.poll() is not None:
-                raise UnavailableError("the JVM of the replay process died; it is started anew") from error
             LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
             files = files_of(ranges)
             if len(files) == 1:
@@ -217,6 +222,6 @@ def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
 
 
 def one_line(error: BaseException) -> str:
-    """The last line of what Spark says, which names the cause; the log of the process has the rest."""
+    """The first line of what Spark says; the log of the process has the rest."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import queue
+import subprocess
 from pathlib import Path
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import new_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.replay.process import PeerWatch
 from bookkeeper.replay.ranges import RangeError, RangeResult, check_range
-from bookkeeper.replay.service import by_peer, one_line, peer_works, unshipped, warm_up_ranges
+from bookkeeper.replay.service import (
+    EXIT_BROKEN,
+    ReplayService,
+    by_peer,
+    one_line,
+    peer_works,
+    unshipped,
+    warm_up_ranges,
+)
 from bookkeeper.replay.session import session_conf, spark_master
 from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, NORTH
@@ -67,6 +78,28 @@ def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(
 def test_what_spark_says_becomes_one_line() -> None:
     assert one_line(ValueError("\n  first\nsecond")) == "ValueError: first"
     assert one_line(ValueError()) == "ValueError"
+
+
+def held_process(directory: Path) -> tuple[ReplayService, subprocess.Popen[bytes], queue.Queue[int]]:
+    """A service that holds a process which, as the JVM does, ends with its standard input."""
+    left: queue.Queue[int] = queue.Queue()
+    service = ReplayService(new_settings(directory, "west"), SystemClock(), left.put)
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    service._hold_jvm(process)
+    return service, process, left
+
+
+def test_a_jvm_that_dies_takes_the_process_along(tmp_path: Path) -> None:
+    _, process, left = held_process(tmp_path)
+    process.kill()
+    assert left.get(timeout=60) == EXIT_BROKEN
+
+
+def test_a_process_that_stops_ends_its_jvm_and_does_not_call_that_a_failure(tmp_path: Path) -> None:
+    service, process, left = held_process(tmp_path)
+    service.stop(grace_ms=60_000)
+    assert process.returncode == 0
+    assert left.empty()
 
 
 def test_spark_waits_until_a_peer_is_defined(tmp_path: Path) -> None:
