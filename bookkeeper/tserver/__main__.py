@@ -10,6 +10,8 @@ import signal
 import sys
 import threading
 
+import pyarrow as pa
+
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import load_settings
 from bookkeeper.coordination.connect import open_coordination
@@ -21,12 +23,21 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 
+def keep_freed_memory() -> None:
+    """Let Arrow use the allocator that keeps freed pages for a while: sorting and flushing take and give back tens of
+    megabytes each time, and half of the system time went into fresh pages.
+    """
+    if "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
 def main(arguments: list[str]) -> int:
     """Run until told to stop; returns the exit code."""
     if len(arguments) != 1:
         print("usage: python -m bookkeeper.tserver DIR", file=sys.stderr)
         return EXIT_USAGE
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    keep_freed_memory()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
