@@ -35,6 +35,7 @@ from bookkeeper.master.placement import Placement
 from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import Recovery
 from bookkeeper.master.shipping import Shipping
+from bookkeeper.master.strays import Strays
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
@@ -65,6 +66,7 @@ class Leadership:
     cycle: Cycle
     fate: FateEngine
     collector: Collector
+    strays: Strays
     queries: Queries
     errors: dict[str, str] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -113,6 +115,8 @@ class Leadership:
         while not self.clock.wait(self._stop, self.settings.master.gc_interval_ms):
             with self._visible("collector"):
                 self.collector.run_once()
+            with self._visible("strays"):
+                self.strays.run_once()
 
     def _visible(self, name: str) -> _Visible:
         return _Visible(self.errors, name)
@@ -217,6 +221,7 @@ def assemble(
         cycle=cycle,
         fate=fate,
         collector=collector,
+        strays=Strays(table, reign, clock, settings.tables_dir, books_flight_ms(settings)),
         queries=Queries(table, tservers, config, clock),
     )
 

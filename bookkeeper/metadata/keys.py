@@ -39,6 +39,9 @@ SERIAL_VALUE = b""
 OFFSET_MAX = 2**61 - 1
 """Highest record offset whose ranks stay below those of CLOSED."""
 
+FLUSHES_PER_SERIAL_BITS = 32
+"""A holder's flush ids lie between its serial, shifted by this many bits, and the next one's."""
+
 _TABLE_ID = re.compile(rb"[a-z0-9]+")
 _TABLET_ROW = re.compile(rb"([a-z0-9]+)(?:<|;(.*))", re.DOTALL)
 
@@ -205,6 +208,11 @@ def log_delete_rank(through: int) -> int:
 def closed_rank(final: int) -> int:
     """Rank of a CLOSED ``repl:`` cell with that final offset: above every OPEN one of the file."""
     return CLOSED_RANK + _offset(final, 0)
+
+
+def first_flush_id(serial: int) -> int:
+    """The first flush id of a tablet's holder: above all that an earlier holder may still write, however late."""
+    return serial << FLUSHES_PER_SERIAL_BITS | 1
 
 
 def recv_rank(offset: int, done: bool) -> int:

@@ -21,9 +21,6 @@ from bookkeeper.tserver.ordering import WalPlace
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")
 """What loading reads of a tablet's row."""
 
-FLUSHES_PER_SERIAL_BITS = 32
-"""A holder's flush ids lie between its serial, shifted by this many bits, and the next one's."""
-
 
 @dataclass(frozen=True, slots=True)
 class TabletRow:
@@ -85,7 +82,7 @@ def first_flush_id(serial: int) -> int:
     Two holders never share a serial: the later one loads when the earlier one's session is over, and the earlier
     one checks its session between writing its serial and serving. So a rank of ``tablet:flush`` has one value.
     """
-    return serial << FLUSHES_PER_SERIAL_BITS | 1
+    return keys.first_flush_id(serial)
 
 
 def live_segments(segments: Mapping[str, SegmentEntry]) -> dict[str, SegmentEntry]:

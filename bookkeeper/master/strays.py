@@ -1,0 +1,113 @@
+"""Segment files that no tablet names: left by flushes that were cut before they were in the books.
+
+Arrives: files on disk, all tablet rows. Leaves: `~del_` marks; the collector deletes what is marked and still not
+named. Survives a crash: the marks; how long a stray has been known is counted anew by each reign, which only delays.
+
+Which flush wrote a file is in its name, and flush ids rise: a file of an id that its tablet has passed, or that belongs
+to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). Whatever a
+present holder may be writing is left alone. Sources: design section 10, rule 2; books.md R1, R4 and R17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bookkeeper.clock import Clock
+from bookkeeper.master.leader import Reign
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, Row, RowPut
+from bookkeeper.storage.tablet import leftovers
+from bookkeeper.storage.wal import uri_of
+
+LOOK_INTERVAL_MS = 60_000
+"""ms between looks at all segment files; only disk space waits."""
+
+MARKS_MAX = 2_000
+"""Most strays marked by one look; the others wait for the next."""
+
+FAMILIES = ("tablet", "segment")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How far the flushes of a tablet are: the first id of its latest holder, and the last one in the books."""
+
+    first_flush_id: int
+    last_flush_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the books say of segments: URIs that are named, and the holding for each directory below that of tables."""
+
+    segments: frozenset[str]
+    holdings: Mapping[str, Holding]
+
+
+def read_named(rows: Iterable[Row]) -> Named:
+    """Take tablet rows with :data:`FAMILIES` apart. Raises CorruptionError."""
+    segments: set[str] = set()
+    holdings: dict[str, Holding] = {}
+    for row in rows:
+        table_id, _ = keys.parse_tablet_row(row.key)
+        segments.update(keys.parse_file(uri) for uri in row.family("segment"))
+        serial, flush, directory = (row.cells.get(column) for column in (keys.SERIAL, keys.FLUSH, keys.DIR))
+        if directory is not None:
+            holdings[f"{table_id}/{values.decode_dir(directory.value)}"] = Holding(
+                0 if serial is None else keys.first_flush_id(serial.rank),
+                0 if flush is None else values.FlushState.decode(flush.value).flush_id,
+            )
+    return Named(frozenset(segments), holdings)
+
+
+def is_stray(flush_id: int, holding: Holding | None) -> bool:
+    """An unnamed file of this flush is not one that a present holder may still name; None: there is no such tablet."""
+    return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
+
+
+def note_strays(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
+    """Stray to when it was first seen (boot clock, ns)."""
+    return {uri: known.get(uri, now_ns) for uri in found}
+
+
+def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
+    """Rule R4: seen for longer than any write to the books can be in flight."""
+    return now_ns - since_ns > flight_ns
+
+
+@dataclass(slots=True)
+class Strays:
+    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`Collector`."""
+
+    table: MetadataTable
+    reign: Reign
+    clock: Clock
+    tables_dir: Path
+    flight_ms: int
+    known: dict[str, int] = field(default_factory=dict)
+    _next_look_ns: int = 0
+
+    def run_once(self) -> list[str]:
+        """Look if it is due, and mark what has been a stray for long; returns it. Raises TransientError."""
+        now_ns = self.clock.boot_ns()
+        if now_ns < self._next_look_ns:
+            return []
+        named = read_named(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES))
+        self.known = note_strays(self.known, self._find(named), now_ns)
+        over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
+        marked = over[:MARKS_MAX]
+        if marked:
+            self.reign.check()
+            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK)
+        self._next_look_ns = now_ns + LOOK_INTERVAL_MS * 1_000_000
+        return marked
+
+    def _find(self, named: Named) -> Iterator[str]:
+        for directory in sorted(self.tables_dir.glob("*/*")):
+            holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
+            for path in leftovers(directory, named.segments):
+                flush_id = path.name.partition("-")[0]
+                if flush_id.isdecimal() and is_stray(int(flush_id), holding):
+                    yield uri_of(path)
