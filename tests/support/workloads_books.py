@@ -8,6 +8,7 @@ Sources: rules R3, R4, R17 and R20 of books.md; design sections 6 and 7.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +22,15 @@ from bookkeeper.storage.wal import read_seal, uri_of
 
 SMALL_SUFFIXES = (".seal", ".fence")
 
+STRAY_GRACE_S = 240.0
+"""Segment files of cut flushes stay for longer than a write can be in flight, and are looked for once a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """One cluster from outside. ``open_logs`` are the unsealed logs of live sessions; ``wal_files`` everything below
-    the directory of logs; ``segment_files`` everything below that of tables.
+    the directory of logs; ``segment_files`` everything below that of tables, ``old_segments`` those of them that are
+    older than :data:`STRAY_GRACE_S`.
     """
 
     name: str
@@ -34,6 +39,7 @@ class ClusterView:
     open_logs: frozenset[str]
     wal_files: tuple[Path, ...]
     segment_files: tuple[Path, ...]
+    old_segments: tuple[Path, ...]
     live_sessions: frozenset[str]
     dead_sessions: frozenset[str]
 
@@ -61,6 +67,7 @@ def look(settings: Settings) -> ClusterView:
         open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(uri) is None),
         wal_files=wal_files,
         segment_files=segment_files,
+        old_segments=tuple(path for path in segment_files if _is_old(path)),
         live_sessions=live,
         dead_sessions=frozenset(info.session_id for info in sessions if not info.alive),
     )
@@ -101,7 +108,8 @@ class _Findings:
             if uri_of(log) not in self.view.open_logs:
                 self.lines.append(f"a file of logs on disk: {path}")
         on_disk = {uri_of(path) for path in self.view.segment_files}
-        self.lines += [f"a segment on disk that no tablet names: {uri}" for uri in sorted(on_disk - self.segments)]
+        old = {uri_of(path) for path in self.view.old_segments}
+        self.lines += [f"a segment on disk that no tablet names: {uri}" for uri in sorted(old - self.segments)]
         self.lines += [f"A SEGMENT IS MISSING ON DISK: {uri}" for uri in sorted(self.segments - on_disk)]
         self.lines += [f"a dead session that is not forgotten: {session}" for session in self.view.dead_sessions]
 
@@ -137,3 +145,10 @@ class _Findings:
 def _files_below(directory: Path) -> Iterator[Path]:
     paths: Iterable[Path] = sorted(directory.rglob("*")) if directory.is_dir() else ()
     return (path for path in paths if path.is_file())
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > STRAY_GRACE_S
+    except FileNotFoundError:
+        return False

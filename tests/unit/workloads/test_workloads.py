@@ -73,7 +73,9 @@ def test_a_replica_differs_also_in_its_timestamps() -> None:
 
 
 def view(*rows: Row, wal_files: tuple[Path, ...] = (), segments: tuple[Path, ...] = ()) -> ClusterView:
-    return ClusterView("east", "east-1", rows, frozenset(), wal_files, segments, frozenset({"s"}), frozenset())
+    return ClusterView(
+        "east", "east-1", rows, frozenset(), wal_files, segments, segments, frozenset({"s"}), frozenset()
+    )
 
 
 def tablet(**families: dict[bytes, bytes]) -> Row:
