@@ -234,7 +234,10 @@ class Segment:
                 read_dictionary=segment_format.DICTIONARY_COLUMNS,
             )
             table = file.read_row_group(number, use_threads=False)
-            columns = [_plain(column.combine_chunks()) for column in table.columns]
+            columns = [
+                _plain(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
+                for column in table.columns
+            ]
             batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
         except (pa.ArrowException, OSError) as error:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
@@ -250,7 +253,7 @@ def _plain(array: pa.Array) -> pa.Array:
     if len(array.dictionary) > 1:
         return array.dictionary_decode()
     value = array.dictionary[0].as_py()
-    offsets = (np.arange(len(array) + 1) * len(value)).astype(np.int32)
+    offsets = np.arange(len(array) + 1, dtype=np.int32) * np.int32(len(value))
     return pa.Array.from_buffers(
         pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(value * len(array))]
     )
