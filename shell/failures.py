@@ -57,7 +57,7 @@ def run(command: click.Command, words: list[str], obj: object = None, as_json: b
 
 def _usage_text(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx is not None else ""
-    return f"{path}: {error.format_message()} See: {path} --help" if path else error.format_message()
+    return f"{path}: {error.format_message().rstrip('.')}; see: {path} --help" if path else error.format_message()
 
 
 def _say(message: str, code: str, exit_code: ExitCode, as_json: bool) -> int:

@@ -44,7 +44,7 @@ def _loop(session: Session, terminal: bool) -> int:
 
 
 def _terminal_lines(cluster: str) -> Iterator[str]:
-    click.echo(f"Connected to {cluster}. help lists the commands, exit leaves.")
+    click.echo(f"{cluster}: help lists the commands, exit leaves")
     while True:
         try:
             yield input("bookkeeper> ")

@@ -29,7 +29,7 @@ class Tables:
         for table in self.list():
             if table.name == name:
                 return table
-        raise NotFoundError(f"no table {name}; bookkeeper tables lists those there are")
+        raise NotFoundError(f"no table {name}; the command tables lists those there are")
 
     def create(
         self,

@@ -90,7 +90,7 @@ class ClusterConfig:
         for table in self.tables.values():
             if table.name == name:
                 return table
-        raise NotFoundError(f"no table {name}; bookkeeper tables lists those there are")
+        raise NotFoundError(f"no table {name}; the command tables lists those there are")
 
     def cluster(self, alias: str) -> PeerCluster:
         """A peer by alias; raises NotFoundError."""

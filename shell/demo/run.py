@@ -73,7 +73,8 @@ def run_demo(directory: Path, plan: Plan, screen: Screen, clock: Clock) -> bool:
             drained_s = screen.elapsed_s()
         expected = expected_cells([*writes, *probe.operations])
         verdicts = {side.name: check(side, expected, screen) for side in (west, stage.east)}
-    compared_s = screen.elapsed_s()
+        compared_s = screen.elapsed_s()
+        screen.say("stopping both clusters")
     print_report(
         screen,
         Ending(verdicts, tally.totals(), probe.samples_ms, (ready_s, loaded_s, drained_s, compared_s)),
