@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bookkeeper.coordination.protocol import Session
-from bookkeeper.errors import CorruptionError, NotFoundError, NotLeaderError, TransientError, UnavailableError
+from bookkeeper.errors import CorruptionError, NotLeaderError, TransientError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletAssignment
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
-from bookkeeper.storage.wal import Block, Seal, read_headers, read_seal
+from bookkeeper.storage.wal import Block, Seal, path_of, read_headers, read_seal
 from bookkeeper.tserver.commit import CloseTablet, CommitPath
 from bookkeeper.tserver.flusher import Flusher, segment_ref
 from bookkeeper.tserver.loading import (
@@ -210,24 +210,21 @@ def is_deposed(epoch: int, known: int) -> bool:
 def sealed_end(uri: str) -> Seal:
     """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
 
-    Raises UnavailableError while there is none.
+    Raises UnavailableError while there is none, CorruptionError when the log itself does not exist.
     """
     seal = read_seal(uri)
+    if seal is None and not path_of(uri).exists():
+        raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
     if seal is None:
         raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
     return seal
 
 
 def wanted_blocks(extent: Extent, log: LogToRead) -> Iterator[Block]:
-    """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, also when the log does not exist."""
-    try:
-        for at in read_headers(log.uri):
-            if is_wanted(extent, log, at.header):
-                yield whole_block(extent, at.load())
-    except NotFoundError as error:
-        raise CorruptionError(
-            f"tablet {extent} needs {log.uri}, which does not exist: restore the file", {"file": log.uri}
-        ) from error
+    """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, NotFoundError, TransientError."""
+    for at in read_headers(log.uri):
+        if is_wanted(extent, log, at.header):
+            yield whole_block(extent, at.load())
 
 
 def whole_block(extent: Extent, block: Block) -> Block:

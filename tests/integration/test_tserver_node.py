@@ -11,6 +11,7 @@ import pytest
 
 from bookkeeper.errors import (
     BookkeeperError,
+    CorruptionError,
     GapError,
     InvalidInputError,
     NotFoundError,
@@ -22,7 +23,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.master import closer
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell
+from bookkeeper.metadata.table import Cell, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.messages import TabletAssignment
@@ -212,6 +213,15 @@ def test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal(west: Groun
     assert west.scan(other, extent) == {(b"a", b"f", b"q"): b"1"}
     assert all(read_seal(uri) for uri in west.logs_of(node)), "served from a log that may still grow"
     other.stop()
+
+
+def test_a_tablet_whose_log_is_gone_is_not_served_without_it(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.metadata.put([RowPut(keys.tablet_row("1", None), {keys.log_column("file:///gone/1.wal"): values.LOG})], 1)
+    with pytest.raises(CorruptionError, match="restore"):
+        west.assign(node, extent)
+    assert west.tserver(node).tablets() == ()
 
 
 def test_a_discarded_tablet_is_gone_without_a_flush(west: Ground) -> None:
