@@ -23,10 +23,12 @@ class _Versions:
     values: dict[int, bytes] = field(default_factory=dict)
     hidden: int = 0
     hidden_ns: int = 0
+    shown: Cell | None = None
 
-    def visible(self) -> Cell | None:
+    def changed(self) -> None:
+        """Find out what shows now."""
         rank = max(self.values, default=0)
-        return Cell(rank, self.values[rank]) if rank > self.hidden else None
+        self.shown = Cell(rank, self.values[rank]) if rank > self.hidden else None
 
 
 @dataclass(eq=False)
@@ -55,6 +57,7 @@ class SimTable:
                 f"R1: {key!r} {column} has {before!r} at rank {rank_text(rank)} and is written {value!r} there"
             )
         versions.values[rank] = value
+        versions.changed()
         self.on_put(key, column, rank)
 
     def delete(self, cells: Sequence[CellKey], rank: int) -> None:
@@ -70,6 +73,7 @@ class SimTable:
     def _hide(self, cell: CellKey, rank: int) -> None:
         versions = self._rows.setdefault(cell.key, {}).setdefault(cell.column, _Versions())
         versions.hidden, versions.hidden_ns = max(rank, versions.hidden), self.kernel.now_ns
+        versions.changed()
 
     def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
         self._pause(f"get {key!r}")
@@ -110,9 +114,16 @@ class SimTable:
         cells = {
             column: cell
             for column, versions in sorted(self._rows.get(key, {}).items())
-            if (families is None or column.family in families) and (cell := versions.visible()) is not None
+            if (cell := versions.shown) is not None and (families is None or column.family in families)
         }
         return Row(key, cells) if cells else None
+
+    def names(self, families: Collection[str]) -> Iterator[tuple[bytes, Column, Cell]]:
+        """Every cell of these families that shows."""
+        for key, cells in self._rows.items():
+            for column, versions in cells.items():
+                if versions.shown is not None and column.family in families:
+                    yield key, column, versions.shown
 
     def rows(self, prefix: bytes = b"", families: Collection[str] | None = None) -> list[Row]:
         """Everything that shows now, at one moment."""
@@ -123,7 +134,7 @@ class SimTable:
         """Drop hidden versions, and tombstones that are old enough."""
         for cells in self._rows.values():
             for versions in cells.values():
-                shown = versions.visible()
+                shown = versions.shown
                 versions.values = {} if shown is None else {shown.rank: shown.value}
                 if self.kernel.now_ns - versions.hidden_ns > keep_ns or versions.hidden < PURGE_RANK:
                     versions.hidden = 0

@@ -163,13 +163,22 @@ class Kernel:
         found = [task for task in self.tasks if self.can_run(task)]
         return sorted(found, key=lambda task: (task.last_step, task.number))
 
+    def next_in_turn(self) -> Task | None:
+        """The task that can go on and waited longest."""
+        found: Task | None = None
+        for task in self.tasks:
+            if (found is None or task.last_step < found.last_step) and self.can_run(task):
+                found = task
+        return found
+
     def can_run(self, task: Task) -> bool:
         """Not done, not suspended, not held, and what it waits for has come."""
-        if task.done or task.process.suspended or any(held(task) for held in self.holds.values()):
+        if task.ready is not None and not task.ready() and (task.wake_ns is None or task.wake_ns > self.now_ns):
             return False
-        if task.ready is None or task.ready():
-            return True
-        return task.wake_ns is not None and task.wake_ns <= self.now_ns
+        return not (task.done or task.process.suspended or self._is_held(task))
+
+    def _is_held(self, task: Task) -> bool:
+        return bool(self.holds) and any(held(task) for held in self.holds.values())
 
     def step(self, task: Task) -> None:
         """Let a task do its next atomic step."""
@@ -224,7 +233,7 @@ class Kernel:
             if task.wake_ns is not None
             and task.ready is not None
             and not task.process.suspended
-            and not any(held(task) for held in self.holds.values())
+            and not self._is_held(task)
         ]
         return min(times, default=None)
 
@@ -253,15 +262,20 @@ class Kernel:
         self.holds.pop(number, None)
 
     def run_until(
-        self, condition: Callable[[], bool], what: str, limit_s: float = 300.0, steps_max: int = 200_000
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        limit_s: float = 300.0,
+        steps_max: int = 200_000,
+        look_every: int = 1,
     ) -> None:
         """Everybody goes on in turn, and time passes when nobody can. Raises StuckError."""
         deadline_ns = self.now_ns + int(limit_s * 1e9)
         last_step = self.steps + steps_max
-        while not condition():
-            waiting = self.runnable()
-            if waiting:
-                self.step(waiting[0])
+        while self.steps % look_every or not condition():
+            task = self.next_in_turn()
+            if task is not None:
+                self.step(task)
             elif self.now_ns > deadline_ns or not self.advance_to_next():
                 raise StuckError(f"never: {what}")
             if self.steps > last_step:

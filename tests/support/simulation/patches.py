@@ -58,6 +58,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("storage.wal.recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
         ("storage.wal.writer", "FileOps", SimFileOps),
         ("storage.wal.files", "map_file", read_file),
+        ("master.fate", "FAILED_KEPT_NS", 5_000_000_000),
         ("master.lanes", "logging", primitives.SilentLogging),
         ("master.lanes", "os", SimOs),
         ("master.leadership", "Lanes", SimLanes),

@@ -151,6 +151,11 @@ class SimCoordination:
         """Who leads now."""
         return self._live_leader()
 
+    @property
+    def current_generation(self) -> int:
+        """See :meth:`generation`."""
+        return self._generation
+
     def wipe(self) -> None:
         """The store is lost and made again: counters start anew (rule R8). Sessions and tree are put back."""
         self.epoch = 0

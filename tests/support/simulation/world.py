@@ -110,6 +110,7 @@ class Cluster:
     tservers: list[Node] = field(default_factory=list)
     replays: list[Node] = field(default_factory=list)
     _started: int = 0
+    _config: ClusterConfig | None = None
 
     @property
     def instance(self) -> str:
@@ -128,11 +129,12 @@ class Cluster:
         node = self._node("t", self.tservers)
 
         def boot() -> None:
-            kernel = self.world.kernel
-            node.part = TServerProcess(self.settings, self.coordination, self.table, SimClock(), kernel.die)  # type: ignore[arg-type]
-            node.part.start()
+            die = self.world.kernel.die
+            process = TServerProcess(self.settings, self.coordination, self.table, SimClock(), die)  # type: ignore[arg-type]
+            process.start()
+            node.part = process
 
-        self.world.kernel.spawn(node.process, "boot", boot)
+        self._spawn(node, "boot", boot)
         return node
 
     def start_master(self, number: int = 0) -> Node:
@@ -148,12 +150,9 @@ class Cluster:
                 port=self.settings.master.port + number,
                 rng=self.world.kernel.rng,
             )
-            try:
-                node.part.run(threading.Event())
-            except BookkeeperError as error:
-                self.world.kernel.die(str(error))
+            node.part.run(threading.Event())
 
-        self.world.kernel.spawn(node.process, "main", boot)
+        self._spawn(node, "main", boot)
         return node
 
     def start_replay(self) -> Node:
@@ -163,8 +162,19 @@ class Cluster:
         def boot() -> None:
             node.part = SimReplay(self.settings, self.coordination)  # type: ignore[arg-type]
 
-        self.world.kernel.spawn(node.process, "boot", boot)
+        self._spawn(node, "boot", boot)
         return node
+
+    def _spawn(self, node: Node, name: str, main: Callable[[], None]) -> None:
+        """The main thread of a process; an error of the project ends it, as it does with an exit code."""
+
+        def run() -> None:
+            try:
+                main()
+            except BookkeeperError as error:
+                self.world.kernel.die(f"{error.code}: {error.message}")
+
+        self.world.kernel.spawn(node.process, name, run)
 
     def _node(self, kind: str, nodes: list[Node]) -> Node:
         self._started += 1
@@ -175,6 +185,15 @@ class Cluster:
     def alive(self, nodes: Sequence[Node]) -> list[Node]:
         """Those that were not killed."""
         return [node for node in nodes if not node.process.dead]
+
+    def valid(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that live and whose session does."""
+        over = {id(s.process) for s in self.coordination.sessions_by_id.values() if s.lapsed}
+        return [node for node in self.alive(nodes) if id(node.process) not in over]
+
+    def booted(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those of the valid ones that have begun to work."""
+        return [node for node in self.valid(nodes) if node.part is not None]
 
     def kill(self, node: Node, power: bool = False) -> None:
         """kill -9, or a power failure of its machine: then what was not synced is lost."""
@@ -212,8 +231,10 @@ class Cluster:
 
     def config(self) -> ClusterConfig:
         """The configuration as it is."""
-        with self.world.kernel.aside():
-            return read_config(self.coordination)  # type: ignore[arg-type]
+        if self._config is None or self._config.generation != self.coordination.current_generation:
+            with self.world.kernel.aside():
+                self._config = read_config(self.coordination)  # type: ignore[arg-type]
+        return self._config
 
     def table_id(self, name: str) -> str:
         """The id of a table."""
@@ -292,14 +313,28 @@ class Cluster:
         """URIs of the logs on disk."""
         return [uri_of(path) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
 
+    def is_at_rest(self) -> bool:
+        """Everybody is served, and nothing is left to replicate, to recover from or to delete."""
+        return not self.books() and self.is_served() and self.only_current_logs() and not self.high_waters()
+
+    def only_current_logs(self) -> bool:
+        """No log is there but those that are written now."""
+        current = {
+            node.part.parts.path.desk.wal_uri() for node in self.booted(self.tservers)
+        }
+        return set(self.logs()) <= current
+
+    def high_waters(self) -> list[str]:
+        """Streams that tablets remember."""
+        tablets = [self.serving(extent) for extent in self.all_extents()]
+        return [stream.file for tablet in tablets if tablet is not None for stream in tablet.high_water]
+
     def books(self) -> list[str]:
         """What is in the books about replication: one line a cell."""
-        lines = []
-        for row in self.table.rows():
-            for column, cell in row.cells.items():
-                if column.family in ("repl", "done", "recv", "fate", "del"):
-                    lines.append(f"{row.key!r} {column.family}:{column.qualifier!r} at {cell.rank}")
-        return lines
+        return [
+            f"{key!r} {column.family}:{column.qualifier!r} at {cell.rank}"
+            for key, column, cell in self.table.names(("repl", "done", "recv", "fate", "del"))
+        ]
 
 
 @dataclass(eq=False)
@@ -336,19 +371,23 @@ class World:
         """Start processes and wait until every tablet is served."""
         for number in range(masters):
             cluster.start_master(number)
+            self.until(lambda: cluster.leader() is not None, f"a master leads {cluster.name}")
         for _ in range(tservers):
             cluster.start_tserver()
         for _ in range(replays):
             cluster.start_replay()
         self.until(
-            lambda: cluster.leader() is not None and cluster.is_served(), f"cluster {cluster.name} serves its tablets"
+            lambda: cluster.is_served() and len(cluster.booted(cluster.tservers)) == tservers,
+            f"cluster {cluster.name} serves its tablets",
         )
 
     # ---- running
 
-    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0) -> None:
+    def until(
+        self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1
+    ) -> None:
         """Everybody goes on until it is so. Raises StuckError, LawBrokenError."""
-        self.kernel.run_until(condition, what, limit_s)
+        self.kernel.run_until(condition, what, limit_s, look_every=look_every)
         self.judge()
 
     def judge(self) -> None:
@@ -504,6 +543,41 @@ class World:
         task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.committer.roll() and None)
         self.until(lambda: task.done, f"{node.name} rolls its log")
 
+    # ---- rest
+
+    def mend(self) -> None:
+        """No more faults: what is suspended goes on, what is cut is joined, what died is started again."""
+        self.kernel.holds.clear()
+        Net.now.lose_request = Net.now.lose_answer = never
+        for cluster in self.clusters.values():
+            cluster.coordination.unreadable = False
+            cluster.table.refuse = nobody
+            for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
+                node.process.suspended = False
+            if not cluster.alive(cluster.masters):
+                cluster.start_master()
+            while len(cluster.valid(cluster.tservers)) < 2:
+                cluster.start_tserver()
+            if not cluster.valid(cluster.replays):
+                cluster.start_replay()
+
+    def rest(self, limit_s: float = 300.0) -> None:
+        """Mend everything, end every log, and run until nothing is left to do. Raises StuckError, LawBrokenError."""
+        self.until(self._is_mended, "all is served", 60.0, look_every=50)
+        for _ in range(2):
+            for cluster in self.clusters.values():
+                for node in cluster.booted(cluster.tservers):
+                    self.roll(cluster, node)
+            self.until(self._is_at_rest, "rest", limit_s, look_every=50)
+
+    def _is_mended(self) -> bool:
+        """As a supervisor does: what died is started again."""
+        self.mend()
+        return all(c.leader() is not None and c.is_served() for c in self.clusters.values())
+
+    def _is_at_rest(self) -> bool:
+        return all(cluster.is_at_rest() for cluster in self.clusters.values())
+
     # ---- laws at the books
 
     def _judge_put(self, cluster: Cluster) -> Callable[[bytes, Any, int], None]:
@@ -547,6 +621,16 @@ class World:
             if cluster.instance == instance:
                 return any(extent.contains(row) for extent in cluster.extents(tablet[0]) if extent.end_row == tablet[1])
         return True
+
+
+def never(_caller: str, _method: str) -> bool:
+    """Nothing is lost."""
+    return False
+
+
+def nobody(_process: str) -> bool:
+    """The books answer everybody."""
+    return False
 
 
 @contextmanager
