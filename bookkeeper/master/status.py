@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.master.assigner import barrier_limit, finished_of
-from bookkeeper.master.files import FileBarrier, FileEntry, Progress
+from bookkeeper.master.files import FileEntry, Progress
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
 from bookkeeper.model import Target
 
@@ -94,7 +94,7 @@ def target_state(
         finished=finished,
         lag_bytes=max(0, message.needed_bytes - progress.position) if behind else 0,
         lag_seconds=lag_seconds(message.created_time, shipment, now) if behind else 0.0,
-        phase=phase_of(behind, shipment, waits, barrier),
+        phase=phase_of(behind, shipment, waits, barrier is not None and finished >= barrier.offset - 1),
         last_error=shipment.error or (retry.last_error if behind and retry.failures else None),
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
         worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
@@ -104,7 +104,7 @@ def target_state(
     )
 
 
-def phase_of(behind: bool, shipment: Shipment, waits: bool, barrier: FileBarrier | None) -> str:
+def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
     """One word for what happens to it. ``blocked``: another file has to be there first (rule R24)."""
     if not behind:
         return "done"
@@ -112,7 +112,7 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, barrier: FileBarrier
         return "shipping"
     if waits:
         return "backing_off"
-    return "blocked" if barrier is not None and shipment.finished >= barrier.offset - 1 else "waiting"
+    return "blocked" if at_barrier else "waiting"
 
 
 def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:

@@ -1,0 +1,131 @@
+"""One outstanding file: its facts, its barriers, its progress, and what it costs in memory."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master.files import (
+    NO_PROGRESS,
+    FileBarrier,
+    FileEntry,
+    Progress,
+    Scopes,
+    barriers_are_complete_to,
+    configured_targets,
+    merge_into,
+    necessary_barriers,
+    parse_cell,
+    still_outstanding,
+)
+from bookkeeper.model import Barrier, TargetKey
+from tests.support.master_values import EAST, NORTH, by_name, entry, name, scopes, status_value, target
+
+W1, W2 = name("s1"), name("s2")
+
+barriers = st.builds(FileBarrier, st.integers(1, 9), st.sampled_from([W1, W2]), st.integers(1, 9))
+
+
+def _holds(found: tuple[FileBarrier, ...], offset: int, file: bytes, finished: int) -> bool:
+    """Whether some barrier keeps ``offset`` back while ``file`` is finished that far."""
+    return any(b.offset <= offset and b.file == file and finished < b.until_offset for b in found)
+
+
+@given(st.lists(barriers, max_size=8))
+def test_leaving_out_barriers_that_others_imply_changes_nothing_that_they_hold_back(found: list[FileBarrier]) -> None:
+    kept = necessary_barriers(found)
+    assert set(kept) <= set(found)
+    assert list(kept) == sorted(kept)
+    for offset in range(11):
+        for file in (W1, W2):
+            for finished in range(10):
+                assert _holds(kept, offset, file, finished) == _holds(tuple(found), offset, file, finished)
+
+
+def test_a_value_is_taken_apart_into_its_needed_side_and_its_barriers() -> None:
+    facts = parse_cell(status_value(7, True, [Barrier(3, W1.decode(), 5)]))
+    assert facts == (status_value(7, True), 7, True, (FileBarrier(3, W1, 5),))
+
+
+def test_garbage_is_named_as_corruption() -> None:
+    with pytest.raises(CorruptionError, match="no replication status"):
+        parse_cell(b"\xff\xff")
+
+
+def test_cells_of_several_tablets_merge_through_the_combiner_whatever_their_order() -> None:
+    values = [status_value(7, True), status_value(3), status_value(5, False, [Barrier(2, W1.decode(), 4)])]
+    folded = []
+    for order in (values, values[::-1]):
+        made = FileEntry(W2, parse_cell(order[0]), scopes().of(("1",)))
+        for value in order[1:]:
+            merge_into(made, parse_cell(value))
+        folded.append((made.message(), made.needed, made.barriers))
+    assert folded[0] == folded[1]
+    assert folded[0][1:] == (7, (FileBarrier(2, W1, 4),))
+
+
+def test_targets_of_every_table_that_refers_count_each_by_its_whole_key() -> None:
+    twin = TargetKey("east", "r1", "2", 2)
+    found = configured_targets(("1", "2"), {"1": [target(EAST)], "2": [target(twin)]})
+    assert [t.key for t in found] == [EAST, twin]
+
+
+def test_files_of_the_same_tables_share_one_scope() -> None:
+    made = scopes(EAST, TargetKey("east", "r9", "2", 2))
+    assert made.of(("1",)) is made.of(("1",))
+    assert made.with_table(made.of(("1",)), "2") is made.of(("1", "2"))
+    assert len(made.of(("1", "2")).targets) == 2
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_no_offset_is_safe_that_was_not_known_before_the_barriers_were_read(known: int, needed: int) -> None:
+    safe = barriers_are_complete_to(known, needed)
+    assert safe <= known
+    assert safe <= needed
+
+
+def test_progress_only_advances() -> None:
+    made = entry(W1, 9, known=scopes(EAST, NORTH))
+    assert (made.progress, made.progress_of(EAST)) == (b"", NO_PROGRESS)
+    made.advance(0, Progress(4, 400))
+    made.advance(0, Progress(2, 200))
+    made.advance(1, Progress(9, 900))
+    assert (made.progress_of(EAST), made.progress_of(NORTH)) == ((4, 400), (9, 900))
+    assert made.is_behind()
+    made.advance(0, Progress(9, 900))
+    assert not made.is_behind()
+
+
+def test_a_target_that_is_none_has_no_progress() -> None:
+    assert entry(W1, 9).progress_of(NORTH) == NO_PROGRESS
+
+
+def test_a_barrier_of_a_file_that_is_gone_has_been_passed() -> None:
+    first = entry(W1, 5)
+    held = (FileBarrier(3, bytes(bytearray(W1)), 5), FileBarrier(4, W2, 1))
+    (kept,) = still_outstanding(held, by_name(first))
+    assert kept == held[0]
+    assert kept.file is first.file, "names are shared"
+
+
+def test_an_outstanding_file_costs_little_memory() -> None:
+    count = 2_000
+    shared = Scopes({"1": [target()]}).of(("1",))
+    values = [status_value(5_000 + n, True, created=1_700_000_000_000 + n) for n in range(count)]
+    files = [name("tserver-1-0badcafe", n) for n in range(count)]
+    gc.collect()
+    tracemalloc.start()
+    held = {}
+    for file, value in zip(files, values, strict=True):
+        made = FileEntry(bytes(bytearray(file)), parse_cell(bytes(bytearray(value))), shared)
+        made.safe = made.needed
+        held[made.file] = made
+    gc.collect()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / count <= 400

@@ -1,0 +1,158 @@
+"""What the collector marks and deletes. (Newborns and orphans are schedules 17 and 28.)"""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master import gc
+from bookkeeper.master.gc import LogFile
+from bookkeeper.master.snapshot import BrokenChainError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.model import TargetKey
+from tests.support.master_values import EAST, books_row, name, status_value
+from tests.support.master_world import World
+
+W1, W2 = (name(session).decode() for session in ("s1", "s2"))
+SEGMENT = "file:///tables/1/t-0/a.parquet"
+
+
+def test_every_kind_of_reference_counts_and_the_finished_side_does_not() -> None:
+    tablets = [
+        Row(b"1<", {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")})
+    ]
+    books = [books_row(W1.encode(), {EAST: status_value(1)}), books_row(W2.encode(), None, {EAST: 1})]
+    assert gc.referenced_files(tablets, books) == {"file-log", "file-segment", "file-repl", W1}
+
+
+@pytest.mark.parametrize(
+    ("sealed", "alive", "referenced", "goes"),
+    [
+        (True, True, False, True),
+        (False, False, False, True),
+        (True, False, False, True),
+        (False, True, False, False),
+        (True, True, True, False),
+        (False, False, True, False),
+    ],
+)
+def test_a_log_goes_when_nothing_refers_to_it_and_nothing_ever_will(
+    sealed: bool, alive: bool, referenced: bool, goes: bool
+) -> None:
+    log = LogFile(W1, "s1", sealed)
+    refers, lives = {W1} if referenced else set(), {"s1"} if alive else set()
+    assert gc.to_mark([log], refers, lives, set()) == ([W1] if goes else [])
+    assert gc.to_delete([W1], [log], refers, lives) == ([W1] if goes else [])
+
+
+def test_what_is_marked_is_not_marked_again() -> None:
+    assert gc.to_mark([LogFile(W1, "s1", True)], set(), set(), {W1}) == []
+
+
+def test_a_segment_goes_when_it_was_marked_and_no_tablet_names_it() -> None:
+    assert gc.to_delete([SEGMENT], [], set(), set()) == [SEGMENT]
+    assert gc.to_delete([SEGMENT], [], {SEGMENT}, set()) == []
+
+
+def test_a_row_that_is_no_mark_is_corruption() -> None:
+    assert gc.parse_marks([Row(keys.del_row(W1), {keys.DEL: Cell(1, b"")})]) == [W1]
+    with pytest.raises(CorruptionError):
+        gc.parse_marks([Row(keys.del_row(W1), {Column("del", b"x"): Cell(1, b"")})])
+
+
+# ---- on the real stores
+
+
+def _done_with(world: World) -> tuple[str, TargetKey]:
+    target = world.enable("1")
+    file = world.log(world.tserver(), 3, seal=True)
+    world.closed(b"1<", file, 3)
+    world.ship(file, target, 3)
+    return file, target
+
+
+def test_a_file_goes_only_after_its_books_and_its_finished_side_only_after_the_file(world: World) -> None:
+    file, target = _done_with(world)
+    master = world.master()
+    assert master.collect() == []
+    master.cycle()
+    master.cycle()
+    assert master.collect(1) == []
+    assert world.exists(file)
+    assert world.done(file) == {target: 3}
+    assert master.collect(1) == [file]
+    assert not world.exists(file)
+    assert world.done(file) == {target: 3}, "until the peer was told"
+    assert [running.op.type for running in master.fate.pending()] == ["stream_done"]
+
+
+def test_a_peer_that_does_not_answer_keeps_one_operation_not_one_a_run(world: World) -> None:
+    file, target = _done_with(world)
+    master = world.master()
+    master.cycle()
+    master.cycle()
+    assert master.collect() == [file]
+    witness = world.tserver()
+    world.log(witness, 1)
+    for _ in range(3):
+        master.run_fate(3)
+        world.clock.jump(10_000_000)
+        master.collect(1)
+    assert len(master.fate.pending()) == 1
+    assert world.done(file) == {target: 3}
+
+
+def test_a_crash_behind_the_deletion_is_made_good_by_the_next_leader(world: World) -> None:
+    file, target = _done_with(world)
+    master = world.master()
+    master.cycle()
+    master.cycle()
+    master.collect(1)
+    assert master.collector.delete(master.collector.look()) == [file]
+    successor = world.depose(master)
+    assert successor.collect(1) == [file], "the mark is still there: nothing was told yet"
+    assert [running.op.type for running in successor.fate.pending()] == ["stream_done"]
+    assert list(world.table.scan(*keys.section(keys.DEL_PREFIX))) == []
+    world.disable("1")
+    for _ in range(2):
+        successor.run_fate()
+    assert target in world.done(file), "the peer is defined and does not answer"
+
+
+def test_a_marked_file_that_is_referred_to_stays(world: World) -> None:
+    world.enable("1")
+    file = world.log(world.tserver(), 3, seal=True)
+    master = world.master()
+    master.collect(1)
+    world.closed(b"1<", file, 3)
+    assert master.collect(3) == []
+    assert world.exists(file)
+
+
+def test_references_are_read_again_when_tablets_do_not_join_up(world: World) -> None:
+    file = world.log(world.tserver(), 3, seal=True)
+    prev = CellKey(b"1<", keys.PREV_ROW)
+    world.table.put([RowPut(prev.key, {prev.column: b"\x01m"})], 2)
+    with pytest.raises(BrokenChainError):
+        world.master().collect(2)
+    assert world.exists(file)
+
+
+def test_nothing_is_called_missing_while_the_directory_of_logs_may_not_be_mounted(world: World) -> None:
+    world.enable("1")
+    dead = world.tserver()
+    file = world.uri(dead)
+    world.use(b"1<", file, 3)
+    world.kill(dead)
+    witness = world.tserver()
+    master = world.master()
+    for _ in range(3):
+        master.collect(1)
+        world.clock.jump(10_000_000)
+    assert world.repl(file), "no log of a live tserver is there either"
+    world.log(witness, 1)
+    for _ in range(2):
+        master.collect(1)
+        world.clock.jump(10_000_000)
+    assert not world.repl(file)

@@ -1,0 +1,76 @@
+"""Who gets which tablet."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.master.tablet_balance import assign_free, even_out, misplaced
+from tests.support.faults import fault
+from tests.support.master_values import tablet
+
+LIVE = ("a", "b", "c")
+sessions = st.sampled_from([None, "a", "b", "c", "dead"])
+
+
+@given(st.lists(sessions, max_size=30))
+def test_every_free_tablet_gets_a_live_session_and_no_other_is_touched(homes: list[str | None]) -> None:
+    tablets = [tablet(b"%03d" % n, None, home) for n, home in enumerate(homes)]
+    chosen = {a.tablet.row: a.session for a in assign_free(tablets, LIVE, ())}
+    assert set(chosen) == {t.row for t in tablets if t.session not in LIVE}
+    assert set(chosen.values()) <= set(LIVE)
+
+
+@given(st.integers(0, 40))
+def test_new_tablets_are_spread_evenly(count: int) -> None:
+    chosen = assign_free([tablet(b"%03d" % n) for n in range(count)], LIVE, ())
+    load = Counter(a.session for a in chosen)
+    assert count == 0 or max(load.values()) - min(load[s] for s in LIVE) <= 1
+
+
+def test_each_table_is_spread_by_itself() -> None:
+    tablets = [tablet(b"%03d" % n, None, None, str(n % 3 + 1)) for n in range(9)]
+    chosen = assign_free(tablets, LIVE, ())
+    assert set(Counter((a.session, a.tablet.extent.table_id) for a in chosen).values()) == {1}
+
+
+def test_without_a_live_tserver_nothing_is_assigned() -> None:
+    assert assign_free([tablet(b"m")], (), ()) == []
+
+
+def test_tablets_of_a_dead_session_wait_until_its_logs_are_sealed() -> None:
+    waiting = [tablet(b"m", None, "dead")]
+    assert assign_free(waiting, LIVE, {"dead"}) == []
+    assert len(assign_free(waiting, LIVE, ())) == 1
+    with fault("unsealed-tablets-move"):
+        assert len(assign_free(waiting, LIVE, {"dead"})) == 1, "without R15 it is loaded without its last writes"
+
+
+@given(st.lists(st.sampled_from(LIVE), max_size=30), st.integers(0, 30))
+def test_moves_even_out_and_come_to_an_end(homes: list[str], moves_max: int) -> None:
+    tablets = {t.row: t for t in (tablet(b"%03d" % n, None, home) for n, home in enumerate(homes))}
+    moves = even_out(tablets.values(), LIVE, moves_max)
+    assert len(moves) <= moves_max
+    load = Counter(homes)
+    for move in moves:
+        assert move.source is not None
+        assert move.source == tablets[move.tablet.row].session
+        assert load[move.source] - load[move.session] >= 2
+        load[move.source] -= 1
+        load[move.session] += 1
+    if len(moves) < moves_max:
+        assert max((load[s] for s in LIVE), default=0) - min(load[s] for s in LIVE) <= 1
+
+
+def test_what_is_held_is_compared_with_what_was_given() -> None:
+    tablets = [tablet(b"a", None, "a"), tablet(b"b", b"a", "a"), tablet(None, b"b", "b")]
+    held = {"a": {b"1;a", b"9;x"}, "b": {b"1;b"}}
+    missing, strays = misplaced(tablets, held)
+    assert [t.row for t in missing] == [b"1;b", b"1<"]
+    assert strays == [("a", b"9;x"), ("b", b"1;b")]
+
+
+def test_tservers_that_did_not_answer_are_left_out() -> None:
+    assert misplaced([tablet(b"a", None, "a")], {}) == ([], [])
