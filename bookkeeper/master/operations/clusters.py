@@ -92,7 +92,7 @@ class DeleteCluster:
     """See :class:`bookkeeper.master.fate.Operation`. Refused while a table replicates to the cluster."""
 
     context: Context
-    first: str = "delete"
+    first: str = "check"
 
     def locks(self, args: Args) -> Collection[str]:
         """Not while a table is being enabled for it."""
@@ -100,15 +100,21 @@ class DeleteCluster:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """delete."""
-        return {"delete": self.delete}
+        """check, delete."""
+        return {"check": self.check, "delete": self.delete}
 
-    def delete(self, call: Call) -> Outcome:
-        """Check the quorum and drop the record. Raises NotFoundError, InvalidInputError, RefusedError."""
+    def check(self, call: Call) -> Outcome:
+        """The cluster is there, with that quorum. Raises NotFoundError, InvalidInputError."""
         known = self.context.config().cluster(text(call.args, "name"))
         if normal_quorum(known.quorum) != text(call.args, "quorum"):
             raise InvalidInputError(
                 f"cluster {known.alias} has the quorum {known.quorum}, not {text(call.args, 'quorum')}: give that one"
             )
-        delete_cluster(self.context.coordination, known.alias)
+        return Next("delete", {})
+
+    def delete(self, call: Call) -> Outcome:
+        """Drop the record; a cut may have left it dropped. Raises RefusedError."""
+        name = text(call.args, "name")
+        if name in self.context.config().clusters:
+            delete_cluster(self.context.coordination, name)
         return Done()

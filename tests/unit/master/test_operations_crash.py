@@ -1,0 +1,276 @@
+"""A crash between any two steps of every operation: the next master finishes it, and it is done once.
+
+Each operation is cut at its first write of a step, at its second, and so on, before the write (the step was executed
+and nobody knows) and behind it; then a new leader takes over.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
+from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.master.fate import Args
+from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.replication import disable_args, enable_args
+from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
+from bookkeeper.master.operations.tables import create_table_args, set_groups_args
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Column, RowPut
+from bookkeeper.metadata.values import FateStep, Received
+from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
+from bookkeeper.standalone.directory import init_cluster
+from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
+from tests.support.masters import LocalMaster
+
+
+class Crash(Exception):  # noqa: N818
+    """The process is gone."""
+
+
+@dataclass
+class Scene:
+    """One cluster, and a peer with a table ``remote`` that answers."""
+
+    world: World
+    peer: LocalMaster
+    master: Master
+    group: LocalityGroup = field(default_factory=lambda: LocalityGroup("g", (b"f",)))
+
+    def table_id(self, name: str) -> str:
+        return self.world.config().table_named(name).table_id
+
+    def run(self, kind: str, args: Args) -> None:
+        running = self.master.fate.submit(kind, args)
+        self.finish()
+        self.master.fate.wait(running, 0)
+
+    def finish(self) -> None:
+        while any(not running.ended for running in self.master.fate.pending()):
+            self.world.clock.jump(LATE_MS)
+            self.master.fate.step_once()
+
+    def define_peer(self, alias: str) -> None:
+        for known in self.world.config().clusters.values():
+            if known.instance_id == self.peer.settings.instance.instance_id:
+                delete_cluster(self.world.coordination, known.alias)
+        instance = self.peer.settings.instance
+        found = PeerCluster(alias, self.peer.address, instance.instance_id, instance.name)
+        define_cluster(self.world.coordination, found)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Shared by all cuts: each uses names of its own."""
+    home: Path = tmp_path_factory.mktemp("operations")
+    world = World.at(home / "west")
+    world.create_table("1")
+    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as peer:
+        peer.calls.create_table("remote", [], [], {})
+        yield Scene(world, peer, world.master())
+        peer.leadership.stop()
+    world.close()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``prepare`` gives the arguments of try ``n``, ``check`` looks at the outcome and cleans up."""
+
+    prepare: Callable[[Scene, int], Args]
+    check: Callable[[Scene, int], None]
+
+
+def _create(_scene: Scene, n: int) -> Args:
+    return create_table_args(f"made-{n}", [b"m"], [LocalityGroup("g", (b"f",))], {"key": "value"})
+
+
+def _created(scene: Scene, n: int) -> None:
+    table = scene.world.config().table_named(f"made-{n}")
+    assert (table.state, [g.name for g in table.groups], dict(table.properties)) == ("online", ["g"], {"key": "value"})
+    rows = [row.key for row in scene.world.table.scan(*keys.table_section(table.table_id))]
+    assert rows == [keys.tablet_row(table.table_id, b"m"), keys.tablet_row(table.table_id, None)]
+    same_name = [t for t in scene.world.config().tables.values() if t.name == f"made-{n}"]
+    assert len(same_name) == 1
+
+
+def _delete(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"old-{n}", [], [], {}))
+    row = keys.tablet_row(scene.table_id(f"old-{n}"), None)
+    scene.world.table.put([RowPut(row, {Column("segment", f"file:///old-{n}".encode()): b"{}"})], 7)
+    return {"name": f"old-{n}"}
+
+
+def _deleted(scene: Scene, n: int) -> None:
+    assert all(table.name != f"old-{n}" for table in scene.world.config().tables.values())
+    assert scene.world.table.get(keys.del_row(f"file:///old-{n}")) is not None
+    scene.run("create_table", create_table_args(f"old-{n}", [], [], {}))
+    (row,) = scene.world.table.scan(*keys.table_section(scene.table_id(f"old-{n}")))
+    assert not row.family("segment"), "the name is free, and what was there is not"
+
+
+def _regroup(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"groups-{n}", [], [], {}))
+    return set_groups_args(f"groups-{n}", [scene.group])
+
+
+def _regrouped(scene: Scene, n: int) -> None:
+    assert scene.world.config().table_named(f"groups-{n}").groups == (scene.group,)
+
+
+def _define(scene: Scene, n: int) -> Args:
+    scene.define_peer("nobody")
+    delete_cluster(scene.world.coordination, "nobody")
+    return cluster_args(f"peer-{n}", scene.peer.address)
+
+
+def _defined(scene: Scene, n: int) -> None:
+    peer = scene.world.config().cluster(f"peer-{n}")
+    assert (peer.quorum, peer.instance_id, peer.name) == (
+        scene.peer.address,
+        scene.peer.settings.instance.instance_id,
+        "peer",
+    )
+
+
+def _undefine(scene: Scene, n: int) -> Args:
+    scene.world.define(f"gone-{n}")
+    return cluster_args(f"gone-{n}", "127.0.0.1:1")
+
+
+def _undefined(scene: Scene, n: int) -> None:
+    assert f"gone-{n}" not in scene.world.config().clusters
+
+
+def _enable(scene: Scene, n: int) -> Args:
+    scene.define_peer("peer")
+    scene.run("create_table", create_table_args(f"on-{n}", [], [], {}))
+    return enable_args(f"on-{n}", [], "peer", "remote")
+
+
+def _enabled(scene: Scene, n: int) -> None:
+    (target,) = scene.world.config().table_named(f"on-{n}").targets
+    remote_id = scene.peer.calls.resolve_table("remote")
+    assert (target.key.cluster, target.key.remote_table_id, target.groups) == ("peer", remote_id, None)
+    assert target.peer_instance_id == scene.peer.settings.instance.instance_id
+    scene.run("disable_replication", disable_args(f"on-{n}", [], "peer"))
+
+
+def _disable(scene: Scene, n: int) -> Args:
+    args = _enable(scene, n + 1_000)
+    scene.run("enable_replication", args)
+    return disable_args(f"on-{n + 1_000}", [], "peer")
+
+
+def _disabled(scene: Scene, n: int) -> None:
+    assert scene.world.config().table_named(f"on-{n + 1_000}").targets == ()
+
+
+def _say_done(scene: Scene, n: int) -> Args:
+    scene.define_peer("peer")
+    target = TargetKey("peer", "r1", "1", n + 1)
+    file = scene.world.uri("gone", n + 1)
+    scene.world.ship(file, target, 5)
+    return stream_done_args("peer", [(file, target)])
+
+
+def _said_done(scene: Scene, n: int) -> None:
+    file = scene.world.uri("gone", n + 1)
+    assert scene.world.done(file) == {}
+    told = [
+        stream
+        for running in scene.peer.leadership.fate.pending()
+        if running.op.type == "forget_streams"
+        for stream in map(str, list_of(running.op.args["streams"]))
+    ]
+    assert any(StreamKey.decode(stream).file == file for stream in told)
+
+
+def list_of(value: Any) -> list[Any]:
+    assert isinstance(value, list)
+    return value
+
+
+def _stream(n: int) -> StreamKey:
+    return StreamKey("source", f"file:///source/{n}", "1", "1", 1)
+
+
+def _forget(scene: Scene, n: int) -> Args:
+    cell = keys.recv_cell(_stream(n))
+    scene.world.table.put([RowPut(cell.key, {cell.column: Received(9).encode()})], keys.recv_rank(9, False))
+    return forget_streams_args([_stream(n)])
+
+
+def _forgotten(scene: Scene, n: int) -> None:
+    assert scene.world.table.get(keys.recv_cell(_stream(n)).key) is None
+
+
+PLANS = {
+    "create_table": Plan(_create, _created),
+    "delete_table": Plan(_delete, _deleted),
+    "set_groups": Plan(_regroup, _regrouped),
+    "define_cluster": Plan(_define, _defined),
+    "delete_cluster": Plan(_undefine, _undefined),
+    "enable_replication": Plan(_enable, _enabled),
+    "disable_replication": Plan(_disable, _disabled),
+    "stream_done": Plan(_say_done, _said_done),
+    "forget_streams": Plan(_forget, _forgotten),
+}
+
+
+def _cut_at(master: Master, write: int, behind: bool) -> None:
+    """Let the process die at its ``write``-th write of a step or end, before or behind it."""
+    store, count = master.fate.store, itertools.count()
+    reach, end = store.reach, store.end
+
+    def dying(act: Callable[[Any], None]) -> Callable[[Any], None]:
+        def write_or_die(argument: Any) -> None:
+            dies = next(count) == write
+            if behind or not dies:
+                act(argument)
+            if dies:
+                raise Crash
+
+        return write_or_die
+
+    def reach_or_die(steps: Mapping[str, FateStep]) -> None:
+        dying(reach)(steps)
+
+    def end_or_die(txids: Iterable[str]) -> None:
+        dying(end)(list(txids))
+
+    store.reach, store.end = reach_or_die, end_or_die  # type: ignore[method-assign]
+
+
+def test_every_kind_of_operation_is_cut(scene: Scene) -> None:
+    assert set(PLANS) == set(scene.master.fate.kinds)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before it is known", "behind it"])
+@pytest.mark.parametrize("kind", PLANS)
+def test_the_next_master_finishes_what_a_crash_cut(scene: Scene, kind: str, behind: bool) -> None:
+    plan = PLANS[kind]
+    for write in itertools.count():
+        n = 2 * write + behind
+        args = plan.prepare(scene, n)
+        _cut_at(scene.master, write, behind)
+        running = scene.master.fate.submit(kind, args)
+        try:
+            scene.finish()
+            survived = True
+        except Crash:
+            survived = False
+        scene.master = scene.world.depose(scene.master)
+        scene.finish()
+        failed = [r.error for r in scene.master.fate.pending() if r.txid == running.txid]
+        assert not failed
+        assert scene.world.table.get(keys.fate_row(running.txid)) is None
+        plan.check(scene, n)
+        if survived:
+            assert write > 0
+            return
