@@ -1,8 +1,11 @@
 """The finished side of the books: one cell for each file and target, written by workers and by nobody else.
 
-Arrives: facts about what a peer has. Leaves: ``done:`` cells whose rank is the finished offset: the newest is the
-farthest, whoever writes and however late (design section 4, "worker, finished side"). The value is a function of the
-rank (R1): the offset, and the byte position behind the block that ends there. Survives a crash: the cells.
+Arrives: facts about what a peer has. Leaves: ``done:`` cells whose rank rises with the finished offset: the newest is
+the farthest, whoever writes and however late (design section 4, "worker, finished side"). The value is a function of
+the rank (R1): the offset, and the byte position behind the block that ends there. Survives a crash: the cells.
+
+A stream has a cell, with nothing finished, before its first message leaves: whoever ends the stream finds it there,
+even if no answer ever came (R20: the peer may remember it, and has to be told).
 """
 
 from __future__ import annotations
@@ -36,9 +39,16 @@ def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, F
         metadata.put(puts, rank)
 
 
+def announce(metadata: MetadataTable, items: Iterable[WorkItem]) -> None:
+    """Put cells with nothing finished for streams that have none yet; durable on return. Raises TransientError."""
+    write_finished(metadata, [(item, Fact(0, 0)) for item in items])
+
+
 def finished_rank(fact: Fact) -> int:
-    """The rank of a finished cell is its offset: a late or repeated write can't turn it back."""
-    return fact.booked
+    """The rank of a finished cell is its offset, and one more for the cell that announces the stream: a late or
+    repeated write can't turn it back.
+    """
+    return fact.booked + 1
 
 
 def finished_value(fact: Fact) -> bytes:

@@ -70,6 +70,12 @@ class LaneTools:
             found.append(fact)
         return found
 
+    def announce(self, batch: Sequence[Queued], facts: Sequence[Fact]) -> None:
+        """Let every stream that begins have its cell before anything of it leaves (R20)."""
+        fresh = [queued.item for queued, fact in zip(batch, facts, strict=True) if not fact.booked]
+        if fresh:
+            worker_books.announce(self.metadata, fresh)
+
     def ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
         """One replay run; results by range id. Raises UnavailableError when no replay process answers."""
         address = pick_replay(self.coordination.sessions(REPLAY_KIND), self.own_address)
@@ -139,6 +145,7 @@ class Lane:
         try:
             facts = self._tools.facts(batch, self._plan)
             ranges = ranges_of(batch, facts, self._tools.settings.instance.instance_id)
+            self._tools.announce(batch, facts)
             results = self._tools.ship(ranges) if ranges else {}
             outcomes = [outcome_of(queued, facts[n], results.get(n)) for n, queued in enumerate(batch)]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), facts)

@@ -120,7 +120,7 @@ class Cluster:
     @property
     def quorum(self) -> str:
         """Where its masters answer."""
-        return ",".join(f"127.0.0.1:{self.settings.master.port + number}" for number in range(2))
+        return ",".join(f"127.0.0.1:{self.settings.master.port + number}" for number in range(3))
 
     # ---- processes
 
@@ -137,8 +137,11 @@ class Cluster:
         self._spawn(node, "boot", boot)
         return node
 
-    def start_master(self, number: int = 0) -> Node:
-        """A new master process; two may run, at two ports."""
+    def start_master(self) -> Node:
+        """A new master process, at the first of three ports that is free."""
+        base = self.settings.master.port
+        taken = {e.address for e in Net.now.endpoints.values() if not e.process.dead}
+        number = next(n for n in range(3) if f"127.0.0.1:{base + n}" not in taken)
         node = self._node(f"m{number}.", self.masters)
 
         def boot() -> None:
@@ -319,9 +322,7 @@ class Cluster:
 
     def only_current_logs(self) -> bool:
         """No log is there but those that are written now."""
-        current = {
-            node.part.parts.path.desk.wal_uri() for node in self.booted(self.tservers)
-        }
+        current = {node.part.parts.path.desk.wal_uri() for node in self.booted(self.tservers)}
         return set(self.logs()) <= current
 
     def high_waters(self) -> list[str]:
@@ -369,8 +370,8 @@ class World:
 
     def boot(self, cluster: Cluster, tservers: int = 2, masters: int = 1, replays: int = 1) -> None:
         """Start processes and wait until every tablet is served."""
-        for number in range(masters):
-            cluster.start_master(number)
+        for _ in range(masters):
+            cluster.start_master()
             self.until(lambda: cluster.leader() is not None, f"a master leads {cluster.name}")
         for _ in range(tservers):
             cluster.start_tserver()
@@ -383,9 +384,7 @@ class World:
 
     # ---- running
 
-    def until(
-        self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1
-    ) -> None:
+    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
         """Everybody goes on until it is so. Raises StuckError, LawBrokenError."""
         self.kernel.run_until(condition, what, limit_s, look_every=look_every)
         self.judge()
@@ -586,7 +585,7 @@ class World:
                 target = keys.parse_target(column.qualifier)
                 peer = self.clusters.get(target.cluster)
                 if peer is not None:
-                    self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank)
+                    self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank - 1)
 
         return judge
 

@@ -117,7 +117,7 @@ def test_a_range_is_shipped_booked_and_reported(world: World) -> None:
     world.worker.assign([world.item(file, 1, 10)])
     report = world.reports.finished(TO_EAST, 10)
     assert world.peers["east"].rows == [b"%06d" % n for n in range(1, 11)]
-    assert world.finished(file) == (10, list(read_blocks(file, 1, 10))[1].end_position, 10)
+    assert world.finished(file) == (10, list(read_blocks(file, 1, 10))[1].end_position, 11)
     assert (report.txid, report.records, report.error) == ("tx", 10, None)
     assert world.worker.reports() == [report]
 
@@ -162,7 +162,7 @@ def test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world: 
     item = world.item("file:///w", 1, 5)
     for offset in (3, 9, 9, 5):
         worker_books.write_finished(world.metadata, [(item, Fact(offset, offset, 10 * offset))])
-    assert world.finished("file:///w") == (9, 90, 9)
+    assert world.finished("file:///w") == (9, 90, 10)
     assert worker_books.read_fact(world.metadata, item) == Fact(9, 9, 90)
 
 
@@ -181,7 +181,22 @@ def test_streams_that_share_an_offset_share_a_call(world: World) -> None:
     table = Counting(world.metadata)
     advanced = [(world.item(f"file:///{n}", 1, 9), Fact(offset, offset)) for n, offset in enumerate((5, 9, 5, 5))]
     worker_books.write_finished(table, advanced)  # type: ignore[arg-type]
-    assert table.calls == [(3, 5), (1, 9)]
+    assert table.calls == [(3, 6), (1, 10)]
+
+
+def test_a_stream_has_its_cell_before_anything_of_it_leaves(world: World) -> None:
+    """R20: the answer may never come, and whoever ends the stream must still know that the peer has to be told."""
+    file = world.wal("w", [5])
+    cells: list[tuple[int, int, int]] = []
+
+    def look(_message: Message) -> frozenset[int]:
+        cells.append(world.finished(file))
+        raise UnavailableError("no answer")
+
+    world.peers["east"].trouble = look
+    world.worker.assign([world.item(file, 1, 5)])
+    assert world.reports.finished(TO_EAST, 0).error is not None
+    assert cells[0] == (0, 0, 1)
 
 
 def test_purged_books_are_a_fresh_start(world: World) -> None:
