@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 
+import pyarrow as pa
 import pyspark.worker  # noqa: F401 - imported for the forked workers
 from pyspark import daemon
 
@@ -19,6 +20,7 @@ import bookkeeper.replay.job  # noqa: F401 - imported for the forked workers
 
 def main() -> None:
     """Serve until standard input closes."""
+    pa.array([b""])  # pyarrow loads pandas with the first list it converts: once here, not in every worker
     gc.collect()
     gc.freeze()
     daemon.manager()

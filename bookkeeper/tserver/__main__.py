@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
         return EXIT_USAGE
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     keep_freed_memory()
+    pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in somebody's first write
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
