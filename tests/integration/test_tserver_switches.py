@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import test_tserver_books as books_laws
 from tests.integration import test_tserver_node as laws
+from tests.integration import test_tserver_receiving as receiving_laws
 from tests.support.faults import fault
 from tests.support.tservers import Ground, ground
 
@@ -16,10 +18,13 @@ pytestmark = pytest.mark.integration
 LAWS = [
     ("confirmed-unseen", laws.test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps),
     ("unsealed-logs-are-read", laws.test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal),
-    ("flush-ids-begin-again", laws.test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing),
+    ("flush-ids-begin-again", books_laws.test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing),
     ("orders-of-the-deposed-count", laws.test_orders_of_an_older_master_and_for_another_session_are_refused),
-    ("high-water-does-not-count", laws.test_r18_the_high_water_survives_a_flush_and_a_move),
-    ("marks-of-ended-streams-stay", laws.test_r20_a_stream_that_ended_while_nobody_served_the_tablet_leaves_no_mark),
+    ("high-water-does-not-count", receiving_laws.test_r18_the_high_water_survives_a_flush_and_a_move),
+    (
+        "marks-of-ended-streams-stay",
+        receiving_laws.test_r20_a_stream_that_ended_while_nobody_served_the_tablet_leaves_no_mark,
+    ),
     ("moves-leave-no-trace", laws.test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a_new_log),
 ]
 

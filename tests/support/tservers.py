@@ -31,6 +31,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, StreamKey, Target
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import (
@@ -47,6 +48,7 @@ from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
 from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.process import TServerProcess
+from combiners import OPEN, ReplicationStatus
 
 LIMIT_S = 60.0
 POLL_MS = 20
@@ -342,6 +344,39 @@ class Ground:
 def blocks_of(uri: str) -> list[Block]:
     """Every whole block of a log."""
     return [at.load() for at in read_headers(uri)]
+
+
+def status_of(west: Ground, extent: Extent, wal: str) -> ReplicationStatus | None:
+    row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("repl",))
+    cell = None if row is None else row.cells.get(keys.repl_column(wal))
+    return None if cell is None else values.decode_status(cell.value)
+
+
+def logs_in_row(west: Ground, extent: Extent) -> set[str]:
+    row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("log",))
+    return set() if row is None else {keys.parse_file(wal) for wal in row.family("log")}
+
+
+def flush_of(west: Ground, extent: Extent) -> FlushState:
+    row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("tablet",))
+    assert row is not None
+    return FlushState.decode(row.cells[keys.FLUSH].value)
+
+
+def own_blocks(west: Ground, node: Node) -> list[Block]:
+    return [block for uri in west.logs_of(node) for block in blocks_of(uri)]
+
+
+def needed_of(west: Ground, extent: Extent, wal: str) -> int:
+    """Needed offset in the books; -1 without a cell."""
+    status = status_of(west, extent, wal)
+    return -1 if status is None else status.replication_needed_offset
+
+
+def state_of(west: Ground, extent: Extent, wal: str) -> int:
+    """State in the books; OPEN without a cell."""
+    status = status_of(west, extent, wal)
+    return OPEN if status is None else status.state
 
 
 @contextmanager

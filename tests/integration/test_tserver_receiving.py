@@ -1,0 +1,220 @@
+"""The receiving side of one or two tservers: everything once, in order, and nothing of our own (R18-R21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import (
+    GapError,
+    NotFoundError,
+    RefusedError,
+    StreamExpiredError,
+)
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import StreamKey
+from bookkeeper.storage.wal import stream_from_pb
+from tests.support.tservers import (
+    Ground,
+    LocalNode,
+    flush_of,
+    ground,
+    own_blocks,
+    records,
+    replicate_request,
+    source_block,
+)
+
+pytestmark = pytest.mark.integration
+
+STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20, "rpc.threads_max": 16}) as made:
+        yield made
+
+
+def applied_offsets(west: Ground, *nodes: LocalNode) -> dict[bytes, int]:
+    """How often each row was logged by these nodes as part of STREAM."""
+    counts: dict[bytes, int] = {}
+    for node in nodes:
+        for block in own_blocks(west, node):
+            assert stream_from_pb(block.header.origin.stream) == STREAM
+            for row in block.batch().column("row").to_pylist():
+                counts[row] = counts.get(row, 0) + 1
+    return counts
+
+
+def test_r18_a_range_that_is_sent_by_many_at_once_is_applied_once_at_each_tablet(west: Ground) -> None:
+    extents = west.create_table("1", [b"h", b"p"])
+    near, far = west.local(), west.local()
+    west.assign(near, extents[0], extents[2])
+    west.assign(far, extents[1])
+    batches = [records([(b"%c%04d" % (letter, n), b"v") for letter in b"akz"], timestamp=5) for n in range(20)]
+    blocks = [source_block(1 + 3 * n, batch) for n, batch in enumerate(batches)]
+
+    def send(sender: int) -> int:
+        node = near if sender % 2 else far
+        token = west.tserver(node).open_stream(STREAM)
+        done = 0
+        while done < len(blocks):
+            count = 1 + (sender + done) % 3
+            part = blocks[done : done + count]
+            request = replicate_request(token, STREAM, 3 * done, 3 * done, part[-1].last_offset, part)
+            result = west.tserver(node).replicate(request)
+            assert result.acked_offset == part[-1].last_offset
+            done += count
+        return done
+
+    with ThreadPoolExecutor(4) as pool:
+        assert min(pool.map(send, range(4))) == len(blocks)
+    counts = applied_offsets(west, near, far)
+    assert len(counts) == 60
+    assert set(counts.values()) == {1}
+    near.stop()
+    far.stop()
+
+
+def test_r19_a_gap_is_declined_and_out_of_order_ranges_lose_nothing(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    token = west.tserver(node).open_stream(STREAM)
+    one, two = (source_block(n, records([(b"%d" % n, b"v")], timestamp=5)) for n in (1, 2))
+    with pytest.raises(GapError) as gap:
+        west.tserver(node).replicate(replicate_request(token, STREAM, 0, 1, 2, [two]))
+    assert gap.value.high_water == 0
+    west.tserver(node).replicate(replicate_request(token, STREAM, 0, 0, 1, [one]))
+    result = west.tserver(node).replicate(replicate_request(token, STREAM, 0, 0, 2, [one, two]))
+    assert (result.acked_offset, result.records_applied, result.records_dropped) == (2, 1, 1)
+    assert west.scan(node, extent) == {(b"1", b"f", b"q"): b"v", (b"2", b"f", b"q"): b"v"}
+    node.stop()
+
+
+def test_r18_the_high_water_survives_a_flush_and_a_move(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    message = [source_block(1, records([(b"a", b"v")], timestamp=5))]
+    token = west.tserver(node).open_stream(STREAM)
+    west.tserver(node).replicate(replicate_request(token, STREAM, 0, 0, 1, message))
+    west.tserver(node).flush_tablet(extent)
+    node.stop()
+    other = west.local()
+    west.assign(other, extent)
+    token = west.tserver(other).open_stream(STREAM)
+    result = west.tserver(other).replicate(replicate_request(token, STREAM, 0, 0, 1, message))
+    assert (result.records_applied, result.records_dropped) == (0, 1)
+    other.stop()
+
+
+def test_r21_data_that_passed_this_cluster_is_refused_whatever_its_name(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    own = west.settings.instance.instance_id
+    token = west.tserver(node).open_stream(STREAM)
+    block = source_block(1, records([(b"a", b"v")], timestamp=5))
+    request = replicate_request(token, STREAM, 0, 0, 1, [block])
+    looped = type(request)(token, STREAM, (own, "east-instance"), 0, 0, 1, (block,))
+    with pytest.raises(RefusedError):
+        west.tserver(node).replicate(looped)
+    with pytest.raises(RefusedError):
+        west.tserver(node).open_stream(StreamKey(own, "file:///w", "1", "1", 1))
+    named_alike = type(request)(token, STREAM, (west.settings.instance.name, "east-instance"), 0, 0, 1, (block,))
+    assert west.tserver(node).replicate(named_alike).records_applied == 1
+    node.stop()
+
+
+def test_unknown_tokens_and_tables_are_refused(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    block = source_block(1, records([(b"a", b"v")], timestamp=5))
+    with pytest.raises(StreamExpiredError):
+        west.tserver(node).replicate(replicate_request("guess", STREAM, 0, 0, 1, [block]))
+    with pytest.raises(NotFoundError):
+        west.tserver(node).open_stream(StreamKey("east-instance", "f", "7", "99", 1))
+    node.stop()
+
+
+def test_received_data_carries_its_provenance_origin_and_this_clusters_own_stamps(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    target = west.enable("1")
+    node = west.local()
+    west.assign(node, extent)
+    token = west.tserver(node).open_stream(STREAM)
+    blocks = [source_block(n, records([(b"%d" % n, b"v")], timestamp=5)) for n in (3, 4)]
+    west.tserver(node).replicate(replicate_request(token, STREAM, 2, 2, 9, blocks))
+    (block,) = own_blocks(west, node)
+    header = block.header
+    assert list(header.provenance) == ["east-instance"]
+    assert (header.origin.after_offset, header.origin.to_offset, header.record_count) == (2, 9, 2)
+    assert [stamp.incarnation for stamp in header.stamps] == [target.key.incarnation]
+    node.stop()
+
+
+def test_r20_forgotten_streams_are_gone_and_their_tokens_dead(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    token = west.tserver(node).open_stream(STREAM)
+    request = replicate_request(token, STREAM, 0, 0, 1, [source_block(1, records([(b"a", b"v")], timestamp=5))])
+    west.tserver(node).replicate(request)
+    west.tserver(node).flush_tablet(extent)
+    assert flush_of(west, extent).high_water == {STREAM: 1}
+    west.tserver(node).forget_streams([STREAM])
+    with pytest.raises(StreamExpiredError):
+        west.tserver(node).replicate(request)
+    west.tserver(node).flush_tablet(extent)
+    assert flush_of(west, extent).high_water == {}
+    node.stop()
+
+
+def test_r20_a_stream_that_ended_while_nobody_served_the_tablet_leaves_no_mark(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    goes_on = StreamKey("east-instance", "file:///their/2.wal", "7", "1", 1)
+    for stream in (STREAM, goes_on):
+        token = west.tserver(node).open_stream(stream)
+        block = source_block(1, records([(b"a", b"v")], timestamp=5))
+        west.tserver(node).replicate(replicate_request(token, stream, 0, 0, 1, [block]))
+    node.stop()
+    assert flush_of(west, extent).high_water == {STREAM: 1, goes_on: 1}
+    west.metadata.purge([keys.recv_cell(STREAM)])
+    other = west.local()
+    west.assign(other, extent)
+    west.tserver(other).flush_tablet(extent)
+    assert flush_of(west, extent).high_water == {goes_on: 1}
+    other.stop()
+
+
+def test_r20_a_stream_is_known_before_anything_of_it_is_taken(west: Ground) -> None:
+    west.create_table("1")
+    node = west.local()
+    west.tserver(node).open_stream(STREAM)
+    cell = keys.recv_cell(STREAM)
+    row = west.metadata.get(cell.key)
+    assert row is not None
+    assert values.Received.decode(row.cells[cell.column].value) == values.Received(0)
+    node.stop()
+
+
+def test_the_index_of_received_files_follows_as_a_hint(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    token = west.tserver(node).open_stream(STREAM)
+    request = replicate_request(token, STREAM, 0, 0, 4, [source_block(1, records([(b"a", b"v")], timestamp=5))])
+    west.tserver(node).replicate(request)
+    node.stop()
+    cell = keys.recv_cell(STREAM)
+    row = west.metadata.get(cell.key)
+    assert row is not None
+    assert values.Received.decode(row.cells[cell.column].value) == values.Received(4)
