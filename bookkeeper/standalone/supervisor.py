@@ -130,8 +130,11 @@ class Supervisor:
             if child.process is None and child.start_at_ns <= now:
                 self._start(child)
 
+    def _log(self, role: Role) -> Path:
+        return self.directory / "logs" / f"{role.name}.log"
+
     def _start(self, child: _Child) -> None:
-        log = self.directory / "logs" / f"{child.role.name}.log"
+        log = self._log(child.role)
         log.parent.mkdir(exist_ok=True)
         command = [sys.executable, "-m", child.role.module, str(self.directory)]
         with log.open("ab") as output:
@@ -176,7 +179,8 @@ class Supervisor:
         child.delay_ms = restart_delay_ms(child.delay_ms, (now - child.started_ns) // 1_000_000)
         child.start_at_ns = now + child.delay_ms * 1_000_000
         if not self._stopping:
-            self.report(f"{child.role.name} ended ({_describe(code)}); starting again in {child.delay_ms} ms")
+            text = f"{child.role.name} ended ({_describe(code)}), its log is {self._log(child.role)}"
+            self.report(f"{text}; starting again in {child.delay_ms} ms")
 
     def _stop_all(self, wake_read: int) -> None:
         for child in self._children:
