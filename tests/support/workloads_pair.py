@@ -33,7 +33,7 @@ SETTINGS: dict[str, object] = {
     "master.scan_interval_ms": 2_000,
     "master.gc_interval_ms": 500,
     "master.backoff_max_ms": 2_000,
-    "tserver.wal_roll_bytes": 96 * 1024,
+    "tserver.wal_roll_bytes": 256 * 1024,
     "tserver.wal_roll_age_ms": 8_000,
     "tserver.memtable_flush_bytes": 256 * 1024,
     "tserver.stream_idle_timeout_ms": 4_000,

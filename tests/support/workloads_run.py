@@ -34,7 +34,7 @@ class Loader:
     client: Client
     workload: Workload
     clock: Clock
-    pause_ms: float = 10.0
+    pause_ms: float = 25.0
     acknowledged: int = 0
     """Batches that were acknowledged: exactly these count."""
     retries: int = 0
