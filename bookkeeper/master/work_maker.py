@@ -76,7 +76,7 @@ def make_work(
     entry: FileEntry, row: Row | None, configured: Collection[TargetKey], watch: RankWatch, problems: list[str]
 ) -> RowChange | None:
     """The change that a file's row needs, None when none; ``entry.progress`` is brought up to date on the way: the rank
-    of a done cell is its finished offset, so a cell at the known offset says nothing new (rule R1).
+    of a done cell tells its finished offset, so a cell at the rank of the known one says nothing new (rule R1).
 
     ``configured`` are the targets of all tables: columns of others go.
     """
@@ -90,7 +90,7 @@ def make_work(
     for column, cell in row.cells.items():
         place = index.get(column.qualifier)
         if column.family == "done":
-            if place is not None and cell.rank != entry.finished_at(place):
+            if place is not None and cell.rank != keys.done_rank(entry.finished_at(place)):
                 entry.advance(place, read_done(cell, entry.file, problems))
             continue
         if cell.rank > watch.highest:

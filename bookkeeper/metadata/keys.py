@@ -215,6 +215,13 @@ def first_flush_id(serial: int) -> int:
     return serial << FLUSHES_PER_SERIAL_BITS | 1
 
 
+def done_rank(finished: int) -> int:
+    """Rank of a ``done:`` cell with that finished offset: one more, so that a stream can have a cell before its first
+    message leaves.
+    """
+    return _offset(finished, 0) + 1
+
+
 def recv_rank(offset: int, done: bool) -> int:
     """Rank of a ``recv:`` cell: rises with the offset, and "done" is above the same offset undone (rule R1)."""
     return 2 * _offset(offset, 0) + 1 + done

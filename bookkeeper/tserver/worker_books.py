@@ -48,7 +48,7 @@ def finished_rank(fact: Fact) -> int:
     """The rank of a finished cell is its offset, and one more for the cell that announces the stream: a late or
     repeated write can't turn it back.
     """
-    return fact.booked + 1
+    return keys.done_rank(fact.booked)
 
 
 def finished_value(fact: Fact) -> bytes:

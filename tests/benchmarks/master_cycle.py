@@ -77,7 +77,7 @@ def _half_done(ground: Ground, target: Target) -> None:
         for number in range(first, min(first + BATCH_ROWS, FILES + 1), 2):
             done = combiners.ReplicationStatus(replication_finished_offset=100, finished_bytes=12_000)
             puts.append(RowPut(keys.repl_row(_uri(ground, SESSION, number)), {column: values.encode_status(done)}))
-        ground.metadata.put(puts, 100)
+        ground.metadata.put(puts, keys.done_rank(100))
 
 
 def _scan(table: MetadataTable) -> int:

@@ -150,5 +150,5 @@ def books_row(
     cells = {keys.needed_column(key): Cell(rank, value) for key, value in (needed or {}).items()}
     for key, offset in (done or {}).items():
         finished = combiners.ReplicationStatus(replication_finished_offset=offset, finished_bytes=offset * 100)
-        cells[keys.done_column(key)] = Cell(offset, values.encode_status(finished))
+        cells[keys.done_column(key)] = Cell(keys.done_rank(offset), values.encode_status(finished))
     return Row(keys.REPL_PREFIX + file, cells)
