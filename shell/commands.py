@@ -12,7 +12,8 @@ from shell import data_commands, replication_commands, table_commands
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
-def commands() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, whatever the command.")
+def commands(as_json: bool) -> None:
     """Commands of the shell; COMMAND --help tells more about one."""
 
 

@@ -46,8 +46,10 @@ def in_session(command: Callable[..., int | None]) -> Callable[..., int | None]:
 
     @functools.wraps(command)
     def wrapped(*, as_json: bool, **arguments: object) -> int | None:
-        session = click.get_current_context().find_object(Session)
+        context = click.get_current_context()
+        session = context.find_object(Session)
         assert session is not None
-        return command(session, Output(as_json or session.as_json), **arguments)
+        for_all = session.as_json or bool(context.find_root().params.get("as_json"))
+        return command(session, Output(as_json or for_all), **arguments)
 
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(wrapped)

@@ -277,6 +277,16 @@ def test_errors_for_programs_are_json(shell: Shell) -> None:
     assert json.loads(answer.err)["error"] == "not_found"
 
 
+def test_the_json_switch_may_stand_anywhere(shell: Shell, west: Cluster) -> None:
+    answers = [
+        quick("shell", "--json", west.quorum, "clusters"),
+        quick("shell", west.quorum, "--json", "clusters"),
+        quick("shell", west.quorum, "clusters", "--json"),
+    ]
+    assert {answer.code for answer in answers} == {ExitCode.OK}
+    assert answers[0].json == answers[1].json == answers[2].json == shell.good("clusters", "--json").json
+
+
 def test_a_cluster_that_does_not_answer_is_told_with_its_address() -> None:
     answer = bookkeeper("shell", "127.0.0.1:1", "tables")
     assert answer.code == ExitCode.UNAVAILABLE
