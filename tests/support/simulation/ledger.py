@@ -47,6 +47,7 @@ class LoggedFile:
     machine: str
     blocks: list[LoggedBlock] = field(default_factory=list)
     durable: int = 0
+    sealed: bool = False
     deleted: bool = False
     lost: list[LoggedBlock] = field(default_factory=list)
 
@@ -86,6 +87,9 @@ class Ledger:
         file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
         for block in blocks:
             logged = logged_block(uri, block)
+            if file.sealed:
+                file.lost.append(logged)
+                continue
             if logged.came_through is not None:
                 self._judge_received(instance, logged)
             file.blocks.append(logged)
@@ -109,11 +113,10 @@ class Ledger:
                     self._forget_received(file.instance, block)
                 file.blocks = file.durable_blocks()
 
-    def cut(self, uri: str, offset: int) -> None:
-        """A seal ends the log: what lies behind never counts."""
-        file = self.files.get(uri)
-        if file is None:
-            return
+    def cut(self, uri: str, instance: str, machine: str, offset: int) -> None:
+        """A seal ends the log: what lies behind, or is written there by a zombie, never counts."""
+        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        file.sealed = True
         behind = [block for block in file.blocks if block.last > offset]
         for block in behind:
             self._forget_received(file.instance, block)

@@ -31,7 +31,7 @@ def watched_recover(recover: Callable[..., Seal]) -> Callable[..., Seal]:
 
     def watched(uri: str, *arguments: Any, **options: Any) -> Seal:
         seal = recover(uri, *arguments, **options)
-        Watch.ledger.cut(uri, seal.offset)
+        Watch.ledger.cut(uri, Watch.instance_of(uri), Watch.machine_of(uri), seal.offset)
         return seal
 
     return watched
