@@ -29,6 +29,7 @@ TABLE = "airports"
 SPLITS = (b"F", b"L", b"S")
 """Four tablets: two tservers hold two each."""
 
+LOAD_LINES = 2
 FIRST_ROW_LIMIT_S = 180.0
 """Spark's start included."""
 
@@ -114,7 +115,7 @@ def load_under_fire(
     west, east = stage.west.process, stage.east.process
     plan = [Outage(0.2, west, "tserver1"), Outage(0.45, west, "master"), Outage(0.7, east, "tserver2")]
     outages = Outages(plan, screen.say, clock)
-    with screen.phase("load", len(writes)) as phase:
+    with screen.phase("load", len(writes), LOAD_LINES) as phase:
 
         def progress(done: int) -> None:
             outages.step(done / len(writes))

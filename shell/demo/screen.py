@@ -15,14 +15,12 @@ from rich.table import Table
 
 from bookkeeper.clock import Clock
 
-PLAIN_STEPS = 4
-"""How many lines a phase prints on its way where there is no terminal."""
-
 
 class Phase:
     """One bar."""
 
-    def __init__(self, screen: Screen, progress: Progress | None, title: str, total: int) -> None:
+    def __init__(self, screen: Screen, progress: Progress | None, title: str, total: int, plain_lines: int) -> None:
+        self._plain_lines = plain_lines
         self._screen, self._progress, self._title, self._total = screen, progress, title, total
         self._task = progress.add_task(title, total=total) if progress is not None else None
         self._next = 1
@@ -31,8 +29,8 @@ class Phase:
         """``done`` of the total are done."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, description=f"{self._title}  {note}")
-        elif done >= self._total * self._next / PLAIN_STEPS:
-            self._next = int(done * PLAIN_STEPS / self._total) + 1 if self._total else PLAIN_STEPS + 1
+        elif done >= self._total * self._next / self._plain_lines:
+            self._next = int(done * self._plain_lines / max(1, self._total)) + 1
             self._screen.say(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,14 +63,14 @@ class Screen:
         self._console.print(text, markup=False)
 
     @contextmanager
-    def phase(self, title: str, total: int) -> Iterator[Phase]:
-        """A bar while the block runs; only one at a time."""
+    def phase(self, title: str, total: int, plain_lines: int = 1) -> Iterator[Phase]:
+        """A bar while the block runs, one at a time; where there is no terminal, so many lines on the way."""
         if not self._console.is_terminal:
-            yield Phase(self, None, title, total)
+            yield Phase(self, None, title, total, plain_lines)
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as progress:
-            yield Phase(self, progress, title, total)
+            yield Phase(self, progress, title, total, plain_lines)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table, first column left and the others right."""
