@@ -266,7 +266,7 @@ class Kernel:
         condition: Callable[[], bool],
         what: str,
         limit_s: float = 300.0,
-        steps_max: int = 200_000,
+        steps_max: int = 60_000,
         look_every: int = 1,
     ) -> None:
         """Everybody goes on in turn, and time passes when nobody can. Raises StuckError."""

@@ -241,7 +241,8 @@ class SimClock:
         return kernel().now_ns
 
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
-        return kernel().wait("wait", event.is_set, max(0, int(timeout_ms * 1_000_000)))
+        timeout_ns = 0 if timeout_ms <= 0 else int(timeout_ms * 1_000_000) + 1_000  # a rest below 1 ns ends as well
+        return kernel().wait("wait", event.is_set, timeout_ns)
 
 
 class SimRandomModule:

@@ -1,0 +1,119 @@
+"""Whatever happens, in whatever order: the laws of design section 10 hold, and everything comes to rest.
+
+The real code of masters, tservers, senders and receivers runs over simulated edges (``tests.support.simulation``), one
+atomic step at a time. Hypothesis chooses what happens; tasks go on at random in between. The run is the same each time;
+``BOOKKEEPER_SIMULATION_EXAMPLES=1000 BOOKKEEPER_SIMULATION_SEED=7`` searches on, from another seed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import seed as hypothesis_seed
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from tests.support.simulation.chaos import FAULTS, QUIET, Chaos, run_schedule
+from tests.support.simulation.world import World, simulation
+
+EXAMPLES = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "15"))
+SEED = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0"))
+TRACE_LINES = 120
+NUMBERS = st.integers(0, 9_999)
+
+
+def explained(error: BaseException, world: World, what: str) -> BaseException:
+    """The error with the way that led to it."""
+    lines = world.kernel.trace[-TRACE_LINES:]
+    error.add_note(f"{what}; the last {len(lines)} of {world.kernel.steps} steps:\n" + "\n".join(lines))
+    return error
+
+
+class Schedules(RuleBasedStateMachine):
+    """Two clusters, and one thing after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self._chaos: Chaos | None = None
+        self._failed = False
+
+    @initialize(seed=st.integers(0, 2**16))
+    def begin(self, seed: int) -> None:
+        directory = self._stack.enter_context(tempfile.TemporaryDirectory())
+        world = self._stack.enter_context(simulation(Path(directory) / "world", seed))
+        self._chaos = Chaos(world, seed)
+
+    @rule(name=st.sampled_from(QUIET), number=NUMBERS, seed=NUMBERS, steps=st.integers(0, 60))
+    def use(self, name: str, number: int, seed: int, steps: int) -> None:
+        self._do(name, number, seed, steps)
+
+    @rule(name=st.sampled_from(FAULTS), number=NUMBERS, seed=NUMBERS, steps=st.integers(0, 60))
+    def disturb(self, name: str, number: int, seed: int, steps: int) -> None:
+        self._do(name, number, seed, steps)
+
+    @rule(seed=NUMBERS, steps=st.integers(50, 300))
+    def go_on(self, seed: int, steps: int) -> None:
+        self._do("", 0, seed, steps)
+
+    def _do(self, name: str, number: int, seed: int, steps: int) -> None:
+        chaos = self._chaos
+        assert chaos is not None
+        try:
+            if name:
+                chaos.kernel.note(f"{name} {number}")
+                getattr(chaos, name)(number)
+            chaos.run(seed, steps)
+        except BaseException as error:
+            self._failed = True
+            raise explained(error, chaos.world, f"{name} {number}") from None
+
+    def teardown(self) -> None:
+        try:
+            if self._chaos is not None and not self._failed:
+                try:
+                    self._chaos.finish()
+                except BaseException as error:
+                    raise explained(error, self._chaos.world, "coming to rest") from None
+        finally:
+            self._stack.close()
+
+
+@pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
+def test_no_schedule_breaks_a_law() -> None:
+    options = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=SEED == 0,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine = hypothesis_seed(SEED)(Schedules) if SEED else Schedules
+    run_state_machine_as_test(machine, settings=options)
+
+
+@pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
+def test_no_long_schedule_breaks_a_law(tmp_path: Path) -> None:
+    for seed in range(SEED * 10_000, SEED * 10_000 + EXAMPLES):
+        with simulation(tmp_path / str(seed), seed) as world:
+            try:
+                run_schedule(world, seed, 60)
+            except BaseException as error:
+                raise explained(error, world, f"seed {seed}") from None
+
+
+def test_a_seed_is_a_schedule(tmp_path: Path) -> None:
+    """The same seed gives the same steps, so that a failure can be looked at again."""
+    traces = []
+    for _ in range(2):
+        with simulation(tmp_path / "world", 3) as world:
+            run_schedule(world, 3, 25)
+            traces.append(world.kernel.trace)
+    assert traces[0] == traces[1]
