@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-STEPS_MAX = 5
+STEPS_MAX = 7
 BATCHES_MAX = 60
 PAUSE_MS_MAX = 4_000
 
@@ -65,7 +65,7 @@ def plan_round(seed: int, number: int) -> list[Step]:
 
 def _step(rng: random.Random) -> Step:
     fault = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    batches = rng.randrange(BATCHES_MAX) if rng.random() < 0.7 else 0
+    batches = rng.randrange(BATCHES_MAX) if rng.random() < 0.6 else 0
     if fault in (Fault.CRASH, Fault.FLUSH):
         return Step(batches, fault, rng.choice(("west", "east")), "")
     if fault is Fault.KILL_JVM:

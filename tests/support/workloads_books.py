@@ -8,11 +8,11 @@ Sources: rules R3, R4, R17 and R20 of books.md; design sections 6 and 7.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
@@ -22,7 +22,7 @@ from bookkeeper.storage.wal import read_seal, uri_of
 
 SMALL_SUFFIXES = (".seal", ".fence")
 
-STRAY_GRACE_S = 240.0
+STRAY_GRACE_MS = 240_000
 """Segment files of cut flushes stay for longer than a write can be in flight, and are looked for once a minute."""
 
 
@@ -30,7 +30,7 @@ STRAY_GRACE_S = 240.0
 class ClusterView:
     """One cluster from outside. ``open_logs`` are the unsealed logs of live sessions; ``wal_files`` everything below
     the directory of logs; ``segment_files`` everything below that of tables, ``old_segments`` those of them that are
-    older than :data:`STRAY_GRACE_S`.
+    older than :data:`STRAY_GRACE_MS`.
     """
 
     name: str
@@ -51,6 +51,7 @@ def look(settings: Settings) -> ClusterView:
         sessions = coordination.sessions("tserver")
     finally:
         coordination.close()
+    now_ms = SystemClock().wall_ms()
     wal_files = tuple(_files_below(settings.wal_dir))
     segment_files = tuple(_files_below(settings.tables_dir))
     table = open_metadata(settings.metadata_url)
@@ -67,7 +68,7 @@ def look(settings: Settings) -> ClusterView:
         open_logs=frozenset(uri for uri in map(uri_of, logs) if read_seal(uri) is None),
         wal_files=wal_files,
         segment_files=segment_files,
-        old_segments=tuple(path for path in segment_files if _is_old(path)),
+        old_segments=tuple(path for path in segment_files if _is_old(path, now_ms)),
         live_sessions=live,
         dead_sessions=frozenset(info.session_id for info in sessions if not info.alive),
     )
@@ -147,8 +148,8 @@ def _files_below(directory: Path) -> Iterator[Path]:
     return (path for path in paths if path.is_file())
 
 
-def _is_old(path: Path) -> bool:
+def _is_old(path: Path, now_ms: int) -> bool:
     try:
-        return time.time() - path.stat().st_mtime > STRAY_GRACE_S
+        return now_ms - path.stat().st_mtime * 1000 > STRAY_GRACE_MS
     except FileNotFoundError:
         return False
