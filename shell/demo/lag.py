@@ -16,7 +16,7 @@ from bookkeeper.clock import Clock
 from shell.demo.load import write
 from shell.demo.workload import Operation
 
-POLL_MS = 5
+POLL_MS = 20
 PAUSE_MS = 100
 ARRIVAL_LIMIT_S = 60.0
 ROW_STARTS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"

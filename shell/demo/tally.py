@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.messages import TargetStatus
 
-SAMPLE_MS = 100
+SAMPLE_MS = 200
 """How often to look."""
 
 
