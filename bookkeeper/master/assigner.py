@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -49,7 +49,7 @@ class WorkLimits:
 @dataclass(frozen=True, slots=True)
 class World:
     """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
-    operation.
+    operation. ``resting`` are tservers that did not take a range lately.
     """
 
     files: Mapping[bytes, FileEntry]
@@ -59,6 +59,7 @@ class World:
     chosen_for: Callable[[bytes], str | None]
     limits: WorkLimits
     now_ns: int
+    resting: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ def choose_tserver(world: World, file: bytes, cluster: str) -> str | None:
 
 def has_room(world: World, session: str, cluster: str) -> bool:
     """The tserver's lane for that peer takes another range."""
-    return world.shipping.load(session, cluster) < world.limits.lane_max
+    return session not in world.resting and world.shipping.load(session, cluster) < world.limits.lane_max
 
 
 def peer_allowance(world: World, cluster: str) -> int:
@@ -193,7 +194,9 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
         return None
     flight = None if shipment is None else shipment.flight
     session = choose_tserver(world, file, target_key.cluster) if flight is None else flight.session
-    return None if session is None else WorkRange(file, target, work[0], work[1], session)
+    if session is None or session in world.resting:
+        return None
+    return WorkRange(file, target, work[0], work[1], session)
 
 
 def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:

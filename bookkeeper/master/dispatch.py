@@ -66,6 +66,7 @@ class Dispatcher:
         for key, txid in returned:
             shipment = self.shipping.shipments.get(key)
             if shipment is not None and shipment.flight is not None and shipment.flight.txid == txid:
+                self.shipping.turned_away(shipment.flight.session, now_ns)
                 self.shipping.take_back(key)
         for report in reports:
             entry = files.get(report.file)
@@ -99,8 +100,10 @@ class Dispatcher:
         self.replicating.end_all_but(files)
 
     def next_try_ns(self) -> int | None:
-        """When the next backoff of a peer with waiting work ends; None when none is running."""
-        tries = [
+        """When the next backoff of a peer with waiting work, or of a tserver, ends; None when none is running."""
+        now_ns = self.clock.boot_ns()
+        tries = [retry.next_try_ns for retry in self.shipping.tservers.values() if retry.next_try_ns > now_ns]
+        tries += [
             retry.next_try_ns
             for cluster, retry in self.shipping.peers.items()
             if retry.failures and cluster in self.queues and self.queues[cluster].keys
@@ -146,6 +149,7 @@ class Dispatcher:
             chosen_for=self.replicating.session_for,
             limits=WorkLimits(self.settings.work_queue_files_max, self.lane_ranges_max),
             now_ns=now_ns,
+            resting=self.shipping.resting(now_ns),
         )
 
     def _recall_silent(self, files: Mapping[bytes, FileEntry], now_ns: int) -> None:

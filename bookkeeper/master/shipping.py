@@ -89,6 +89,7 @@ class Shipping:
     rng: random.Random
     shipments: dict[WorkKey, Shipment] = field(default_factory=dict)
     peers: dict[str, Retry] = field(default_factory=dict)
+    tservers: dict[str, Retry] = field(default_factory=dict)
     _load: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def shipment(self, key: WorkKey) -> Shipment:
@@ -120,9 +121,18 @@ class Shipping:
         if shipment is not None:
             self._land(key, shipment)
 
+    def turned_away(self, session: str, now_ns: int) -> None:
+        """A tserver did not take ranges: it is left alone for a while."""
+        self._fail(self.tservers.setdefault(session, Retry()), now_ns)
+
+    def resting(self, now_ns: int) -> set[str]:
+        """Tservers that are left alone now."""
+        return {session for session, retry in self.tservers.items() if now_ns < retry.next_try_ns}
+
     def report(self, report: Report, now_ns: int) -> None:
         """Take in a worker's word: success clears a backoff, an error starts or prolongs one."""
         key = (report.file, report.target)
+        self.tservers.pop(report.session, None)
         shipment = self.shipment(key)
         shipment.worker = report.session
         shipment.finished = max(shipment.finished, report.finished)
@@ -139,6 +149,7 @@ class Shipping:
 
     def session_ended(self, session: str) -> None:
         """A tserver is gone with all that it had in flight."""
+        self.tservers.pop(session, None)
         for key, shipment in self.shipments.items():
             if shipment.flight is not None and shipment.flight.session == session:
                 self._land(key, shipment)
@@ -166,15 +177,19 @@ class Shipping:
         shipment.error = report.error
         if report.error_transient:
             peer = self.peer(report.target.cluster)
-            if now_ns >= peer.next_try_ns:
-                peer.failures += 1
-                wait_ns = retry_after_ns(peer.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
-                peer.next_try_ns = now_ns + wait_ns
+            self._fail(peer, now_ns)
             peer.last_error = report.error
         else:
             shipment.failures += 1
             wait_ns = retry_after_ns(shipment.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
             shipment.next_try_ns = now_ns + wait_ns
+
+    def _fail(self, retry: Retry, now_ns: int) -> None:
+        """One more failure, unless it belongs to a try that was counted already."""
+        if now_ns >= retry.next_try_ns:
+            retry.failures += 1
+            wait_ns = retry_after_ns(retry.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
+            retry.next_try_ns = now_ns + wait_ns
 
 
 def lands(flight: Flight, report: Report) -> bool:

@@ -1,0 +1,97 @@
+"""A tserver that does what the master orders and remembers it: a real server and real calls, no tablets inside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bookkeeper.errors import NotFoundError, TransientError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem
+from bookkeeper.rpc.server import RpcServer
+from tests.support.master_world import World
+from tests.support.rpc_peer import SERVER_HELLO
+
+
+@dataclass
+class ScriptedTServer:
+    """``trouble`` maps a method to what it raises. ``session`` is set by :func:`scripted`."""
+
+    session: str = ""
+    held: set[Extent] = field(default_factory=set)
+    orders: list[str] = field(default_factory=list)
+    items: list[WorkItem] = field(default_factory=list)
+    marks: list[FileMark] = field(default_factory=list)
+    trouble: dict[str, TransientError] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def status(self) -> Mapping[str, str]:
+        return {}
+
+    def load_tablet(self, assignment: TabletAssignment) -> None:
+        self._may("load_tablet")
+        with self.lock:
+            self.orders.append(f"load {assignment.extent.end_row!r}")
+            self.held.add(assignment.extent)
+
+    def unload_tablet(self, extent: Extent, epoch: int, discard: bool) -> None:
+        self._may("unload_tablet")
+        assert epoch > 0
+        with self.lock:
+            self.orders.append(f"{'drop' if discard else 'unload'} {extent.end_row!r}")
+            self.held.discard(extent)
+
+    def tablets(self) -> list[Extent]:
+        self._may("tablets")
+        with self.lock:
+            return list(self.held)
+
+    def confirm_config(self, generation: int) -> int:
+        self._may("confirm_config")
+        return generation
+
+    def wal_positions(self, table_id: str) -> list[FileMark]:
+        self._may("wal_positions")
+        assert table_id
+        return self.marks
+
+    def assign_work(self, items: Sequence[WorkItem]) -> None:
+        self._may("assign_work")
+        with self.lock:
+            self.items += items
+
+    def flush_tablet(self, extent: Extent) -> None:
+        self._may("flush_tablet")
+        with self.lock:
+            self.orders.append(f"flush {extent.end_row!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def refuse(*_: object) -> None:
+            raise NotFoundError(f"this tserver has no {name}")
+
+        return refuse
+
+    def _may(self, method: str) -> None:
+        if method in self.trouble:
+            raise self.trouble[method]
+
+
+@contextmanager
+def scripted(world: World) -> Iterator[ScriptedTServer]:
+    """A live tserver session that answers."""
+    handler = ScriptedTServer()
+    server = RpcServer("TServer", handler, SERVER_HELLO, world.settings.rpc)
+    server.start()
+    handler.session = world.tserver(server.address)
+    try:
+        yield handler
+    finally:
+        if handler.session in world.sessions:
+            world.kill(handler.session)
+        server.stop()

@@ -1,0 +1,235 @@
+"""Placing tablets: a cell first, an order afterwards, and nothing while a deposed leader's orders may still count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from bookkeeper.errors import UnavailableError
+from bookkeeper.master.lanes import Lanes
+from bookkeeper.master.placement import Placement, may_load
+from bookkeeper.master.recovery import unsealed_sessions
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import Extent
+from tests.support.faults import fault
+from tests.support.master_world import Master, World
+from tests.support.scripted_tserver import ScriptedTServer, scripted
+from tests.support.tservers import wait_until
+
+LAST = Extent("1", None, None)
+
+
+@pytest.fixture
+def tservers(world: World) -> Iterator[list[ScriptedTServer]]:
+    """Two live tservers that answer."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(scripted(world)) for _ in range(2)]
+
+
+class Placed:
+    """One leader's placement, driven by hand."""
+
+    def __init__(self, world: World, master: Master) -> None:
+        self.world, self.master, self.lanes = world, master, Lanes()
+        self.woken: list[int] = []
+        self.placement = Placement(
+            world.table,
+            master.reign,
+            master.tservers,
+            self.lanes,
+            lambda: self.woken.append(1),
+            master.books.note_assigned,
+        )
+
+    def place(self) -> None:
+        """What the cycle's thread does."""
+        sessions = self.master.tservers.sessions()
+        tablets = self.master.look().snapshot.tablets
+        live = {info.session_id: info.address for info in sessions if info.alive}
+        self.placement.place(tablets, live, unsealed_sessions(sessions, self.master.tservers))
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Place until the condition holds."""
+
+        def look() -> bool:
+            self.place()
+            return condition()
+
+        wait_until(look, what)
+
+    def until_held(self, tserver: ScriptedTServer, *extents: Extent) -> None:
+        """Place until the tserver holds exactly these."""
+
+        self.until(lambda: set(tserver.held) == set(extents), f"{extents} at {tserver.session}")
+
+
+@pytest.fixture
+def placed(world: World, tservers: list[ScriptedTServer]) -> Iterator[Placed]:
+    """The placement of a leader of ``world``; asks for the tservers first, so that they are there."""
+    assert len(tservers) == 2
+    found = Placed(world, world.master())
+    yield found
+    found.lanes.stop()
+
+
+def _location(world: World, row: bytes = b"1<") -> tuple[str, int]:
+    found = world.table.get(row, ("location",))
+    assert found is not None
+    cell = found.cells[keys.LOCATION]
+    return values.Location.decode(cell.value).session, cell.rank
+
+
+def _home(world: World, tservers: list[ScriptedTServer], row: bytes = b"1<") -> ScriptedTServer:
+    session, _ = _location(world, row)
+    return next(tserver for tserver in tservers if tserver.session == session)
+
+
+def test_tablets_are_assigned_evenly_in_the_books_and_then_loaded(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    world.create_table("2", [b"g", b"m", b"t"])
+    placed.place()
+    homes = [_location(world, row.key)[0] for row in world.table.scan(b"", b"~", ("location",))]
+    assert sorted(homes.count(tserver.session) for tserver in tservers) == [2, 3]
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 5, "all tablets loaded")
+    assert {extent for tserver in tservers for extent in tserver.held} >= {LAST, Extent("2", b"m", b"g")}
+
+
+def test_the_location_is_in_the_books_before_the_order(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    seen: list[str] = []
+    for tserver in tservers:
+        load = tserver.load_tablet
+
+        def looks_first(assignment: object, load: object = load) -> None:
+            seen.append(_location(world)[0])
+            load(assignment)  # type: ignore[operator]
+
+        tserver.load_tablet = looks_first  # type: ignore[method-assign]
+    placed.place()
+    home = _home(world, tservers)
+    placed.until_held(home, LAST)
+    assert set(seen) <= {home.session}
+
+
+def test_a_new_leader_writes_every_location_again_at_its_own_rank(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    session, before = _location(world)
+    successor = Placed(world, world.depose(placed.master))
+    successor.place()
+    after_session, after = _location(world)
+    assert after_session == session
+    assert after > before
+    assert keys.split_master_rank(after)[0] == successor.master.reign.epoch
+    successor.lanes.stop()
+
+
+def _home_of_first_place(placed: Placed, world: World, tservers: list[ScriptedTServer]) -> ScriptedTServer:
+    placed.place()
+    return _home(world, tservers)
+
+
+def test_nothing_is_loaded_before_every_live_tserver_has_said_what_it_holds(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    silent, other = tservers
+    silent.trouble["tablets"] = UnavailableError("hung")
+    for _ in range(20):
+        placed.place()
+    assert not silent.orders
+    assert not other.orders
+    del silent.trouble["tablets"]
+    placed.until_held(_home(world, tservers), LAST)
+
+
+def test_a_tablet_that_a_deposed_leader_gave_away_is_taken_back(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    placed.place()
+    home = _home(world, tservers)
+    other = next(tserver for tserver in tservers if tserver is not home)
+    other.held.add(LAST)
+    placed.until_held(home, LAST)
+    placed.until_held(other)
+    assert other.orders == ["unload None"]
+
+
+def test_without_the_answers_two_tservers_would_hold_a_tablet(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    silent, other = tservers
+    silent.trouble["tablets"] = UnavailableError("hung")
+    silent.held.add(LAST)
+    world.locate(b"1<", other.session, rank=7)
+    with fault("loads-before-answers"):
+        placed.until_held(other, LAST)
+    assert silent.held == {LAST}
+    assert may_load({"a": "1"}, {}) is False
+
+
+def test_tablets_of_a_dead_tserver_go_elsewhere_once_its_logs_are_sealed(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    home = _home(world, tservers)
+    other = next(tserver for tserver in tservers if tserver is not home)
+    world.log(home.session, 3)
+    world.kill(home.session)
+    placed.place()
+    assert _location(world)[0] == home.session
+    placed.master.recovery.run_once()
+    placed.until_held(other, LAST)
+    assert _location(world)[0] == other.session
+
+
+def test_a_load_that_fails_is_ordered_again(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    for tserver in tservers:
+        tserver.trouble["load_tablet"] = UnavailableError("a log is not sealed yet")
+    for _ in range(10):
+        placed.place()
+    home = _home(world, tservers)
+    assert not home.held
+    for tserver in tservers:
+        tserver.trouble.clear()
+    placed.until_held(home, LAST)
+
+
+def test_load_moves_to_a_tserver_that_has_come(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    world.create_table("2", [b"g", b"m", b"t", b"w"])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "all tablets loaded")
+    with scripted(world) as third:
+        placed.until(lambda: len(third.held) == 2, "an even load")
+        assert sorted(len(tserver.held) for tserver in tservers) == [2, 2]
+        moved = [order for tserver in tservers for order in tserver.orders if order.startswith("unload")]
+        assert len(moved) == 2
+
+
+def test_a_move_whose_unload_fails_is_repeated(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    world.create_table("2", [b"g", b"m", b"t"])
+    world.create_table("3", [b"g", b"m"])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 8, "all tablets loaded")
+    for tserver in tservers:
+        tserver.trouble["unload_tablet"] = UnavailableError("busy")
+    with scripted(world) as third:
+        for _ in range(20):
+            placed.place()
+        assert not third.held
+        for tserver in tservers:
+            tserver.trouble.clear()
+        placed.until(lambda: len(third.held) == 2, "an even load")
+
+
+def test_a_tserver_that_dies_in_a_move_loses_nothing(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    world.create_table("2", [b"g", b"m", b"t", b"w"])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "all tablets loaded")
+    with scripted(world) as third:
+        placed.until(lambda: bool(third.held), "a first move")
+        world.kill(third.session)
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "everything held again")

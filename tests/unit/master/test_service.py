@@ -1,0 +1,145 @@
+"""The master as its callers see it: one that runs, called over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config import Settings
+from bookkeeper.errors import (
+    ExistsError,
+    InvalidInputError,
+    NotFoundError,
+    NotLeaderError,
+    RefusedError,
+    UnavailableError,
+)
+from bookkeeper.model import LocalityGroup, StreamKey
+from bookkeeper.rpc.client import RpcPool, plain_hello
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.standalone.hbase_process import free_ports
+from tests.support.master_world import UNHURRIED
+from tests.support.masters import LocalMaster, eventually
+from tests.support.tservers import wait_until
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A cluster."""
+    return init_cluster(tmp_path / "west", "west", overrides=UNHURRIED)
+
+
+@pytest.fixture
+def master(settings: Settings) -> Iterator[LocalMaster]:
+    """Its leading master."""
+    with LocalMaster(settings) as found:
+        yield found
+
+
+def test_a_master_that_does_not_lead_knows_the_leader_and_nothing_else(settings: Settings, master: LocalMaster) -> None:
+    second = LocalMaster(settings, port=free_ports(1)[0])
+    second._thread.start()
+    wait_until(lambda: second.process.address != master.address, "a second master")
+    assert eventually(second.calls.leader) == master.address
+    for call in (second.calls.tables, second.calls.clusters, second.calls.status):
+        with pytest.raises(NotLeaderError):
+            call()
+    second.__exit__(None, None, None)
+
+
+def test_tables_are_made_listed_found_and_deleted(master: LocalMaster) -> None:
+    group = LocalityGroup("g", (b"f",))
+    made = master.calls.create_table("t", [b"m"], [group], {"a": "b"})
+    assert (made.name, made.state, made.groups, made.properties) == ("t", "online", (group,), {"a": "b"})
+    assert list(master.calls.tables()) == [made]
+    assert master.calls.resolve_table("t") == made.table_id
+    assert [location.address for location in master.calls.locate(made.table_id)] == [None, None]
+    with pytest.raises(ExistsError):
+        master.calls.create_table("t", [], [], {})
+    master.calls.set_groups("t", [])
+    assert master.calls.tables()[0].groups == ()
+    master.calls.delete_table("t")
+    assert list(master.calls.tables()) == []
+    with pytest.raises(NotFoundError):
+        master.calls.resolve_table("t")
+
+
+def test_what_can_t_be_done_is_refused_before_anything_begins(master: LocalMaster) -> None:
+    with pytest.raises(InvalidInputError):
+        master.calls.create_table("", [], [], {})
+    with pytest.raises(InvalidInputError):
+        master.calls.define_cluster("east", "not an address")
+    assert not [fact for fact in master.calls.status() if fact.startswith("operation")]
+
+
+def test_a_failed_operation_is_kept_and_shown(master: LocalMaster) -> None:
+    with pytest.raises(NotFoundError):
+        master.calls.delete_table("nothing")
+    (shown,) = [value for fact, value in master.calls.status().items() if fact.startswith("operation")]
+    assert shown.startswith("delete_table at failed: no table nothing")
+
+
+def test_the_facts_of_a_leader(master: LocalMaster) -> None:
+    facts = eventually(master.calls.status)
+    assert int(facts["epoch"]) == 1
+    assert facts["outstanding_files"] == "0"
+    assert "last_cycle_error" not in facts
+
+
+def test_replication_without_a_peer_that_answers_changes_nothing(master: LocalMaster) -> None:
+    master.calls.create_table("t", [], [], {})
+    with pytest.raises(UnavailableError, match="nothing was changed"):
+        master.calls.define_cluster("east", f"127.0.0.1:{free_ports(1)[0]}")
+    assert list(master.calls.clusters()) == []
+    assert list(master.calls.replication_config()) == []
+
+
+def test_two_clusters_replicate_a_table_and_stop_it_again(tmp_path: Path, master: LocalMaster) -> None:
+    with LocalMaster(init_cluster(tmp_path / "east", "east", overrides=UNHURRIED)) as peer:
+        for one in (master, peer):
+            one.calls.create_table("t", [], [], {})
+        info = master.calls.define_cluster("east", peer.address)
+        assert (info.quorum, info.instance_id) == (peer.address, peer.settings.instance.instance_id)
+        (config,) = master.calls.enable_replication("t", [], "east", "")
+        assert (config.table, config.groups, config.remote_table) == ("t", (), "t")
+        assert list(master.calls.replication_config()) == [config]
+        assert list(master.calls.replication_status("t")) == []
+        assert list(master.calls.replication_pending([], "t", "east")) == []
+        assert list(master.calls.disable_replication("t", [], "east")) == []
+        master.calls.delete_cluster("east", peer.address)
+        with pytest.raises(NotFoundError):
+            master.calls.delete_cluster("east", peer.address)
+
+
+def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: LocalMaster) -> None:
+    stream = StreamKey("east-instance", "file:///w", "1", "1", 1)
+    stranger = RpcPool(Hello(PROTOCOL_VERSION, "north-instance", "north", "master"), settings.rpc)
+    with pytest.raises(RefusedError, match="can't end the streams of another"):
+        stranger.master(master.address).stream_done([stream])
+    source = RpcPool(Hello(PROTOCOL_VERSION, "east-instance", "east", "master"), settings.rpc)
+    source.master(master.address).stream_done([stream])
+    source.master(master.address).stream_done([stream])
+    operations = [running.op.type for running in master.leadership.fate.pending()]
+    assert operations == ["forget_streams"], "told twice, done once"
+    stranger.close()
+    source.close()
+
+
+def test_nudges_and_reports_of_anybody_harm_nothing(master: LocalMaster) -> None:
+    master.calls.nudge("no such session")
+    master.calls.report_work("no such session", [])
+    assert list(master.calls.tables()) == []
+    pool = RpcPool(plain_hello(), master.settings.rpc)
+    with pytest.raises(NotFoundError):
+        pool.master(master.address).flush_table("nothing")
+    pool.close()
+
+
+def test_a_cluster_directory_belongs_to_one_instance(settings: Settings, tmp_path: Path) -> None:
+    other = init_cluster(tmp_path / "east", "east", overrides=UNHURRIED)
+    mixed = settings.model_copy(update={"instance": other.instance})
+    with pytest.raises(RefusedError, match="belongs to instance"):
+        LocalMaster(mixed)
