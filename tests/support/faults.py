@@ -114,6 +114,12 @@ FAULTS: dict[str, Fault] = {
         lambda provenance, peer_instance_id: False,  # noqa: ARG005
         "R21: data is sent to a cluster that it has passed",
     ),
+    "provenance-is-the-file's": Fault(
+        "bookkeeper.replay.filters",
+        "would_loop",
+        lambda provenance, peer_instance_id, seen=set(): seen.update(provenance) or peer_instance_id in seen,  # noqa: B006
+        "R21: a cluster's own writes stop travelling once something of the peer lies in the same log",
+    ),
     "groups-ignored": Fault(
         "bookkeeper.replay.filters",
         "share_of",
