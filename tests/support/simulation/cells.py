@@ -1,6 +1,6 @@
 """The books as HBase keeps them: versions by rank, tombstones, scans that are not atomic, batches that may be cut.
 
-Arrives: calls of the protocol of ``bookkeeper.metadata.table``. Each row of a put, each cell of a delete and each row of
+Arrives: calls of the protocol ``bookkeeper.metadata.table``. Each row of a put, each cell of a delete and each row of
 a scan is a step of its own. Leaves: what the highest rank says that no tombstone hides. Rule R1 is a law here: one rank
 is never written with two values.
 """

@@ -255,8 +255,6 @@ def pick(options: Sequence[T], number: int) -> T:
     return options[number % len(options)]
 
 
-
-
 def run_schedule(world: World, seed: int, length: int) -> Chaos:
     """A whole schedule from one number."""
     chaos = Chaos(world, seed)

@@ -211,7 +211,7 @@ class Kernel:
             task.run()
         except KilledError:
             pass
-        except BaseException as error:  # a thread of the product that dies takes its process down; here it is a finding
+        except BaseException as error:  # noqa: BLE001 - a thread of the product that dies takes its process down; here it is a finding
             if not task.process.dead:
                 self.failures.append(f"{task} died of {error!r}")
                 self.failures.append(explain(error))

@@ -1,6 +1,6 @@
 """What must be true when everything has come to rest (design section 10): judged from the ledger and from the tablets.
 
-Arrives: a world in which nothing is left to do. Leaves: nothing, or :class:`LawBrokenError` with every law that does not
+Arrives: a world with nothing left to do. Leaves: nothing, or :class:`LawBrokenError` with every law that does not
 hold.
 """
 

@@ -1,6 +1,6 @@
 """The edges of the product that a simulation replaces, and nothing else.
 
-One line an edge: where it is looked up, and what stands there. Switches of ``tests.support.faults`` are laid over these.
+A line an edge: where it is looked up, what stands there. Switches of ``tests.support.faults`` are laid over these.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from bookkeeper.master.collector import delete_log
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.tservers import TServers
-from bookkeeper.storage.wal import file_summary, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.seal import is_fenced, raise_fence
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause

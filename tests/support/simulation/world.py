@@ -1,6 +1,6 @@
 """Clusters of real processes in one thread: started, written to, broken, mended and judged.
 
-Arrives: what a schedule wants to happen. Leaves: a :class:`World` with its kernel, its ledger and its clusters. Sources:
+Arrives: what a schedule wants. Leaves: a :class:`World` with its kernel, its ledger and its clusters. Sources:
 design section 10; every schedule of books.md.
 """
 
