@@ -101,7 +101,8 @@ def connect(stage: Stage, screen: Screen) -> None:
 def wait_for_first_row(probe: LagProbe, screen: Screen) -> None:
     """Return when one row went all the way: Spark starts when there is something to ship."""
     began_s = screen.elapsed_s()
-    probe.send_one(FIRST_ROW_LIMIT_S)
+    with screen.waiting("the first row to ship starts Spark"):
+        probe.send_one(FIRST_ROW_LIMIT_S)
     if not probe.samples_ms:
         raise UnavailableError("the first row did not reach the other cluster; see logs/replay.log of the first one")
     probe.samples_ms.clear()
@@ -128,16 +129,21 @@ def load_under_fire(
 
 def wait_for_zero_lag(west: Side, peer: str, screen: Screen) -> None:
     """Return when everything written so far is on the peer; raises UnavailableError when it is not in time."""
-    with screen.phase("replication wait", 1) as phase:
+    most = 0
+    with screen.phase("replication wait", 1, plain_lines=0) as phase:
 
         def progress(left: Sequence[TargetStatus]) -> None:
-            phase.update(0 if left else 1, f"{sum(status.lag_records for status in left):,} records to be shipped")
+            nonlocal most
+            records = sum(status.lag_records for status in left)
+            most = max(most, records)
+            phase.update(most - records, "records", most or 1)
 
         left = west.client.replication.wait(TABLE, peer, timeout_ms=WAIT_LIMIT_S * 1000, progress=progress)
     if left:
         reasons = {status.last_error for status in left if status.last_error}
         why = "; ".join(sorted(reasons)) or "no error is known"
         raise UnavailableError(f"{len(left)} files are not replicated after {WAIT_LIMIT_S:.0f} s: {why}")
+    screen.say(f"west: replication wait {TABLE}: {peer} has the {most:,} records that it lacked, nothing is left")
 
 
 def check(side: Side, expected: dict[CellKey, bytes], screen: Screen) -> Comparison:

@@ -25,11 +25,12 @@ class Phase:
         self._task = progress.add_task(title, total=total) if progress is not None else None
         self._next = 1
 
-    def update(self, done: int, note: str = "") -> None:
-        """``done`` of the total are done."""
+    def update(self, done: int, note: str = "", total: int | None = None) -> None:
+        """``done`` of the total are done; ``total`` corrects what was thought before."""
+        self._total = self._total if total is None else total
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=done, description=f"{self._title}  {note}")
-        elif done >= self._total * self._next / self._plain_lines:
+            self._progress.update(self._task, completed=done, total=self._total, description=f"{self._title}  {note}")
+        elif self._plain_lines and done >= self._total * self._next / self._plain_lines:
             self._next = int(done * self._plain_lines / max(1, self._total)) + 1
             self._screen.say(f"{self._title}: {done:,} of {self._total:,}  {note}".rstrip())
 
@@ -61,6 +62,15 @@ class Screen:
     def line(self, text: str) -> None:
         """One line."""
         self._console.print(text, markup=False)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """A sign of life while the block runs; nothing where there is no terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(what):
+            yield
 
     @contextmanager
     def phase(self, title: str, total: int, plain_lines: int = 1) -> Iterator[Phase]:

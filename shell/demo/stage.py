@@ -69,7 +69,8 @@ def running_stage(directory: Path, metadata: str, screen: Screen) -> Iterator[St
             process = processes[name] = ClusterProcess(settings, command)
             cleanup.callback(process.stop, STOP_S)
             process.start()
-        sides = {name: _side(process, cleanup, screen) for name, process in processes.items()}
+        with screen.waiting("starting two clusters of a master, two tservers and a replay process each"):
+            sides = {name: _side(process, cleanup, screen) for name, process in processes.items()}
         yield Stage(sides["west"], sides["east"])
 
 
@@ -81,7 +82,8 @@ def _books(directory: Path, metadata: str, cleanup: ExitStack, screen: Screen) -
         screen.say("starting a real HBase for the books of both clusters")
         hbase = HBaseProcess(directory / "hbase")
         cleanup.callback(hbase.stop)
-        hbase.start()
+        with screen.waiting("HBase starts"):
+            hbase.start()
         metadata = f"hbase://{hbase.host}:{hbase.thrift_port}"
         screen.say(f"HBase answers at {metadata}")
     if not metadata.startswith("hbase://"):
