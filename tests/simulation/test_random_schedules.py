@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ TRACE_LINES = 120
 NUMBERS = st.integers(0, 9_999)
 
 
-def explained(error: BaseException, world: World, what: str) -> BaseException:
-    """The error with the way that led to it."""
-    lines = world.kernel.trace[-TRACE_LINES:]
-    error.add_note(f"{what}; the last {len(lines)} of {world.kernel.steps} steps:\n" + "\n".join(lines))
-    return error
+@contextmanager
+def explained(world: World, what: str) -> Iterator[None]:
+    """An error comes with the way that led to it."""
+    try:
+        yield
+    except BaseException as error:
+        lines = world.kernel.trace[-TRACE_LINES:]
+        error.add_note(f"{what}; the last {len(lines)} of {world.kernel.steps} steps:\n" + "\n".join(lines))
+        raise
 
 
 class Schedules(RuleBasedStateMachine):
@@ -64,22 +69,19 @@ class Schedules(RuleBasedStateMachine):
     def _do(self, name: str, number: int, seed: int, steps: int) -> None:
         chaos = self._chaos
         assert chaos is not None
-        try:
+        self._failed = True
+        with explained(chaos.world, f"{name} {number}"):
             if name:
                 chaos.kernel.note(f"{name} {number}")
                 getattr(chaos, name)(number)
             chaos.run(seed, steps)
-        except BaseException as error:
-            self._failed = True
-            raise explained(error, chaos.world, f"{name} {number}") from None
+        self._failed = False
 
     def teardown(self) -> None:
         try:
             if self._chaos is not None and not self._failed:
-                try:
+                with explained(self._chaos.world, "coming to rest"):
                     self._chaos.finish()
-                except BaseException as error:
-                    raise explained(error, self._chaos.world, "coming to rest") from None
         finally:
             self._stack.close()
 
@@ -102,11 +104,8 @@ def test_no_schedule_breaks_a_law() -> None:
 @pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
 def test_no_long_schedule_breaks_a_law(tmp_path: Path) -> None:
     for seed in range(SEED * 10_000, SEED * 10_000 + EXAMPLES):
-        with simulation(tmp_path / str(seed), seed) as world:
-            try:
-                run_schedule(world, seed, 60)
-            except BaseException as error:
-                raise explained(error, world, f"seed {seed}") from None
+        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed}"):
+            run_schedule(world, seed, 60)
 
 
 def test_a_seed_is_a_schedule(tmp_path: Path) -> None:

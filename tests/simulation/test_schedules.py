@@ -1,4 +1,4 @@
-"""The schedules of books.md that need more than a master: real clusters over simulated edges, green with their rule, red
+"""Schedules of books.md that need more than a master: real clusters over simulated edges, green with their rule, red
 without it.
 
 ========  =====================================================================================================
@@ -31,9 +31,10 @@ from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import read_blocks
 from tests.simulation import test_schedules_master
 from tests.support.faults import fault
+from tests.support.simulation.cluster import Node
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.network import Net, SimPool
-from tests.support.simulation.world import LawBrokenError, Node, World, Write, never, simulation
+from tests.support.simulation.world import LawBrokenError, World, Write, never, simulation
 
 ELSEWHERE = {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 22, 27, 28}
 PART_3 = {18, 26}
@@ -319,7 +320,7 @@ def schedule_24(world: World) -> None:
     world.kernel.hold(lambda task: task is late)
     stage.until_there(wrote)
     file = stage.owner().part.parts.path.desk.wal_uri()
-    world.roll(stage.west, stage.owner())
+    world.roll(stage.owner())
     world.until(lambda: file not in stage.west.logs(), "the log is gone")
     world.kernel.run_for(1.5)
     world.kernel.holds.clear()

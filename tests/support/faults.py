@@ -117,7 +117,7 @@ FAULTS: dict[str, Fault] = {
     "provenance-is-the-file's": Fault(
         "bookkeeper.replay.filters",
         "would_loop",
-        lambda provenance, peer_instance_id, seen=set(): seen.update(provenance) or peer_instance_id in seen,  # noqa: B006
+        lambda provenance, peer_instance_id, seen=set(): seen.update(provenance) or peer_instance_id in seen,
         "R21: a cluster's own writes stop travelling once something of the peer lies in the same log",
     ),
     "groups-ignored": Fault(

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from tests.support.simulation.kernel import Process, Task
+from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.kernel import Task
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.network import Net
-from tests.support.simulation.world import Cluster, Node, World
+from tests.support.simulation.world import World
 
 T = TypeVar("T")
 ROWS = (b"a", b"h", b"k", b"p", b"x")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 
 from bookkeeper.model import TargetKey
+from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.ledger import LoggedBlock
 from tests.support.simulation.tablets import Entry
-from tests.support.simulation.world import Cluster, LawBrokenError, World
+from tests.support.simulation.world import LawBrokenError, World
 
 
 def judge_at_rest(world: World) -> None:
@@ -99,7 +100,7 @@ def order_kept(pairs: list[tuple[Entry, Entry]], target: TargetKey) -> list[str]
 
 def nothing_unmeant(world: World, cluster: Cluster) -> list[str]:
     """Whatever a table holds was written there, or written elsewhere under a stamp for it."""
-    broken = []
+    broken: list[str] = []
     for table_id, table in cluster.config().tables.items():
         own = {write.value for write in world.writes if (write.cluster, write.table) == (cluster.name, table.name)}
         meant = {
@@ -109,9 +110,11 @@ def nothing_unmeant(world: World, cluster: Cluster) -> list[str]:
             if any((s.target.cluster, s.target.remote_table_id) == (cluster.name, table_id) for s in block.stamps)
             for entry in block.entries
         }
-        for entry in cluster.entries(table_id):
-            if entry.value not in own | meant:
-                broken.append(f"not meant: {entry} is in table {table.name} of {cluster.name}")
+        broken.extend(
+            f"not meant: {entry} is in table {table.name} of {cluster.name}"
+            for entry in cluster.entries(table_id)
+            if entry.value not in own | meant
+        )
     return broken
 
 

@@ -1,0 +1,288 @@
+"""One cluster of a simulated world: its stores, its processes, and what can be seen of it from outside.
+
+Arrives: what a schedule wants to happen to it. Leaves: processes of the product, started, killed, believed dead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_changes import create_table_record, define_cluster, set_table_state
+from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.process import MasterProcess
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import Extent, TargetKey
+from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.tserver.process import TServerProcess
+from tests.support.simulation.cells import SimTable
+from tests.support.simulation.disk import lose_power
+from tests.support.simulation.kernel import Process
+from tests.support.simulation.network import Net
+from tests.support.simulation.primitives import SimClock
+from tests.support.simulation.replay import SimReplay
+from tests.support.simulation.tablets import Entry, SimTabletData
+from tests.support.simulation.tree import SimCoordination
+
+if TYPE_CHECKING:
+    from tests.support.simulation.world import World
+
+
+@dataclass(eq=False)
+class Node:
+    """A process and what runs in it."""
+
+    process: Process
+    kind: str
+    part: Any = None
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+
+@dataclass(eq=False)
+class Cluster:
+    """One cluster: its stores and its processes."""
+
+    world: World
+    name: str
+    settings: Settings
+    table: SimTable
+    coordination: SimCoordination
+    masters: list[Node] = field(default_factory=list)
+    tservers: list[Node] = field(default_factory=list)
+    replays: list[Node] = field(default_factory=list)
+    _started: int = 0
+    _config: ClusterConfig | None = None
+
+    @property
+    def instance(self) -> str:
+        """Its instance id."""
+        return self.settings.instance.instance_id
+
+    @property
+    def quorum(self) -> str:
+        """Where its masters answer."""
+        return ",".join(f"127.0.0.1:{self.settings.master.port + number}" for number in range(3))
+
+    # ---- processes
+
+    def start_tserver(self) -> Node:
+        """A new tserver process."""
+        node = self._node("t", self.tservers)
+
+        def boot() -> None:
+            die = self.world.kernel.die
+            process = TServerProcess(self.settings, self.coordination, self.table, SimClock(), die)  # type: ignore[arg-type]
+            process.start()
+            node.part = process
+
+        self._spawn(node, "boot", boot)
+        return node
+
+    def start_master(self) -> Node:
+        """A new master process, at the first of three ports that is free."""
+        base = self.settings.master.port
+        taken = {e.address for e in Net.now.endpoints.values() if not e.process.dead}
+        number = next(n for n in range(3) if f"127.0.0.1:{base + n}" not in taken)
+        node = self._node(f"m{number}.", self.masters)
+
+        def boot() -> None:
+            node.part = MasterProcess(
+                self.settings,
+                self.coordination,  # type: ignore[arg-type]
+                self.table,
+                SimClock(),
+                port=self.settings.master.port + number,
+                rng=self.world.kernel.rng,
+            )
+            node.part.run(threading.Event())
+
+        self._spawn(node, "main", boot)
+        return node
+
+    def start_replay(self) -> Node:
+        """A new replay process."""
+        node = self._node("r", self.replays)
+
+        def boot() -> None:
+            node.part = SimReplay(self.settings, self.coordination)  # type: ignore[arg-type]
+
+        self._spawn(node, "boot", boot)
+        return node
+
+    def _spawn(self, node: Node, name: str, main: Callable[[], None]) -> None:
+        """The main thread of a process; an error of the project ends it, as it does with an exit code."""
+
+        def run() -> None:
+            try:
+                main()
+            except BookkeeperError as error:
+                self.world.kernel.die(f"{error.code}: {error.message}")
+
+        self.world.kernel.spawn(node.process, name, run)
+
+    def _node(self, kind: str, nodes: list[Node]) -> Node:
+        self._started += 1
+        node = Node(Process(f"{self.name}.{kind}{self._started}", self.name), kind)
+        nodes.append(node)
+        return node
+
+    def alive(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that were not killed."""
+        return [node for node in nodes if not node.process.dead]
+
+    def valid(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that live and whose session does."""
+        over = {id(s.process) for s in self.coordination.sessions_by_id.values() if s.lapsed}
+        return [node for node in self.alive(nodes) if id(node.process) not in over]
+
+    def booted(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those of the valid ones that have begun to work."""
+        return [node for node in self.valid(nodes) if node.part is not None]
+
+    def kill(self, node: Node, power: bool = False) -> None:
+        """kill -9, or a power failure of its machine: then what was not synced is lost."""
+        self.world.kernel.kill(node.process, "power failure" if power else "kill -9")
+        session = self.session_of(node)
+        if power and session is not None:
+            directory = self.settings.wal_dir / session
+            unsealed = [log for log in sorted(directory.glob("*.wal")) if read_seal(uri_of(log)) is None]
+            self.world.ledger.power_lost(f"{self.name}/{session}")
+            lose_power(unsealed)
+
+    def session_of(self, node: Node) -> str | None:
+        """The session that a process opened."""
+        for session in self.coordination.sessions_by_id.values():
+            if session.process is node.process:
+                return session.session_id
+        return None
+
+    def expire(self, node: Node) -> None:
+        """Everybody believes that the process is dead; it may go on as a zombie."""
+        for session in self.coordination.sessions_by_id.values():
+            if session.process is node.process:
+                session.expire()
+                self.world.kernel.note(f"session {session.session_id} of {node.name} is over")
+
+    def leader(self) -> Node | None:
+        """The master that leads and knows it."""
+        leader = self.coordination.live_leader()
+        for node in self.alive(self.masters):
+            if leader is not None and self.session_of(node) == leader.session_id and node.part is not None:
+                return node if node.part.leadership is not None else None
+        return None
+
+    # ---- configuration
+
+    def config(self) -> ClusterConfig:
+        """The configuration as it is."""
+        if self._config is None or self._config.generation != self.coordination.current_generation:
+            with self.world.kernel.aside():
+                self._config = read_config(self.coordination)  # type: ignore[arg-type]
+        return self._config
+
+    def table_id(self, name: str) -> str:
+        """The id of a table."""
+        return self.config().table_named(name).table_id
+
+    def create_table(self, name: str, table_id: str, splits: Sequence[bytes]) -> None:
+        """A table that nobody serves yet."""
+        create_table_record(self.coordination, table_id, name, [], {})  # type: ignore[arg-type]
+        self.table.put(new_tablet_rows(table_id, sorted(splits)), keys.ONCE_RANK)
+        set_table_state(self.coordination, table_id, "online")  # type: ignore[arg-type]
+
+    def define(self, peer: Cluster) -> None:
+        """Know another cluster by its name."""
+        define_cluster(
+            self.coordination,  # type: ignore[arg-type]
+            PeerCluster(peer.name, peer.quorum, peer.instance, peer.name),
+        )
+
+    def targets(self) -> dict[TargetKey, str]:
+        """Configured targets and the instances behind them."""
+        return {
+            target.key: target.peer_instance_id for table in self.config().tables.values() for target in table.targets
+        }
+
+    # ---- tablets
+
+    def extents(self, table_id: str) -> list[Extent]:
+        """The tablets of a table."""
+        start, stop = keys.table_section(table_id)
+        return [
+            Extent(table_id, keys.parse_tablet_row(row.key)[1], values.decode_prev_row(row.cells[keys.PREV_ROW].value))
+            for row in self.table.rows(table_id.encode(), ("tablet",))
+            if start <= row.key < stop and keys.PREV_ROW in row.cells
+        ]
+
+    def all_extents(self) -> list[Extent]:
+        """The tablets of all tables."""
+        online = [table_id for table_id, table in self.config().tables.items() if table.state == "online"]
+        return [extent for table_id in online for extent in self.extents(table_id)]
+
+    def serving(self, extent: Extent) -> Any:
+        """The tablet as its live, valid tserver serves it; None while nobody does."""
+        for node in self.alive(self.tservers):
+            if node.part is None or not node.part.session.is_valid():
+                continue
+            tablet = node.part.parts.registry.find(extent)
+            if tablet is not None and tablet.accepting:
+                return tablet
+        return None
+
+    def holder(self, extent: Extent) -> Node | None:
+        """Who serves a tablet."""
+        for node in self.alive(self.tservers):
+            if node.part is not None and node.part.session.is_valid():
+                tablet = node.part.parts.registry.find(extent)
+                if tablet is not None and tablet.accepting:
+                    return node
+        return None
+
+    def is_served(self) -> bool:
+        """Every tablet has somebody."""
+        return all(self.serving(extent) is not None for extent in self.all_extents())
+
+    def entries(self, table_id: str) -> list[Entry]:
+        """Everything that a table holds, from whoever serves it."""
+        found: list[Entry] = []
+        for extent in self.all_extents():
+            if extent.table_id == table_id:
+                tablet = self.serving(extent)
+                assert tablet is not None, f"nobody serves {extent}"
+                assert isinstance(tablet.data, SimTabletData)
+                found += tablet.data.entries()
+        return found
+
+    def logs(self) -> list[str]:
+        """URIs of the logs on disk."""
+        return [uri_of(path) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
+
+    def is_at_rest(self) -> bool:
+        """Everybody is served, and nothing is left to replicate, to recover from or to delete."""
+        return not self.books() and self.is_served() and self.only_current_logs() and not self.high_waters()
+
+    def only_current_logs(self) -> bool:
+        """No log is there but those that are written now."""
+        current = {node.part.parts.path.desk.wal_uri() for node in self.booted(self.tservers)}
+        return set(self.logs()) <= current
+
+    def high_waters(self) -> list[str]:
+        """Streams that tablets remember."""
+        tablets = [self.serving(extent) for extent in self.all_extents()]
+        return [stream.file for tablet in tablets if tablet is not None for stream in tablet.high_water]
+
+    def books(self) -> list[str]:
+        """What is in the books about replication: one line a cell."""
+        return [
+            f"{key!r} {column.family}:{column.qualifier!r} at {cell.rank}"
+            for key, column, cell in self.table.names(("repl", "done", "recv", "fate", "del"))
+        ]
