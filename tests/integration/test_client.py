@@ -124,8 +124,8 @@ def test_waiting_for_replication_ends_while_others_go_on_writing(west: Cluster, 
     source, peer = west.client, east.client
     source.tables.create("waited", SPLITS)
     peer.tables.create("waited")
-    source.replication.define_cluster("far", east.quorum)
-    source.replication.enable("waited", "far")
+    source.replication.define_cluster("east", east.quorum)
+    source.replication.enable("waited", "east")
     before = _write_until(source, "waited", lambda count: count >= 1_000)
     over = threading.Event()
     writing = threading.Thread(
@@ -133,14 +133,13 @@ def test_waiting_for_replication_ends_while_others_go_on_writing(west: Cluster, 
     )
     writing.start()
     try:
-        assert not source.replication.wait("waited", "far")
+        assert not source.replication.wait("waited", "east")
         assert set(range(before)) <= set(_numbers(peer, "waited"))
     finally:
         over.set()
         writing.join()
-    assert not source.replication.wait("waited", "far")
+    assert not source.replication.wait("waited", "east")
     assert _numbers(peer, "waited") == _numbers(source, "waited")
-    source.replication.disable("waited", "far")
-    source.replication.delete_cluster("far", east.quorum)
+    source.replication.disable("waited", "east")
     for client in (source, peer):
         client.tables.delete("waited")
