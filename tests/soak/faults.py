@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from bookkeeper.config import Settings
 from bookkeeper.errors import TransientError
 from tests.soak.plan import Fault, Step
 from tests.soak.trace import Trace
@@ -28,12 +29,13 @@ class InvariantError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A stopped process, and since when it is (boot clock)."""
+    """A stopped process, since when it is (boot clock), and whether it had a session: only then it has to end."""
 
     side: str
     role: str
     process: psutil.Process
     since_ns: int
+    had_session: bool
 
 
 @dataclass(slots=True)
@@ -76,6 +78,8 @@ class Faults:
             self.trace.say(f"continue: {frozen.side} {frozen.role}")
             _send(frozen.process, signal.SIGCONT)
         for frozen in self.frozen:
+            if not frozen.had_session:
+                continue
             try:
                 frozen.process.wait(READY_S)
             except psutil.TimeoutExpired:
@@ -102,8 +106,9 @@ class Faults:
     def _freeze(self, side: str, role: str) -> None:
         process = _process(self.pair.clusters[side].pid(role))
         if process is not None and process.pid not in {frozen.process.pid for frozen in self.frozen}:
-            self.frozen.append(Frozen(side, role, process, self.pair.clock.boot_ns()))
             _send(process, signal.SIGSTOP)
+            had_session = _has_session(process, self.pair.clusters[side].settings)
+            self.frozen.append(Frozen(side, role, process, self.pair.clock.boot_ns(), had_session))
 
     def _hiccup(self, cluster: Cluster, step: Step) -> None:
         """The only wait by time: it is the length of the fault."""
@@ -141,6 +146,15 @@ def _process(pid: int) -> psutil.Process | None:
         return psutil.Process(pid)
     except psutil.NoSuchProcess:
         return None
+
+
+def _has_session(process: psutil.Process, settings: Settings) -> bool:
+    """Whether the process holds a session of its cluster: it has the session's file open to renew it."""
+    directory = f"{settings.coordination_dir}/sessions/"
+    try:
+        return any(file.path.startswith(directory) and file.mode == "r+" for file in process.open_files())
+    except psutil.Error:
+        return False
 
 
 def _send(process: psutil.Process, number: int) -> None:
