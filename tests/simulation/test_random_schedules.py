@@ -103,7 +103,7 @@ def test_no_schedule_breaks_a_law() -> None:
 
 @pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
 def test_no_long_schedule_breaks_a_law(tmp_path: Path) -> None:
-    for seed in range(SEED * 10_000, SEED * 10_000 + EXAMPLES):
+    for seed in range(SEED * 10_000, SEED * 10_000 + max(1, EXAMPLES // 2)):
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed}"):
             run_schedule(world, seed, 60)
 
