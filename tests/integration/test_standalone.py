@@ -1,0 +1,89 @@
+"""``bookkeeper standalone`` as an operator meets it: it says when it answers, what ended, and what is in its way."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bookkeeper.client import Mutation
+from bookkeeper.errors import RefusedError, UnavailableError
+from bookkeeper.standalone.cluster_process import ClusterProcess
+from bookkeeper.standalone.directory import init_cluster
+from tests.support.cluster import Cluster, standalone_command
+
+pytestmark = [pytest.mark.integration]
+
+LIMIT_S = 90.0
+
+
+def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "own", "own", tservers=1) as cluster:
+        cluster.client.tables.create("t")
+        with cluster.client.writer("t") as writer:
+            writer.add(Mutation(b"row").put(b"f", b"q", b"1"))
+        for role in ("tserver1", "replay", "master"):
+            killed = cluster.kill9(role)
+            again = cluster.wait_restarted(role, killed)
+            assert (again.pid, again.starts) == (cluster.pid(role), 2)
+        cluster.wait_ready()
+        assert [cell.value for cell in cluster.client.scan("t").cells()] == [b"1"]
+        cluster.stop()
+        lines = cluster.log_text("standalone").splitlines()
+        assert lines[0].startswith(f"cluster own answers at {cluster.quorum} with 1 tservers (127.0.0.1:")
+        assert [line.split(",")[0] for line in lines[1:]] == [
+            f"{role} ended (signal SIGKILL)" for role in ("tserver1", "replay", "master")
+        ]
+        cluster.start()
+        assert [cell.value for cell in cluster.client.scan("t").cells()] == [b"1"]
+
+
+def test_ctrl_c_stops_everything_and_a_second_run_beside_the_first_is_refused(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "own", "own")
+    first = ClusterProcess(settings, standalone_command(settings.directory))
+    first.start()
+    try:
+        first.wait_ready(LIMIT_S)
+        with pytest.raises(RefusedError):
+            first.start()
+        second = subprocess.run(first.command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert second.returncode == 1
+        assert "another standalone process runs this cluster" in second.stderr
+        children = [psutil.Process(first.role(role).pid) for role in ("master", "tserver1", "replay")]
+        supervisor = children[0].parent()
+        assert supervisor is not None
+        supervisor.send_signal(signal.SIGINT)
+        assert supervisor.wait(LIMIT_S) == 0
+        assert not any(child.is_running() for child in children)
+    finally:
+        first.stop(LIMIT_S)
+
+
+def test_a_port_that_is_taken_is_told_with_the_log_that_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = init_cluster(tmp_path / "own", "own", master_port=taken.getsockname()[1])
+        process = ClusterProcess(settings, standalone_command(settings.directory))
+        process.start()
+        try:
+            process.wait_until(lambda: "master ended" in process.log.read_text(), "word of the master's end", LIMIT_S)
+            assert "master ended (exit code 1), its log is " in process.log.read_text()
+            assert "in use" in (settings.logs_dir / "master.log").read_text()
+            with pytest.raises(UnavailableError, match=r"no answering cluster after 1 s; see .*standalone\.log"):
+                process.wait_ready(1)
+        finally:
+            process.stop(LIMIT_S)
+
+
+def test_a_supervisor_that_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
+    settings = init_cluster(tmp_path / "own", "own")
+    process = ClusterProcess(settings, ["sh", "-c", "echo gone; exit 3"])
+    process.start()
+    with pytest.raises(UnavailableError, match=r"standalone ended \(3\):\ngone"):
+        process.wait_until(lambda: False, "nothing", LIMIT_S)
+    process.stop(1)
