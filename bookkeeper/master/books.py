@@ -278,7 +278,7 @@ class Books:
             entry = FileEntry(file, facts, self._scopes.of((table_id,)))
             files[file] = changed[file] = entry
         else:
-            known = (entry.status, entry.barriers, entry.scope)
+            known = entry.status, entry.barriers, entry.scope
             merge_into(entry, facts)
             if table_id not in entry.scope.table_ids:
                 entry.scope = self._scopes.with_table(entry.scope, table_id)

@@ -70,21 +70,36 @@ class FileEntry:
 
     ``safe`` is how far ranges may go: the needed offset that was known before the rows with the barriers were read
     (:func:`barriers_are_complete_to`). ``closed_in`` is the number of the first cycle of this reign that saw the file
-    CLOSED, 0 while it is OPEN (rule R7). ``progress`` packs offset and position of each target, in the order of
-    ``scope.targets``; empty while no target has anything.
+    CLOSED, 0 while it is OPEN (rule R7). Barriers are kept flat, without an object for each. ``progress`` packs offset
+    and position of each target, in the order of ``scope.targets``; empty while no target has anything.
     """
 
-    __slots__ = ("barriers", "closed_in", "file", "needed", "progress", "safe", "scope", "status")
+    __slots__ = ("_barriers", "closed_in", "file", "needed", "progress", "safe", "scope", "status")
 
     def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
         self.file = file
         self.status = facts.status
         self.needed = facts.needed
         self.closed_in = 0
+        self._barriers: tuple[int | bytes, ...] = ()
         self.barriers = facts.barriers
         self.scope = scope
         self.safe = 0
         self.progress = b""
+
+    @property
+    def barriers(self) -> tuple[FileBarrier, ...]:
+        """What must be finished first, in order of offset."""
+        flat = self._barriers
+        return tuple(FileBarrier(*flat[at : at + 3]) for at in range(0, len(flat), 3))  # type: ignore[arg-type]
+
+    @barriers.setter
+    def barriers(self, barriers: Iterable[FileBarrier]) -> None:
+        self._barriers = tuple(part for barrier in barriers for part in barrier)
+
+    def has_barriers(self) -> bool:
+        """Whether some record may have to wait for another file."""
+        return bool(self._barriers)
 
     def uri(self) -> str:
         """The file's name as a string."""
@@ -187,17 +202,19 @@ def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ..
 
 
 def still_outstanding(barriers: tuple[FileBarrier, ...], files: Mapping[bytes, FileEntry]) -> tuple[FileBarrier, ...]:
-    """Barriers of files that are outstanding, with their names as those hold them (``files``: all that a scan found).
+    """Barriers of files that are outstanding, with names and ends as those hold them: equal parts are one object.
+
+    ``files`` are all that a scan found.
 
     One of a file that is outstanding no more has been passed for good, because names are never used again.
     """
-    if all(barrier.file in files and files[barrier.file].file is barrier.file for barrier in barriers):
-        return barriers
-    return tuple(
-        FileBarrier(barrier.offset, before.file, barrier.until_offset)
-        for barrier in barriers
-        if (before := files.get(barrier.file)) is not None
-    )
+    kept = []
+    for barrier in barriers:
+        before = files.get(barrier.file)
+        if before is not None:
+            until = before.needed if before.needed == barrier.until_offset else barrier.until_offset
+            kept.append(FileBarrier(barrier.offset, before.file, until))
+    return tuple(kept)
 
 
 class Scopes:

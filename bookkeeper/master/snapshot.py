@@ -136,7 +136,7 @@ class SnapshotBuilder:
             known_again += known is not None
         # a barrier loses its meaning only when its file is gone
         for entry in files.values() if known_again < len(self._previous) else map(files.__getitem__, fresh):
-            if entry.barriers:
+            if entry.has_barriers():
                 entry.barriers = still_outstanding(entry.barriers, files)
         return self._snapshot
 

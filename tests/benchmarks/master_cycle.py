@@ -146,7 +146,8 @@ def _measure(directory: Path) -> dict[str, float]:
     quick_ms = _quick_ms(ground, books, live.session_id, row)
     tracemalloc.start()
     lean = Books(ground.metadata, reign, lambda: read_config(ground.coordination))
-    _cycle(lean, owners, queue)
+    for _ in range(3):
+        _cycle(lean, owners, queue)
     gc.collect()
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
