@@ -210,9 +210,9 @@ class World:
 
     # ---- tservers
 
-    def tserver(self) -> str:
-        """A live tserver session, without a process."""
-        session = self.coordination.open_session("tserver", "127.0.0.1:1")
+    def tserver(self, address: str = "127.0.0.1:1") -> str:
+        """A live tserver session, without a process: nobody answers unless ``address`` says where."""
+        session = self.coordination.open_session("tserver", address)
         self.sessions[session.session_id] = session
         return session.session_id
 
