@@ -7,6 +7,7 @@ leader are older; an ended operation is purged, its id is never used again. Sour
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from bookkeeper.master.leader import Reign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import FateOp, FateStep, Json
+
+LOG = logging.getLogger(__name__)
 
 FIRST_STEP = ""
 """Step of an operation that has none written yet; it stands for the first step of its kind."""
@@ -89,14 +92,21 @@ class FateStore:
             self._table.purge(cells)
 
     def load(self) -> list[FateRecord]:
-        """All operations there are, in order of beginning. Tells the reign what ranks it meets (rule R8)."""
+        """All operations there are, in order of beginning. Tells the reign what ranks it meets (rule R8).
+
+        A row that does not parse is left alone and said: it must not keep a master from leading.
+        """
         records = []
         start, stop = keys.section(keys.FATE_PREFIX)
         for row in self._table.scan(start, stop, ("fate",)):
             step = row.cells.get(keys.FATE_STEP)
             if step is not None:
                 self._reign.observe(step.rank)
-            record = parse_record(row)
+            try:
+                record = parse_record(row)
+            except CorruptionError as error:
+                LOG.error("row %r is no operation and is left alone: %s", row.key, error.message)
+                continue
             if record is not None:
                 records.append(record)
         return records

@@ -46,6 +46,9 @@ FATE_THREADS = 4
 SESSIONS_LOOK_MS = 200
 """ms between looks at the sessions: how soon a dead tserver is noticed beyond its lease."""
 
+COLLECT_SHARE = 9
+"""The collector rests at least so many times as long as it worked: with many files outstanding, only space waits."""
+
 REPLAY_KIND = "replay"
 
 
@@ -112,9 +115,12 @@ class Leadership:
                 replays = alive
 
     def _collect(self) -> None:
-        while not self.clock.wait(self._stop, self.settings.master.gc_interval_ms):
+        took_ms = 0.0
+        while not self.clock.wait(self._stop, max(self.settings.master.gc_interval_ms, COLLECT_SHARE * took_ms)):
+            began_ns = self.clock.boot_ns()
             with self._visible("collector"):
                 self.collector.run_once()
+            took_ms = (self.clock.boot_ns() - began_ns) / 1e6
             with self._visible("strays"):
                 self.strays.run_once()
 

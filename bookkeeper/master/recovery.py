@@ -15,10 +15,14 @@ from bookkeeper.coordination.protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.leader import Reign
-from bookkeeper.master.tservers import TServers, is_sealed_off
+from bookkeeper.master.tservers import TServers
 from bookkeeper.storage.wal import recover
 
 LOG = logging.getLogger(__name__)
+
+
+ROUNDS_TO_LOOK_AGAIN = 50
+"""Rounds between two looks at all logs of sessions that were found sealed."""
 
 
 @dataclass(slots=True)
@@ -28,12 +32,16 @@ class Recovery:
     tservers: TServers
     reign: Reign
     problems: dict[str, str] = field(default_factory=dict)
+    _round: int = 0
 
     def run_once(self) -> list[str]:
         """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
         recovered = []
+        self._round += 1
+        if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
+            self.tservers.look_again()
         for info in self.tservers.sessions():
-            if info.alive:
+            if info.alive or self.tservers.is_sealed_off(info.session_id):
                 continue
             unsealed = [log for log in self.tservers.logs_of(info.session_id) if not log.sealed]
             for log in unsealed:
@@ -60,7 +68,7 @@ class Recovery:
         """Forget dead sessions that left nothing; ``holding`` are those that tablets are still assigned to."""
         forgotten = []
         for info in sessions:
-            if left_nothing(info, self.tservers.logs_of(info.session_id), holding):
+            if left_nothing(info, holding) and not self.tservers.logs_of(info.session_id):
                 self.reign.check()
                 self.tservers.remove_directory(info.session_id)
                 self.tservers.coordination.forget_session(info.session_id)
@@ -68,14 +76,14 @@ class Recovery:
         return forgotten
 
 
-def left_nothing(info: SessionInfo, logs: Collection[LogFile], holding: Collection[str]) -> bool:
-    """A session may be forgotten when it is dead, holds no tablet and has no log on disk any more (rule R17: until
-    then its death is what lets its files go).
+def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:
+    """A session may be forgotten when it is dead, holds no tablet and, besides, has no log on disk any more (rule R17:
+    until then its death is what lets its files go).
     """
-    return not info.alive and not logs and info.session_id not in holding
+    return not info.alive and info.session_id not in holding
 
 
 def unsealed_sessions(sessions: Iterable[SessionInfo], tservers: TServers) -> list[str]:
     """Dead sessions with a log that is not sealed: rule R15, nobody may load their tablets yet."""
     dead = [info.session_id for info in sessions if not info.alive]
-    return [session for session in dead if not is_sealed_off(tservers.logs_of(session))]
+    return [session for session in dead if not tservers.is_sealed_off(session)]

@@ -7,17 +7,19 @@ survives a crash; every call may be repeated. Sources: design section 5; books.m
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
-from bookkeeper.errors import TransientError
+from bookkeeper.errors import TransientError, UnavailableError
 from bookkeeper.master.gc import LogFile
 from bookkeeper.model import Extent
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.services import TServer
-from bookkeeper.storage.wal import read_seal, uri_of
+from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.wal.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ class TServers:
     coordination: Coordination
     pool: RpcPool
     wal_dir: Path
+    _sealed_off: set[str] = field(default_factory=set)
 
     def sessions(self) -> list[SessionInfo]:
         """All sessions that were not forgotten, dead ones included."""
@@ -59,15 +62,34 @@ class TServers:
         return [log for directory in sorted(self.wal_dir.iterdir()) for log in self.logs_of(directory.name)]
 
     def logs_of(self, session_id: str) -> list[LogFile]:
-        """The logs of one session that are on disk. Raises TransientError when they can't be read."""
+        """The logs of one session that are on disk. A seal is there whole or not at all, so its name says everything.
+
+        Raises UnavailableError when they can't be listed.
+        """
         directory = self.wal_dir / session_id
-        if not directory.is_dir():
+        try:
+            names = {entry.name for entry in os.scandir(directory)}
+        except FileNotFoundError:
             return []
-        found = []
-        for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
-            uri = uri_of(path)
-            found.append(LogFile(uri, session_id, read_seal(uri) is not None))
-        return found
+        except OSError as error:
+            raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
+        logs = sorted(name for name in names if name.endswith(LOG_SUFFIX))
+        return [LogFile(uri_of(directory / name), session_id, name + SEAL_SUFFIX in names) for name in logs]
+
+    def is_sealed_off(self, session_id: str) -> bool:
+        """Rule R15, for a dead session: no reader will ever go past what is known now, every log of it is sealed.
+
+        Once found so it is remembered, until :meth:`look_again`: an offline peer may keep many logs of the dead.
+        """
+        if session_id not in self._sealed_off:
+            if not all_sealed(self.logs_of(session_id)):
+                return False
+            self._sealed_off.add(session_id)
+        return True
+
+    def look_again(self) -> None:
+        """Forget which sessions are sealed off: one that was taken for dead and stopped may have begun another log."""
+        self._sealed_off.clear()
 
     def remove_directory(self, session_id: str) -> None:
         """Remove the directory of a session's logs if it is there and empty of logs; what else is there stays."""
@@ -89,7 +111,7 @@ class TServers:
 
     def _why_unconfirmed(self, info: SessionInfo, generation: int) -> str | None:
         if not info.alive:
-            return None if is_sealed_off(self.logs_of(info.session_id)) else "dead, its logs are not sealed yet"
+            return None if self.is_sealed_off(info.session_id) else "dead, its logs are not sealed yet"
         try:
             confirmed = self.at(info.address).confirm_config(generation)
         except TransientError as error:
@@ -116,8 +138,8 @@ class TServers:
         return self.for_each_live(drop)
 
 
-def is_sealed_off(logs: Iterable[LogFile]) -> bool:
-    """No reader will ever go past what is known now: every log of the session is sealed (rule R15)."""
+def all_sealed(logs: Iterable[LogFile]) -> bool:
+    """Each of these logs has its end for ever."""
     return all(log.sealed for log in logs)
 
 

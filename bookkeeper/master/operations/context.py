@@ -111,7 +111,6 @@ def confirm_step(context: Context, call: Call) -> Outcome:
     generation = call.state.get("generation")
     if generation is None:
         return Next("confirm", {**call.state, "generation": context.coordination.generation()})
-    context.wake()
     waiting_for = context.tservers.unconfirmed(cast(int, generation))
     if waiting_for:
         return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)

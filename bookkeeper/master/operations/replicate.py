@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import CorruptionError
 from bookkeeper.master.assigner import WorkRange
 from bookkeeper.master.fate_store import FateRecord, FateStore
 from bookkeeper.metadata.values import FateOp, FateStep
@@ -35,18 +34,16 @@ class ReplicateFiles:
     store: FateStore
     clock: Clock
     chosen: dict[bytes, Chosen] = field(default_factory=dict)
-    _doubles: list[str] = field(default_factory=list)
+    _spare: list[str] = field(default_factory=list)
 
     def adopt(self, records: Iterable[FateRecord]) -> None:
-        """Take over what earlier masters began. Raises CorruptionError."""
+        """Take over what earlier masters began; what names no file or session is ended."""
         for record in records:
             if record.op.type != KIND:
                 continue
             file, session = record.op.args.get("file"), record.state.get("session", "")
-            if not isinstance(file, str) or not isinstance(session, str):
-                raise CorruptionError(f"operation {record.txid} names no file or session: {record}")
-            if file.encode() in self.chosen:
-                self._doubles.append(record.txid)
+            if not isinstance(file, str) or not isinstance(session, str) or file.encode() in self.chosen:
+                self._spare.append(record.txid)
             else:
                 self.chosen[file.encode()] = Chosen(record.txid, session)
 
@@ -74,8 +71,8 @@ class ReplicateFiles:
     def end(self, files: Iterable[bytes]) -> None:
         """These files are outstanding no more."""
         ended = [file for file in files if file in self.chosen]
-        self.store.end([*(self.chosen[file].txid for file in ended), *self._doubles])
-        self._doubles.clear()
+        self.store.end([*(self.chosen[file].txid for file in ended), *self._spare])
+        self._spare.clear()
         for file in ended:
             del self.chosen[file]
 

@@ -46,9 +46,9 @@ class StreamDone:
     context: Context
     first: str = "tell"
 
-    def locks(self, _args: Args) -> Collection[str]:
-        """None: streams are independent."""
-        return ()
+    def locks(self, args: Args) -> Collection[str]:
+        """One at a time for each peer: one that does not answer must not occupy every thread."""
+        return (f"streams {text(args, 'cluster')}",)
 
     @property
     def steps(self) -> Mapping[str, Step]:

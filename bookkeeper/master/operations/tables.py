@@ -168,7 +168,6 @@ class DeleteTable:
         extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id)]
         waiting_for += self.context.tservers.unload_everywhere(extents, self.context.reign.epoch)
         if waiting_for:
-            self.context.wake()
             return Wait(f"waiting for tservers to let go of the table: {'; '.join(waiting_for)}")
         return Next("forget", call.state)
 
