@@ -12,10 +12,11 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
-from bookkeeper.coordination.config_tree import ClusterConfig, read_config
+from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books import Books
@@ -159,25 +160,11 @@ def assemble(
     rng: random.Random,
 ) -> Leadership:
     """Build the parts of a reign and take over the operations that earlier masters left. Raises TransientError."""
-
-    def config() -> ClusterConfig:
-        return read_config(coordination)
-
+    config = partial(read_config, coordination)
     inbox, lanes = Inbox(), Lanes()
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
-    own_id = settings.instance.instance_id
-    context = Context(
-        table=table,
-        coordination=coordination,
-        tservers=tservers,
-        peers=PeerMasters(pool, own_id),
-        reign=reign,
-        clock=clock,
-        own_instance_id=own_id,
-        stream_grace_ms=stream_grace_ms(settings),
-        wake=inbox.ask_full,
-    )
+    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox)
     fate = FateEngine(store, all_operations(context), clock, rng)
     books = Books(table, reign, config)
     placement = Placement(table, reign, tservers, lanes, inbox.ask_place, books.note_assigned)
@@ -229,6 +216,31 @@ def assemble(
         collector=collector,
         strays=Strays(table, reign, clock, settings.tables_dir, books_flight_ms(settings)),
         queries=Queries(table, tservers, config, clock),
+    )
+
+
+def operation_context(
+    settings: Settings,
+    coordination: Coordination,
+    table: MetadataTable,
+    pool: RpcPool,
+    reign: Reign,
+    clock: Clock,
+    tservers: TServers,
+    inbox: Inbox,
+) -> Context:
+    """The world in which a reign's operations act."""
+    own_id = settings.instance.instance_id
+    return Context(
+        table=table,
+        coordination=coordination,
+        tservers=tservers,
+        peers=PeerMasters(pool, own_id),
+        reign=reign,
+        clock=clock,
+        own_instance_id=own_id,
+        stream_grace_ms=stream_grace_ms(settings),
+        wake=inbox.ask_full,
     )
 
 
