@@ -13,6 +13,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.clock import Clock, SystemClock
@@ -34,6 +35,16 @@ def read_boot_id() -> str:
 
 def _random_suffix() -> str:
     return secrets.token_hex(4)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProcess:
+    """The process behind a session, its file, and the end of the lease that was written last (boot clock, ns)."""
+
+    session_id: str
+    pid: int
+    path: Path
+    expires_ns: int
 
 
 class EmbeddedCoordination:
@@ -93,6 +104,23 @@ class EmbeddedCoordination:
             ids = [row[0] for row in db.execute("SELECT session_id FROM sessions WHERE kind = ? ORDER BY 1", (kind,))]
         found = (self._judge(session_id) for session_id in ids)
         return [info for info in found if info is not None]
+
+    def processes(self) -> list[SessionProcess]:
+        """The processes of every session of this boot that was not forgotten, gone ones included. Writes nothing, so
+        that no writer that is stopped can hold it up.
+        """
+        with self._store.reading() as db:
+            rows = db.execute("SELECT session_id, pid FROM sessions ORDER BY 1").fetchall()
+        found = []
+        for session_id, pid in rows:
+            path = self._path(session_id).resolve()
+            try:
+                record = look_at_lease(path).record
+            except FileNotFoundError:
+                continue
+            if record.boot_id == self._boot_id:
+                found.append(SessionProcess(session_id, pid, path, record.expires_ns))
+        return found
 
     def forget_session(self, session_id: str) -> None:
         """See the protocol; raises RefusedError while the session is alive."""

@@ -13,7 +13,10 @@ from collections.abc import Callable
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
+from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.errors import TransientError
 from bookkeeper.standalone.directory import complete_cluster
+from bookkeeper.standalone.fencing import Fence
 from bookkeeper.standalone.readiness import wait_until_ready
 from bookkeeper.standalone.supervisor import Supervisor, roles_of
 
@@ -30,22 +33,49 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     """
     complete_cluster(settings)
     clock, stop = SystemClock(), threading.Event()
-    watch = threading.Thread(target=_announce, args=(settings, report, clock, stop), name="readiness", daemon=True)
+    threads = [
+        threading.Thread(target=_guarded, args=(what, settings, report, clock, stop), name=name, daemon=True)
+        for name, what in (("readiness", _announce), ("fence", _fence))
+    ]
     supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), report, STOP_TIMEOUT_MS, clock)
-    watch.start()
+    for thread in threads:
+        thread.start()
     try:
         supervisor.run()
     finally:
         stop.set()
-        watch.join()
+        for thread in threads:
+            thread.join()
+
+
+Task = Callable[[Settings, Callable[[str], None], Clock, threading.Event], None]
+
+
+def _guarded(
+    what: Task, settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event
+) -> None:
+    try:
+        what(settings, report, clock, stop)
+    except BaseException:
+        LOG.critical("the %s thread died", threading.current_thread().name, exc_info=True)
+        os._exit(EXIT_THREAD_DIED)
+
+
+def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    coordination = EmbeddedCoordination(settings.coordination_dir, settings.coordination, clock)
+    fence = Fence(coordination.processes, settings.coordination.session_margin_ms * 1_000_000, report)
+    try:
+        while not clock.wait(stop, settings.coordination.session_renew_ms):
+            try:
+                fence.run_once(clock.boot_ns())
+            except TransientError as error:
+                LOG.warning("sessions can't be looked at, trying again: %s", error)
+    finally:
+        coordination.close()
 
 
 def _announce(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    try:
-        state = wait_until_ready(settings, clock, stop)
-    except BaseException:
-        LOG.critical("the readiness thread died", exc_info=True)
-        os._exit(EXIT_THREAD_DIED)
+    state = wait_until_ready(settings, clock, stop)
     if state is not None:
         report(
             f"cluster {settings.instance.name} answers at {state.master} with {len(state.tservers)} tservers "

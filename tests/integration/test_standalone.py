@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -40,6 +41,17 @@ def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path:
         ]
         cluster.start()
         assert [cell.value for cell in cluster.client.scan("t").cells()] == [b"1"]
+
+
+def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced(tmp_path: Path) -> None:
+    lease = {"session_lease_ms": 4_000, "session_renew_ms": 500, "session_margin_ms": 500}
+    overrides = {f"coordination.{name}": value for name, value in lease.items()}
+    with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as cluster:
+        stopped = cluster.pid("tserver1")
+        os.kill(stopped, signal.SIGSTOP)
+        cluster.wait_restarted("tserver1", stopped)
+        cluster.wait_ready()
+        assert f"(pid {stopped}) still ran after its lease was over; killed it" in cluster.log_text("standalone")
 
 
 def test_ctrl_c_stops_everything_and_a_second_run_beside_the_first_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,6 +87,10 @@ def _main(store: str, *arguments: str) -> None:
             answer = sessions[given[0]].is_valid()
         elif command == "count":
             answer = [next_count(coordination, given[0]) for _ in range(given[1])]
+        elif command == "begin":
+            connection = sqlite3.connect(Path(arguments[0]) / "coordination.db", isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            answer = None
         elif command == "write":
             path, times = given
             answer = [coordination.put(f"{path}{n}", str(n).encode()) for n in range(times)]

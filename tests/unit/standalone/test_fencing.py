@@ -1,0 +1,103 @@
+"""A process that outlives its lease is ended, whatever it holds; nothing else is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bookkeeper.config import CoordinationSettings
+from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess
+from bookkeeper.errors import TransientError
+from bookkeeper.standalone.fencing import Fence, end, holds_session, overdue
+from tests.support.coordination_process import LEASE_MS, MARGIN_MS, CoordinationProcess
+
+MARGIN_NS = MARGIN_MS * 1_000_000
+LIMIT_S = 60
+
+
+@contextmanager
+def _member(directory: Path) -> Iterator[tuple[CoordinationProcess, str]]:
+    """A process with one session, and the session's id."""
+    with CoordinationProcess("embedded", str(directory)) as process:
+        yield process, process.ask("open", "tserver", "127.0.0.1:1")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedCoordination]:
+    coordination = EmbeddedCoordination(tmp_path, CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=100))
+    yield coordination
+    coordination.close()
+
+
+def test_only_lease_and_margin_together_are_the_end() -> None:
+    process = SessionProcess("s", 1, Path("/s"), expires_ns=1_000)
+    assert overdue([process], 1_000 + MARGIN_NS, MARGIN_NS) == []
+    assert overdue([process], 1_001 + MARGIN_NS, MARGIN_NS) == [process]
+
+
+def test_a_stopped_process_is_ended_when_its_lease_is_over(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with _member(tmp_path) as (member, session):
+        member.freeze()
+        (seen,) = store.processes()
+        said: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, said.append)
+        fence.run_once(seen.expires_ns)
+        assert holds_session(seen)
+        fence.run_once(seen.expires_ns + MARGIN_NS + 1)
+        psutil.Process(seen.pid).wait(LIMIT_S)
+        assert said == [f"{session} (pid {seen.pid}) still ran after its lease was over; killed it"]
+        fence.run_once(seen.expires_ns + MARGIN_NS + 2)
+        assert len(said) == 1
+
+
+def test_one_whose_session_was_forgotten_in_between_is_ended_too(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with _member(tmp_path) as (member, session):
+        member.freeze()
+        (seen,) = store.processes()
+        fence = Fence(store.processes, MARGIN_NS, lambda _: None)
+        fence.run_once(seen.expires_ns)
+        seen.path.unlink()
+        assert store.processes() == []
+        fence.run_once(seen.expires_ns + MARGIN_NS + 1)
+        psutil.Process(seen.pid).wait(LIMIT_S)
+    store.forget_session(session)
+
+
+def test_a_process_that_has_closed_its_session_lives_on(store: EmbeddedCoordination) -> None:
+    session = store.open_session("tserver", "127.0.0.1:1")
+    (seen,) = store.processes()
+    assert holds_session(seen)
+    session.close()
+    assert not holds_session(seen)
+    assert not end(seen)
+    assert not end(replace(seen, pid=2**22 - 1))
+    Fence(store.processes, MARGIN_NS, lambda _: None).run_once(seen.expires_ns + MARGIN_NS + 1)
+
+
+def test_a_writer_that_stopped_inside_a_transaction_holds_others_up_until_it_is_ended(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
+    """Without the fence nobody could write to the store again before a person came."""
+    with _member(tmp_path) as (member, _):
+        member.ask("begin")
+        member.freeze()
+        (seen,) = store.processes()
+        other = sqlite3.connect(tmp_path / "coordination.db", timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        Fence(store.processes, MARGIN_NS, lambda _: None).run_once(seen.expires_ns + MARGIN_NS + 1)
+        psutil.Process(seen.pid).wait(LIMIT_S)
+        other.execute("BEGIN IMMEDIATE")
+        other.close()
+
+
+def test_a_store_that_is_gone_is_said(store: EmbeddedCoordination) -> None:
+    store.close()
+    with pytest.raises(TransientError):
+        Fence(store.processes, MARGIN_NS, lambda _: None).run_once(0)
