@@ -198,6 +198,7 @@ class Cycle:
         holding = {t.session for t in snapshot.tablets.values() if t.session is not None}
         for session in self.recovery.forget(sessions, holding):
             LOG.info("dead session %s left nothing and is forgotten", session)
+        self.recovery.forget_others()
 
     # ---- a quick cycle
 

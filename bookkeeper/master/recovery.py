@@ -20,7 +20,7 @@ from bookkeeper.storage.wal import recover
 
 LOG = logging.getLogger(__name__)
 
-
+OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_LOOK_AGAIN = 50
 """Rounds between two looks at all logs of sessions that were found sealed."""
 
@@ -63,6 +63,14 @@ class Recovery:
             return
         self.problems.pop(log.uri, None)
         LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
+
+    def forget_others(self) -> None:
+        """Forget dead masters and replay processes: what they left is in the books, for whoever follows."""
+        for kind in OTHER_KINDS:
+            for info in self.tservers.coordination.sessions(kind):
+                if not info.alive:
+                    self.reign.check()
+                    self.tservers.coordination.forget_session(info.session_id)
 
     def forget(self, sessions: Iterable[SessionInfo], holding: Collection[str]) -> list[str]:
         """Forget dead sessions that left nothing; ``holding`` are those that tablets are still assigned to."""

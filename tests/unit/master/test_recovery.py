@@ -55,6 +55,16 @@ def test_a_session_is_forgotten_when_it_left_neither_tablet_nor_log(world: World
     assert [info.session_id for info in master.tservers.sessions()] == sorted([alive, holding])
 
 
+def test_dead_masters_and_replay_processes_are_forgotten(world: World) -> None:
+    sessions = [world.coordination.open_session(kind, "127.0.0.1:1") for kind in ("master", "replay", "replay")]
+    for session in sessions[:2]:
+        session.close()
+    master = world.master()
+    master.recovery.forget_others()
+    assert [info.session_id for info in world.coordination.sessions("replay")] == [sessions[2].session_id]
+    assert [info.session_id for info in world.coordination.sessions("master")] == [master.session.session_id]
+
+
 def test_a_deposed_leader_seals_nothing(world: World) -> None:
     dead = world.tserver()
     file = world.log(dead, 3)
