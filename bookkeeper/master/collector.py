@@ -1,8 +1,9 @@
 """The garbage collector: executes what ``gc`` and ``remover`` decide about files and about books of missing files.
 
 Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
-peers which streams are over. Survives a crash: a mark stays until its file is gone and that operation is in the books,
-so the next run goes on. Runs in a thread of its own at its own interval. Sources: books.md R3, R4, R11, R16 and R17.
+peers which streams are over. Survives a crash: a mark stays until its file is gone, that operation is in the books, and
+no write can be in flight that names the file, so the next run goes on. Runs in a thread of its own at its own interval.
+Sources: books.md R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
 from bookkeeper.master.snapshot import BrokenChainError, tablet_view, verify_chain
+from bookkeeper.master.strays import is_over
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
@@ -43,6 +45,7 @@ class Inventory:
     live: frozenset[str]
     referenced: frozenset[str]
     marked: tuple[str, ...]
+    late: tuple[CellKey, ...]
     finished: Mapping[str, tuple[TargetKey, ...]]
     named: frozenset[str]
 
@@ -59,6 +62,8 @@ class Collector:
     read_config: Callable[[], ClusterConfig]
     flight_ms: int
     missing: dict[bytes, MissingFile] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+    """Marked files that are gone, and since when (boot clock, ns) this reign has known."""
     deleted: int = 0
 
     def run_once(self) -> list[str]:
@@ -86,14 +91,15 @@ class Collector:
         raise broken
 
     def _look_once(self, logs: tuple[LogFile, ...], live: frozenset[str], online: Collection[str]) -> Inventory:
+        start, stop = keys.section(keys.DEL_PREFIX)
+        marked = tuple(gc.parse_marks(self.table.scan(start, stop, ("del",))))
         tablet_rows = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, gc.REFERENCE_FAMILIES)
         finished: dict[str, tuple[TargetKey, ...]] = {}
         named: set[str] = set()
-        books_rows = self._books_rows(finished, named)
-        referenced = gc.referenced_files(_replicated(_chained(tablet_rows, online), named), books_rows)
-        start, stop = keys.section(keys.DEL_PREFIX)
-        marked = tuple(gc.parse_marks(self.table.scan(start, stop, ("del",))))
-        return Inventory(logs, live, frozenset(referenced), marked, finished, frozenset(named))
+        late: list[CellKey] = []
+        seen_rows = _noted(_chained(tablet_rows, online), frozenset(marked), named, late)
+        referenced = frozenset(gc.referenced_files(seen_rows, self._books_rows(finished, named)))
+        return Inventory(logs, live, referenced, marked, tuple(late), finished, frozenset(named))
 
     def _books_rows(self, finished: dict[str, tuple[TargetKey, ...]], named: set[str]) -> Iterator[Row]:
         start, stop = keys.section(keys.REPL_PREFIX)
@@ -114,21 +120,29 @@ class Collector:
 
     def delete(self, seen: Inventory) -> list[str]:
         """Delete files that an earlier run marked and that nothing refers to now."""
+        wanted = [uri for uri in seen.marked if uri not in self.gone]
         gone = []
-        for uri in gc.to_delete(seen.marked, seen.logs, seen.referenced, seen.live)[:DELETIONS_MAX]:
+        for uri in gc.to_delete(wanted, seen.logs, seen.referenced, seen.live)[:DELETIONS_MAX]:
             self.reign.check()
             delete_log(uri)
+            self.gone[uri] = self.clock.boot_ns()
             gone.append(uri)
         self.deleted += len(gone)
         return gone
 
     def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
-        """Let peers be told of the files that are gone (rule R3); then the marks go for good."""
-        files = list(gone)
-        self._tell([(file, target) for file in files for target in seen.finished.get(file, ())])
+        """Let peers be told of the files that are gone (rule R3). Then late uses of marked logs go for good, and so do
+        the marks themselves, after longer than any write is in flight (rule R4).
+        """
+        self._tell([(file, target) for file in gone for target in seen.finished.get(file, ())])
         self.reign.check()
-        if files:
-            self.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in files])
+        if seen.late:
+            self.table.purge(seen.late)
+        now_ns = self.clock.boot_ns()
+        over = [uri for uri, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
+        if over:
+            self.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
+            self.gone = {uri: since_ns for uri, since_ns in self.gone.items() if uri not in set(over)}
 
     def void(self, seen: Inventory) -> None:
         """Rule R4: books that name a log which does not exist are purged, after longer than any write is in flight."""
@@ -141,7 +155,7 @@ class Collector:
         self.missing = remover.note_missing(self.missing, ours, existing, now_ns)
         void = [m.file for m in self.missing.values() if remover.is_void(m, now_ns, self.flight_ms * 1_000_000)]
         if void:
-            self._purge_books(set(void))
+            self._purge_books(set(void), seen.marked)
             uris = [file.decode() for file in void]
             self._tell([(uri, target) for uri in uris for target in seen.finished.get(uri, ())])
 
@@ -151,7 +165,7 @@ class Collector:
         """
         return bool(seen.live) and seen.live <= {log.session for log in seen.logs}
 
-    def _purge_books(self, files: set[bytes]) -> None:
+    def _purge_books(self, files: set[bytes], marked: Collection[str]) -> None:
         cells: list[CellKey] = []
         for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
             cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
@@ -159,7 +173,10 @@ class Collector:
             row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
             if row_or_none is not None:
                 cells += remover.needed_cells(row_or_none)
-            LOG.error("%s does not exist: its books are removed; what was not replicated of it is lost", file.decode())
+            if file.decode() in marked:
+                LOG.info("%s was deleted when nobody needed it: books that came late are removed", file.decode())
+            else:
+                LOG.error("%s does not exist: its books go; what was not replicated of it is lost", file.decode())
         self.reign.check()
         self.table.purge(cells)
 
@@ -189,8 +206,9 @@ def _chained(rows: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
     verify_chain(last, None, online)
 
 
-def _replicated(rows: Iterable[Row], named: set[str]) -> Iterator[Row]:
-    """Rows as they come; the files of `repl:` columns are added to ``named``."""
+def _noted(rows: Iterable[Row], marked: Collection[str], named: set[str], late: list[CellKey]) -> Iterator[Row]:
+    """Rows as they come; files of `repl:` columns are added to ``named``, late uses of marked logs to ``late``."""
     for row in rows:
         named.update(keys.parse_file(column.qualifier) for column in row.cells if column.family == "repl")
+        late += gc.late_uses(row, marked)
         yield row

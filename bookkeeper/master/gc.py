@@ -3,7 +3,12 @@
 Arrives: the logs on disk, every reference in the books, live sessions, candidates marked before. Leaves: files to mark
 with `~del_` and marked files to delete. A file is deleted only by a later run than the one that marked it; its done
 cells go after it, when the peers were told (rule R3). Pure; a cut anywhere is found by the next run.
-Sources: books.md R3, R7 and R17; design section 10, rule 2.
+
+A mark on a log is also a proof: when it was made, every record of the log was in segments of its tablets, and none
+could follow. A first use that reaches the books later, from a tserver that had been stopped in the middle of its put,
+is about nothing: no record came after it. So its `log:` cell is void, and loading passes it over. The mark stays
+until no such put can be in flight (rule R4).
+Sources: books.md R3, R4, R7, R12 and R17; design section 10, rule 2.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.table import CellKey, Row
 
 REFERENCE_FAMILIES = ("log", "segment", "repl", "tablet")
 """What a reference scan reads of tablet rows; ``tablet`` for the chain of rule R16."""
@@ -57,6 +62,15 @@ def to_mark(
 ) -> list[str]:
     """Logs that get a `~del_` row now, sorted."""
     return sorted(log.uri for log in logs if log.uri not in marked and is_collectable_log(log, referenced, live))
+
+
+def late_uses(row: Row, marked: Collection[str]) -> list[CellKey]:
+    """The row's `log:` cells that came after the mark of their log (R4): to be purged, names are never used again."""
+    return [
+        CellKey(row.key, column)
+        for column in row.cells
+        if column.family == "log" and keys.parse_file(column.qualifier) in marked
+    ]
 
 
 def to_delete(

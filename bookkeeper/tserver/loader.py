@@ -12,6 +12,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bookkeeper.coordination.protocol import Session
@@ -22,6 +24,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletAssignment
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
 from bookkeeper.storage.wal import Block, Seal, path_of, read_headers, read_seal
+from bookkeeper.tserver import loading
 from bookkeeper.tserver.commit import CloseTablet, CommitPath
 from bookkeeper.tserver.flusher import Flusher, segment_ref
 from bookkeeper.tserver.loading import (
@@ -157,7 +160,7 @@ class Loader:
     def _open(self, extent: Extent, row_key: bytes) -> ServedTablet:
         if self._keeper.has_used_current(tablet_key(extent)):
             self._path.roll()  # a tablet comes to each log once, and its first block there says after what (R24)
-        row = self._claim(extent, row_key)
+        row = self._without_void_uses(self._claim(extent, row_key))
         logs = recovery_plan(row)
         seals = {log.uri: sealed_end(log.uri) for log in logs}
         found = replay_order((log.uri, block) for log in logs for block in wanted_blocks(extent, log))
@@ -184,6 +187,17 @@ class Loader:
         self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
         self._session.check()
         return row
+
+    def _without_void_uses(self, row: TabletRow) -> TabletRow:
+        """The row without logs that were collected before their `log:` cell came."""
+        void = {uri for uri in row.logs if loading.is_void_use(path_of(uri).exists(), partial(self._is_marked, uri))}
+        for uri in void:
+            LOG.info("%s: the use of %s came after nobody needed it any more, and is passed over", row.extent, uri)
+        return replace(row, logs=tuple(uri for uri in row.logs if uri not in void)) if void else row
+
+    def _is_marked(self, uri: str) -> bool:
+        row = self._metadata.get(keys.del_row(uri), ("del",))
+        return row is not None and keys.DEL in row.cells
 
     def _new_data(self, row: TabletRow) -> TabletData:
         table_id = row.extent.table_id

@@ -7,7 +7,7 @@ does the reading, and the simulation drives the same functions. Sources: design 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
@@ -119,6 +119,13 @@ def recovery_plan(row: TabletRow) -> list[LogToRead]:
     """Every log of the row, from where its segments end. The order of replay is that of :func:`replay_order`."""
     through = {} if row.flush is None else row.flush.through
     return [LogToRead(uri, through.get(uri, 0)) for uri in row.logs]
+
+
+def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
+    """Rule R4: a `log:` cell of a collected log came after the mark that let the log go, and is about nothing (see
+    ``master.gc``). Without the mark the log was lost, and with it what it held.
+    """
+    return not exists and is_marked()
 
 
 def belongs(extent: Extent, header: BlockHeader) -> bool:

@@ -194,6 +194,20 @@ def test_a_tablet_whose_log_is_gone_is_not_served_without_it(west: Ground) -> No
     assert west.tserver(node).tablets() == ()
 
 
+def test_r4_a_use_that_came_after_its_log_was_collected_is_passed_over(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    late = "file:///gone/1.wal"
+    west.metadata.put([RowPut(keys.tablet_row("1", None), {keys.log_column(late): values.LOG})], 1)
+    west.metadata.put([RowPut(keys.del_row(late), {keys.DEL: values.EMPTY})], keys.ONCE_RANK)
+    try:
+        west.assign(node, extent)
+    except CorruptionError as error:
+        pytest.fail(f"the tablet is not served for a log that nobody needs: {error}")
+    assert west.tserver(node).tablets() == (extent,)
+    node.stop()
+
+
 def test_a_discarded_tablet_is_gone_without_a_flush(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()

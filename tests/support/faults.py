@@ -352,6 +352,12 @@ FAULTS: dict[str, Fault] = {
         lambda uri: Seal(10**6, 0),  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
+    "late-uses-are-needed": Fault(
+        "bookkeeper.tserver.loading",
+        "is_void_use",
+        lambda exists, is_marked: False,  # noqa: ARG005
+        "R4: a tablet with a use that came after its log was collected can't be loaded",
+    ),
     "flush-ids-begin-again": Fault(
         "bookkeeper.tserver.tablet",
         "first_flush_id",

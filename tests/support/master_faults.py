@@ -86,6 +86,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda missing, now_ns, flight_ns: False,  # noqa: ARG005
         "R4: a write that came after everything was over is never removed",
     ),
+    "marks-go-with-their-file": (
+        "bookkeeper.master.collector",
+        "is_over",
+        lambda since_ns, now_ns, flight_ns: True,  # noqa: ARG005
+        "R4: a use that comes after its log was collected looks like a log that was lost",
+    ),
     "missing-is-void-at-once": (
         "bookkeeper.master.remover",
         "is_void",

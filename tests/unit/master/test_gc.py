@@ -11,9 +11,11 @@ from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
+from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
-from tests.support.master_world import World
+from tests.support.master_world import LATE_MS, Master, World
 
+LAST = b"1<"
 W1, W2 = (name(session).decode() for session in ("s1", "s2"))
 SEGMENT = "file:///tables/1/t-0/a.parquet"
 
@@ -113,11 +115,49 @@ def test_a_crash_behind_the_deletion_is_made_good_by_the_next_leader(world: Worl
     successor = world.depose(master)
     assert successor.collect(1) == [file], "the mark is still there: nothing was told yet"
     assert [running.op.type for running in successor.fate.pending()] == ["stream_done"]
-    assert list(world.table.scan(*keys.section(keys.DEL_PREFIX))) == []
     world.disable("1")
     for _ in range(2):
         successor.run_fate()
     assert target in world.done(file), "the peer is defined and does not answer"
+
+
+def _marks(world: World) -> list[str]:
+    return gc.parse_marks(world.table.scan(*keys.section(keys.DEL_PREFIX)))
+
+
+def _late_use(world: World) -> tuple[Master, str]:
+    """A tserver is stopped in the middle of its first use of a log; the log is collected; then the put lands."""
+    witness, stopped = world.tserver(), world.tserver()
+    world.log(witness, 1)
+    file = world.log(stopped, 0, seal=True)
+    world.kill(stopped)
+    master = world.master()
+    assert master.collect() == [file]
+    world.use(LAST, file, 0)
+    return master, file
+
+
+def test_r4_a_mark_outlives_its_file_and_proves_that_a_late_use_is_about_nothing(world: World) -> None:
+    _, file = _late_use(world)
+    assert _marks(world) == [file]
+
+
+def test_r4_late_uses_go_and_then_the_mark(world: World) -> None:
+    master, file = _late_use(world)
+    assert master.collect(1) == []
+    assert world.table.get(LAST, ("log",)) is None
+    assert _marks(world) == [file], "another one may be in flight"
+    for _ in range(2):
+        world.clock.jump(LATE_MS)
+        master.collect(1)
+    assert (_marks(world), world.repl(file)) == ([], {})
+
+
+def test_r4_red_marks_that_go_with_their_file_prove_nothing(world: World) -> None:
+    with fault("marks-go-with-their-file"):
+        _, file = _late_use(world)
+    assert _marks(world) == []
+    assert world.table.get(LAST, ("log",)) is not None, f"{LAST!r} can't be loaded any more: {file} is gone"
 
 
 def test_a_marked_file_that_is_referred_to_stays(world: World) -> None:
