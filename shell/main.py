@@ -20,6 +20,7 @@ from shell.failures import run
 from shell.interactive import run_words
 from shell.output import Output
 from shell.parameters import key_value
+from shell.wal_commands import wal
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -91,6 +92,9 @@ def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: boo
     commands. When commands come from a file or pipe, the first that fails ends the loop.
     """
     ctx.exit(run_words(cluster, list(words), as_json))
+
+
+bookkeeper.add_command(wal)
 
 
 def _toml_value(text: str) -> object:

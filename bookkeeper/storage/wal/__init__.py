@@ -1,9 +1,11 @@
 """Write-ahead logs: blocks of records in files, group commit, range reads, recovery.
 
 Arrives: drafts of blocks from tablets (``GroupCommitter``). Leaves: blocks of any range of a log, as Arrow batches
-(``read_blocks``), and what the master needs to know of a log (``recover``, ``read_seal``, ``file_summary``).
+(``read_blocks``, or ``LogView`` for whatever is there), and what the master needs to know of a log (``recover``,
+``read_seal``, ``file_summary``).
 Survives a crash: every block whose sync was acknowledged, up to the seal. Reading order: ``block.proto``,
-``block``, ``frame``, ``writer``, ``submission``, ``committer``, ``reader``, ``recovery``.
+``block``, ``frame``, ``writer``, ``submission``, ``committer``, ``reader``, ``recovery``,
+``view``.
 """
 
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
@@ -25,6 +27,7 @@ from bookkeeper.storage.wal.reader import read_blocks, read_headers
 from bookkeeper.storage.wal.recovery import FileSummary, TabletSummary, delete_log, file_summary, recover
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
+from bookkeeper.storage.wal.view import LogView, Tail
 from bookkeeper.storage.wal.writer import WalWriter
 
 __all__ = [
@@ -40,12 +43,14 @@ __all__ = [
     "Group",
     "GroupCommitter",
     "Listener",
+    "LogView",
     "MergeLimits",
     "PlacedBlock",
     "Predecessor",
     "Seal",
     "Submission",
     "TabletSummary",
+    "Tail",
     "WalWriter",
     "decode_batch",
     "delete_log",

@@ -175,7 +175,10 @@ class RemoteSource:
 
 
 def map_file(path: Path) -> MappedSource:
-    """Map a local file as long as it is now; raises NotFoundError."""
+    """Map a local file as long as it is now.
+
+    Raises NotFoundError, InvalidInputError for a directory, UnavailableError.
+    """
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
@@ -183,6 +186,10 @@ def map_file(path: Path) -> MappedSource:
             return MappedSource(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}") from error
+    except IsADirectoryError as error:
+        raise InvalidInputError(f"{path} is a directory, not a file") from error
+    except OSError as error:
+        raise UnavailableError(f"{path} can't be read: {error}") from error
 
 
 def open_source(uri: str) -> Source:

@@ -55,6 +55,14 @@ class LogReader(Protocol):
         """Where the log ends; None while it may grow."""
 
     @property
+    def size(self) -> int:
+        """Bytes in the file when it was opened, those behind the seal included."""
+
+    @property
+    def file_header(self) -> FileHeader:
+        """What the log says of itself; empty when it has no header."""
+
+    @property
     def created_time_ms(self) -> int:
         """When the log was made; 0 when it has no header."""
 
@@ -100,10 +108,12 @@ class BlockLog:
         self.uri = uri
         self.seal = seal
         self._source = source
+        self.size = source.size
         self._limit = readable_bytes(source, seal)
         if self._limit > source.size:
             raise corrupt(uri, source.size, f"the file is shorter than its seal, {seal}")
-        self.start_position = self.created_time_ms = self.salt = 0
+        self.start_position = self.salt = 0
+        self.file_header = FileHeader()
         if self._limit:
             self._open()
 
@@ -114,11 +124,16 @@ class BlockLog:
             if self._may_grow_at(0, error):
                 raise TransientError(f"{self.uri} has no whole file header yet: {error}") from error
             raise corrupt(self.uri, 0, str(error)) from error
-        self.created_time_ms = self._file_header(frame).created_time_ms
+        self.file_header = self._file_header(frame)
         self.salt = frame.prefix.prefix_crc
         self.start_position = frame.end_position
         if self.seal is not None and (self._limit == self.start_position) != (self.seal.offset == 0):
             raise corrupt(self.uri, self._limit, f"the seal {self.seal} does not fit a file header")
+
+    @property
+    def created_time_ms(self) -> int:
+        """See :class:`LogReader`."""
+        return self.file_header.created_time_ms
 
     def start(self, position_hint: int | None, first: int) -> int:
         """See :class:`LogReader`."""

@@ -1,0 +1,265 @@
+"""Commands about write-ahead logs as files: no cluster is asked, none has to run, and nothing is changed.
+
+Arrives: a path or URI of a log, in whatever state a process or a crash left it. Leaves: what it says of itself, its
+blocks or their records, and what lies behind its end. Damage ends the output with an error that names file and byte.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+from bookkeeper.storage.wal import BlockAt, BlockHeader, LogView, origin_from_pb, stamp_from_pb, uri_of
+from shell.output import Output, Record, printable
+
+_COLUMNS = (
+    ("offsets", 15),
+    ("records", 7),
+    ("table", 5),
+    ("tablet", 10),
+    ("groups", 14),
+    ("targets", 14),
+    ("written", 24),
+    ("bytes", 15),
+    ("provenance", 10),
+    ("origin", 6),
+)
+"""Columns of the list of blocks with their least widths: a log is printed while it is read, so no width is final."""
+
+
+@click.group()
+def wal() -> None:
+    """Look into write-ahead logs, without a cluster."""
+
+
+@wal.command()
+@click.argument("file")
+@click.option("--from", "first", type=click.IntRange(min=1), default=1, metavar="N", help="First record's offset.")
+@click.option("--to", "last", type=click.IntRange(min=1), metavar="N", help="Last record's offset.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N blocks, or records.")
+@click.option("--records", "show_records", is_flag=True, help="Print the records, not the blocks.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def show(file: str, first: int, last: int | None, limit: int | None, show_records: bool, as_json: bool) -> None:
+    """Print the log FILE (a path or URI): where it comes from, each block, its end, and what lies behind it.
+
+    Every block shown is proven by its checksum. A log that is being written, or that a crash cut, is shown up to its
+    last whole block; damage anywhere else is an error (exit code 1), after what came before it.
+    """
+    if last is not None and last < first:
+        raise click.BadParameter(f"--to {last} is below --from {first}", click.get_current_context())
+    output, view = Output(as_json), LogView(_uri(file))
+    _show_file(output, view)
+    shown = _Shown(view, first, last, limit)
+    if show_records:
+        for record in shown.record_lines():
+            output.line(record, _record_line(record))
+    else:
+        _show_blocks(output, shown)
+    _show_end(output, view, shown)
+
+
+class _Shown:
+    """The part of a log that was asked for, read once, and counted on the way."""
+
+    def __init__(self, view: LogView, first: int, last: int | None, limit: int | None) -> None:
+        self.blocks = self.last_offset = 0
+        self.complete = False
+        """Whether the end of the log was reached."""
+        self._view = view
+        self._first = first
+        self._last = last
+        self._limit = limit
+
+    def block_lines(self) -> Iterator[Record]:
+        """One for each block that touches the range."""
+        return itertools.islice((_block_record(at) for at, _ in self._found()), self._limit)
+
+    def record_lines(self) -> Iterator[Record]:
+        """One for each record of the range."""
+        lines = (line for at, batch in self._found() for line in self._cut(at.header, batch))
+        return itertools.islice(lines, self._limit)
+
+    def _found(self) -> Iterator[tuple[BlockAt, pa.RecordBatch]]:
+        """The blocks that touch the range, each proven."""
+        for at in self._view.headers(self._first):
+            if self._last is not None and at.header.first_offset > self._last:
+                return
+            batch = self._view.batch(at)
+            if batch is None:
+                break
+            self.blocks, self.last_offset = self.blocks + 1, at.last_offset
+            yield at, batch
+        self.complete = True
+
+    def _cut(self, header: BlockHeader, batch: pa.RecordBatch) -> Iterator[Record]:
+        skipped = max(0, self._first - header.first_offset)
+        length = None if self._last is None else max(0, self._last - header.first_offset + 1 - skipped)
+        for index, row in enumerate(batch.slice(skipped, length).to_pylist(), start=skipped):
+            yield {
+                "kind": "record",
+                "offset": header.first_offset + index,
+                "table": header.table_id,
+                "row": printable(row["row"]),
+                "family": printable(row["family"]),
+                "qualifier": printable(row["qualifier"]),
+                "visibility": printable(row["visibility"]),
+                "timestamp": row["timestamp"],
+                "delete": row["delete"],
+                "value": printable(row["value"]),
+            }
+
+
+def _uri(file: str) -> str:
+    return file if "://" in file else uri_of(Path(file))
+
+
+def _show_file(output: Output, view: LogView) -> None:
+    header, seal = view.file_header, view.seal
+    facts: dict[str, object] = {
+        "kind": "file",
+        "file": view.uri,
+        "bytes": view.size,
+        "state": _state(view),
+        "sealed_offset": seal.offset if seal else None,
+        "sealed_position": seal.position if seal else None,
+    }
+    if header is not None:
+        facts |= {
+            "format_version": header.format_version,
+            "instance_id": header.instance_id,
+            "session_id": header.session_id,
+            "created": _utc(header.created_time_ms),
+        }
+    if output.as_json:
+        output.line(facts, "")
+        return
+    click.echo(f"{view.uri}: {view.size} bytes, {facts['state']}")
+    if header is not None:
+        click.echo(
+            f"format {header.format_version}, written by session {header.session_id or '-'} of instance "
+            f"{header.instance_id or '-'}, created {facts['created'] or '-'}"
+        )
+
+
+def _state(view: LogView) -> str:
+    if view.seal is not None:
+        return f"sealed at offset {view.seal.offset}, byte {view.seal.position}"
+    if view.fenced:
+        return "not sealed; a recovery has begun"
+    return "not sealed: its owner writes it, or died and nobody has recovered it"
+
+
+def _show_blocks(output: Output, shown: _Shown) -> None:
+    headed = False
+    for record in shown.block_lines():
+        if not headed and not output.as_json:
+            click.echo(_columns({name: name.upper() for name, _ in _COLUMNS}))
+            headed = True
+        output.line(record, _columns(_block_text(record)))
+
+
+def _block_record(at: BlockAt) -> Record:
+    header = at.header
+    return {
+        "kind": "block",
+        "first": header.first_offset,
+        "last": at.last_offset,
+        "records": header.record_count,
+        "table": header.table_id,
+        "end_row": printable(header.end_row) if header.HasField("end_row") else None,
+        "groups": {group.name: [printable(family) for family in group.families] for group in header.groups},
+        "targets": [stamp.target.encode().decode() for stamp in map(stamp_from_pb, header.stamps)],
+        "target_groups": [
+            None if stamp.groups is None else list(stamp.groups) for stamp in map(stamp_from_pb, header.stamps)
+        ],
+        "provenance": list(header.provenance),
+        "origin": _origin(header),
+        "after": {"file": header.after.file, "offset": header.after.offset} if header.HasField("after") else None,
+        "first_seq": header.first_seq,
+        "written": _utc(header.write_time_ms),
+        "min_row": printable(header.min_row),
+        "max_row": printable(header.max_row),
+        "compression": header.compression,
+        "position": at.position,
+        "end_position": at.end_position,
+    }
+
+
+def _origin(header: BlockHeader) -> Record | None:
+    if not header.HasField("origin"):
+        return None
+    origin = origin_from_pb(header.origin)
+    return {
+        "stream": origin.stream.encode(),
+        "file": origin.stream.file,
+        "after": origin.after_offset,
+        "to": origin.to_offset,
+    }
+
+
+def _block_text(record: Record) -> dict[str, str]:
+    """The columns of :data:`_COLUMNS` for one block."""
+    groups, targets, origin = record["groups"], record["targets"], record["origin"]
+    assert isinstance(groups, dict)
+    assert isinstance(targets, list)
+    provenance = record["provenance"]
+    assert isinstance(provenance, list)
+    text = {
+        "offsets": f"{record['first']}-{record['last']}",
+        "records": str(record["records"]),
+        "table": str(record["table"]),
+        "tablet": "(last)" if record["end_row"] is None else f"..{record['end_row']}",
+        "groups": " ".join(f"{name}={','.join(families)}" for name, families in groups.items()),
+        "targets": " ".join(targets),
+        "written": str(record["written"] or ""),
+        "bytes": f"{record['position']}-{record['end_position']}",
+        "provenance": ">".join(provenance),
+    }
+    if isinstance(origin, dict):
+        text["origin"] = f"{origin['after'] + 1}-{origin['to']} of {origin['file']}"
+    return text
+
+
+def _columns(text: dict[str, str]) -> str:
+    return "  ".join((text.get(name) or "-").ljust(width) for name, width in _COLUMNS).rstrip()
+
+
+def _record_line(record: Record) -> str:
+    line = "{offset}  {table}  {row} {family}:{qualifier} [{visibility}] {timestamp}".format(**record)
+    return f"{line} delete" if record["delete"] else f"{line}    {record['value']}"
+
+
+def _show_end(output: Output, view: LogView, shown: _Shown) -> None:
+    """The end of the log, if it was reached: what was read, and what lies behind it."""
+    if not shown.complete:
+        return
+    tail = view.tail()
+    facts: dict[str, object] = {
+        "kind": "end",
+        "blocks": shown.blocks,
+        "last": shown.last_offset,
+        "end_position": view.end_position,
+        "tail_bytes": tail.length,
+        "tail": tail.reason or None,
+    }
+    text = f"{shown.blocks} blocks, up to offset {shown.last_offset}, all whole"
+    if tail.length and view.seal is not None:
+        text += f"; {tail.length} bytes behind the seal are no part of the log"
+    elif tail.length:
+        text += (
+            f"; torn tail: {tail.length} bytes from byte {tail.position} on are no whole block ({tail.reason}): "
+            "one is being written, or a crash cut it, then recovery leaves them out"
+        )
+    output.line(facts, text)
+
+
+def _utc(time_ms: int) -> str | None:
+    """ISO 8601 with milliseconds; None for a time that is not set."""
+    if not time_ms:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
