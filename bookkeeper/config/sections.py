@@ -235,6 +235,11 @@ class ReplaySettings(_Section):
         default=300_000,
         description="ms to wait for the Spark session: 10 s on an idle machine, two minutes on a busy one.",
     )
+    journal_bytes: _Bytes = Field(
+        default=64 * _MIB,
+        description="Bytes of logs/shipped.jsonl and its older parts, about 150,000 ranges; the oldest quarter is "
+        "forgotten beyond it. Nothing but sums for people depends on it.",
+    )
 
 
 class StandaloneSettings(_Section):

@@ -30,7 +30,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.client import UNREACHED, RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
 from bookkeeper.rpc.services import TServer
 
@@ -68,6 +68,7 @@ class BookkeeperSession:
     rng: random.Random
     tserver: str = ""
     token: str = ""
+    sends: int = 0
 
     def ship(self, message: Message) -> Acked:
         """See the protocol."""
@@ -100,8 +101,10 @@ class BookkeeperSession:
         try:
             result = self._tserver().replicate(request)
         except BookkeeperError as error:
+            self.sends += went_out(error, self.tserver)
             self._leave(error)
             raise
+        self.sends += 1
         return Acked(result.acked_offset, result.records_applied, result.records_dropped)
 
     def _open(self) -> None:
@@ -157,6 +160,11 @@ class BookkeeperSession:
 def may_retry(error: BaseException) -> bool:
     """Transient errors are tried again within a message; a gap is not: the sender has to read again (R19)."""
     return isinstance(error, TransientError) and not isinstance(error, GapError)
+
+
+def went_out(error: BookkeeperError, address: str) -> bool:
+    """Tell whether a call that failed had a connection to ``address`` at all."""
+    return error.details.get(UNREACHED) != address
 
 
 def expect_instance(peer: Peer, address: str, hello: Hello) -> None:

@@ -71,6 +71,10 @@ class Acked:
 class ReplicaSession(Protocol):
     """One stream on its way to one peer."""
 
+    @property
+    def sends(self) -> int:
+        """How often a message went out to the peer so far, whether an answer came or not; for the operator's sums."""
+
     def ship(self, message: Message) -> Acked:
         """Send and wait until durable. Raises GapError (the peer's high-water), TransientError or PermanentError."""
 

@@ -21,6 +21,9 @@ RANGES_MAX = 10_000
 TASK_FIELD = pa.field("task", pa.int32(), nullable=False)
 """Added by the job: which task ships the range."""
 
+TASK_FAILED_CODE = "task_failed"
+"""Error code of a range whose task process died: what it had sent is not known."""
+
 RANGE_SCHEMA = pa.schema(
     [
         pa.field("range_id", pa.int64(), nullable=False),
@@ -51,6 +54,8 @@ RESULT_SCHEMA = pa.schema(
         pa.field("filtered", pa.int64(), nullable=False),
         pa.field("resent", pa.int64(), nullable=False),
         pa.field("blocks", pa.int64(), nullable=False),
+        pa.field("sent_records", pa.int64(), nullable=False),
+        pa.field("sent_bytes", pa.int64(), nullable=False),
         pa.field("error_code", pa.string(), nullable=True),
         pa.field("error", pa.string(), nullable=True),
         pa.field("error_transient", pa.bool_(), nullable=False),
@@ -111,7 +116,8 @@ class RangeResult:
     least). ``acked_position``: byte position behind the block that ends there; 0 when nothing was acknowledged in this
     run. Short of ``last`` without an error means that the time for this run was up. ``high_water`` comes with a gap
     (R19): read on behind it. ``records`` were acknowledged, ``resent`` of them were there already, ``filtered`` are not
-    for this target; ``bytes`` are those of the records sent.
+    for this target; ``bytes`` are those of the records acknowledged. ``sent_records`` and ``sent_bytes`` went out in
+    this run, acknowledged or not; what went out twice counts twice.
     """
 
     range_id: int
@@ -123,6 +129,8 @@ class RangeResult:
     filtered: int
     resent: int
     blocks: int
+    sent_records: int
+    sent_bytes: int
     error: RangeError | None
     host: str
     pid: int

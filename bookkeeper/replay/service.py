@@ -2,7 +2,8 @@
 
 Arrives: range descriptors from the lanes of tservers. Leaves: one result row per range. A run waits for the session to
 be up, for task slots of its peer, and for its job; each wait is bounded. A job that fails as a whole (a task process
-was killed) is run again file by file, so that one bad range does not take the others along. Survives a crash: nothing.
+was killed) is run again file by file, so that one bad range does not take the others along. Survives a crash: the
+journal's lines, which are written before rows go back.
 When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its supervisor starts another.
 Source: design section 7.
 """
@@ -26,10 +27,12 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.job import run_job
+from bookkeeper.replay.journal import Journal
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RANGES_MAX,
     RESULT_SCHEMA,
+    TASK_FAILED_CODE,
     Range,
     RangeError,
     RangeResult,
@@ -50,9 +53,6 @@ EXIT_BROKEN = 70
 RUNS_MAX = 24
 """Runs that may wait or work at once; the other threads of the server stay free for status and warm."""
 
-FAILED_CODE = "task_failed"
-"""Error code of a range whose task process died each time."""
-
 
 class ReplayService:
     """Handler of the contract's ``Replay``. ``leave`` ends the process with an exit code."""
@@ -64,6 +64,7 @@ class ReplayService:
         self._leave = leave
         replay = settings.replay
         self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
+        self._journal = Journal(settings, clock)
         self._slots = TaskSlots(replay.tasks_max, self._cores, clock)
         self._jobs = ThreadPoolExecutor(RUNS_MAX, thread_name_prefix="replay-job")
         self._spark: SparkSession | None = None
@@ -180,15 +181,19 @@ class ReplayService:
         return results
 
     def _run_isolating(self, ranges: Sequence[Range], tasks: int) -> list[RangeResult]:
+        spark = self._session()
+        run = self._journal.begin(ranges)
         try:
-            return run_job(self._session(), ranges, tasks, self._settings)
+            results = run_job(spark, ranges, tasks, self._settings)
         except (PySparkException, Py4JError) as error:
             LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
             files = files_of(ranges)
-            if len(files) == 1:
-                died = f"the task that shipped the range died: {one_line(error)}"
-                return [unshipped(r, RangeError(FAILED_CODE, died, transient=True)) for r in ranges]
-        return [result for file in files for result in self._run_isolating(file, 1)]
+            if len(files) > 1:
+                return [result for file in files for result in self._run_isolating(file, 1)]
+            died = f"the task that shipped the range died: {one_line(error)}"
+            results = [unshipped(r, RangeError(TASK_FAILED_CODE, died, transient=True)) for r in ranges]
+        self._journal.end(run, ranges, results)
+        return results
 
 
 def by_peer(ranges: Sequence[Range]) -> list[list[Range]]:
@@ -208,7 +213,9 @@ def peer_works(ranges: Sequence[Range], results: Sequence[RangeResult]) -> bool:
 
 def unshipped(r: Range, error: RangeError) -> RangeResult:
     """The row of a range of which nothing came back: nothing is known of it but what the books say."""
-    return RangeResult(r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0)
+    return RangeResult(
+        r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0
+    )
 
 
 def warm_up_ranges(settings: Settings, count: int) -> list[Range]:

@@ -63,6 +63,10 @@ class _Forgetting:
     inner: ReplicaSession
     forget: Callable[[], None]
 
+    @property
+    def sends(self) -> int:
+        return self.inner.sends
+
     def ship(self, message: Message) -> Acked:
         try:
             return self.inner.ship(message)

@@ -37,6 +37,8 @@ class _Counts:
     filtered: int = 0
     resent: int = 0
     blocks: int = 0
+    sent_records: int = 0
+    sent_bytes: int = 0
     position: int = 0
 
 
@@ -180,21 +182,27 @@ class RangeStream:
     def _flush(self) -> None:
         if self._pending:
             message = Message(self._provenance, self._acked, self._after, self._seen, tuple(self._pending))
-            acked = self._session().ship(message)
-            self._count(message, acked)
+            self._count(message, self._ship(message))
         self._pending, self._pending_bytes = [], 0
         self._after = self._acked = self._seen
         self._counts.position = self._seen_position
 
-    def _session(self) -> ReplicaSession:
-        return self._open(self._ranges[self._index])
+    def _ship(self, message: Message) -> Acked:
+        session = self._open(self._ranges[self._index])
+        before = session.sends
+        try:
+            return session.ship(message)
+        finally:
+            times = session.sends - before
+            self._counts.sent_records += times * record_count(message)
+            self._counts.sent_bytes += times * self._pending_bytes
 
     def _count(self, message: Message, acked: Acked) -> None:
         if acked.offset < message.to_offset:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
             )
-        self._counts.records += sum(block.record_count for block in message.blocks)
+        self._counts.records += record_count(message)
         self._counts.bytes += self._pending_bytes
         self._counts.resent += acked.dropped
 
@@ -211,6 +219,8 @@ class RangeStream:
                 filtered=counts.filtered,
                 resent=counts.resent,
                 blocks=counts.blocks,
+                sent_records=counts.sent_records,
+                sent_bytes=counts.sent_bytes,
                 error=self._error,
                 host=socket.gethostname(),
                 pid=os.getpid(),
@@ -224,6 +234,11 @@ class RangeStream:
 def starts_behind(current: Range, acked: int) -> bool:
     """Tell whether a range leaves no hole behind what is acknowledged (R19)."""
     return current.first == acked + 1
+
+
+def record_count(message: Message) -> int:
+    """Records in a message."""
+    return sum(block.record_count for block in message.blocks)
 
 
 def payload_bytes(part: SourceBlock) -> int:

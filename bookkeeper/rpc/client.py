@@ -27,6 +27,9 @@ from bookkeeper.rpc.wire import Buffers
 IDLE_CONNECTIONS_MAX = 16
 """Idle connections kept for one address; more are closed after use."""
 
+UNREACHED = "unreached"
+"""Detail of an UnavailableError: the address to which there was no connection, so that nothing of the call left."""
+
 _READ_BYTES = 64 * 1024
 
 
@@ -185,12 +188,13 @@ class RpcPool:
         try:
             channel = _Channel(address, self._settings, self._clock)
         except OSError as error:
-            raise UnavailableError(f"{address} can't be reached: {_reason(error)}") from error
+            raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
         try:
             answered = channel.call(_HELLO, (self._hello,), min(timeout_ms, self._settings.frame_timeout_ms))
         except OSError as error:
             channel.close()
-            raise UnavailableError(f"{address} did not answer hello: {_reason(error)}") from error
+            reason = f"{address} did not answer hello: {_reason(error)}"
+            raise UnavailableError(reason, {UNREACHED: address}) from error
         except CorruptionError as error:
             channel.close()
             raise IncompatibleError(f"{address} does not speak this protocol: {error}") from error

@@ -16,10 +16,13 @@ from shell.demo.verdict import Comparison
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Everything that was measured. ``times_s``: when both were ready, loaded, drained, compared."""
+    """Everything that was measured. ``written``: changes of cells that were acknowledged on west, so many records are
+    to be shipped. ``times_s``: when both were ready, loaded, drained, compared.
+    """
 
     verdicts: Mapping[str, Comparison]
     totals: Totals
+    written: int
     lags_ms: Sequence[float]
     times_s: tuple[float, float, float, float]
 
@@ -41,9 +44,9 @@ def print_report(screen: Screen, ending: Ending) -> None:
     for name, verdict in ending.verdicts.items():
         for example in verdict.examples:
             screen.line(f"{name}: {example}")
-    totals = ending.totals
-    volume = f"{totals.records:,} records, {totals.bytes_shipped / 1e6:,.1f} MB"
-    screen.line(f"shipped: {totals.files} files, {volume}, {totals.resends:,} records sent again")
+    screen.line(shipped_text(ending.totals, ending.written))
+    for doubt in ending.totals.doubts:
+        screen.line(f"more may have been shipped: {doubt}")
     screen.line(f"lag of a row while loading: {lag_text(ending.lags_ms)}")
     ready, loaded, drained, compared = ending.times_s
     screen.line(
@@ -56,6 +59,13 @@ def print_report(screen: Screen, ending: Ending) -> None:
         screen.line(f"verdict: every cell is right on both clusters, timestamps {'equal' if same else 'NOT equal'} too")
     else:
         screen.line("verdict: THE TABLES DIFFER FROM THE INPUT")
+
+
+def shipped_text(totals: Totals, written: int) -> str:
+    """What went over, against what was written; see :class:`Totals` for what each figure counts."""
+    records = f"{totals.records:,} of {written:,} records"
+    sent = f"{totals.bytes_sent / 1e6:,.1f} MB sent"
+    return f"shipped: {totals.files} files, {records}, {sent}, {totals.sent_again:,} records sent again"
 
 
 def lag_text(samples_ms: Sequence[float]) -> str:

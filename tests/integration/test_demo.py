@@ -53,7 +53,11 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     for cluster in ("west", "east"):
         assert re.search(rf"^{cluster} +[\d,]+ +0 +0 +0 +equal$", text, re.MULTILINE), text
     assert "verdict: every cell is right on both clusters, timestamps equal too" in text
-    assert re.search(r"^shipped: \d+ files, [\d,]+ records, [\d.,]+ MB, [\d,]+ records sent again$", text, re.MULTILINE)
+    pattern = r"^shipped: \d+ files, ([\d,]+) of ([\d,]+) records, [\d.,]+ MB sent, [\d,]+ records sent again$"
+    shipped = re.search(pattern, text, re.MULTILINE)
+    assert shipped is not None, text
+    assert shipped[1] == shipped[2]
+    assert "more may have been shipped" not in text
     assert re.search(r"^lag of a row while loading: p50 [\d,]+ ms, max [\d,]+ ms", text, re.MULTILINE)
     _wait_until_gone(directory)
     return text

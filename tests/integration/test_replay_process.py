@@ -17,6 +17,7 @@ from bookkeeper.config import new_settings, write_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.session import SCRATCH
@@ -121,6 +122,13 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
     assert {r.pid for r in results.values()} <= tasks
     assert {r.host for r in results.values()} == {socket.gethostname()}
     assert results[2].pid == results[3].pid
+    journal = read_journal(process.settings)
+    assert sorted((line.first, line.acked, line.sent_records) for line in journal.shipped) == [
+        (1, 300, 300),
+        (101, 600, 500),
+        (301, 1000, 700),
+    ]
+    assert [line.ranges for line in journal.began] == [3]
 
 
 def test_the_process_that_forks_the_tasks_has_one_thread(process: ReplayProcess) -> None:

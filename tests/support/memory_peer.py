@@ -64,12 +64,14 @@ class MemoryPeer:
         return Acked(message.to_offset, applied, dropped)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Session:
     peer: MemoryPeer
     stream: StreamKey
+    sends: int = 0
 
     def ship(self, message: Message) -> Acked:
+        self.sends += 1
         return self.peer.apply(self.stream, message)
 
     def close(self) -> None:

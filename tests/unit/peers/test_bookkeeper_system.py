@@ -159,6 +159,30 @@ def test_a_tserver_that_died_is_left_for_another(peer: ThriftPeer, settings: Set
     assert session.tserver == peer.tservers[1].address
 
 
+def test_a_message_counts_as_sent_when_there_was_a_connection_for_it(
+    peer: ThriftPeer, settings: Settings, clock: NoWait
+) -> None:
+    session = opened(peer, settings, clock)
+    session.ship(message(0, 5))
+    assert session.sends == 1
+    peer.tservers[0].stop(grace_ms=0)
+    session.ship(message(5, 9))
+    assert session.sends == 2
+    answers = [OverloadedError("full"), NotServingError("moved")]
+
+    def declines(_request: ReplicateRequest) -> None:
+        if answers:
+            raise answers.pop()
+
+    peer.before = declines
+    session.ship(message(9, 12))
+    assert session.sends == 5
+    nobody = opened(peer, settings, clock, quorum=closed_port())
+    with pytest.raises(UnavailableError):
+        nobody.ship(message(0, 5))
+    assert nobody.sends == 0
+
+
 def test_a_busy_tserver_is_kept(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:
     calls: list[ReplicateRequest] = []
 

@@ -27,7 +27,7 @@ from bookkeeper.replay.ranges import (
 )
 from tests.support.ranges import a_range
 
-RESULT = RangeResult(7, 10, 999, None, 10, 1500, 3, 1, 2, None, "host", 42, 0.5)
+RESULT = RangeResult(7, 10, 999, None, 10, 1500, 3, 1, 2, 20, 3000, None, "host", 42, 0.5)
 
 
 def test_ranges_come_back_as_they_were() -> None:

@@ -30,7 +30,7 @@ GONE = RangeError("not_found", "gone", transient=False)
 
 
 def result(range_id: int, acked: int, error: RangeError | None = None) -> RangeResult:
-    return RangeResult(range_id, acked, 0, None, 0, 0, 0, 0, 0, error, "h", 1, 0.0)
+    return RangeResult(range_id, acked, 0, None, 0, 0, 0, 0, 0, 0, 0, error, "h", 1, 0.0)
 
 
 def test_ranges_of_one_call_are_parted_by_peer() -> None:

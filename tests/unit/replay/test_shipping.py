@@ -209,6 +209,8 @@ def test_a_message_half_of_the_tablets_took_is_no_fact_and_is_completed_by_a_res
     bench.east.trouble = lambda _: frozenset()
     (done,) = bench.ship([a_range(file, 1, 20)])
     assert (done.acked_offset, done.resent, done.records) == (20, 5, 20)
+    assert (failed.sent_records, done.sent_records, failed.records) == (20, 20, 0)
+    assert failed.sent_bytes == done.sent_bytes == done.bytes > failed.bytes
     assert sorted(bench.east.rows) == rows(1, 20)
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pyarrow as pa
 
-from bookkeeper.model import MUTATION_SCHEMA, TargetKey
-from bookkeeper.rpc.messages import TargetStatus
-from shell.demo.tally import Tally, Totals
+from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.replay.journal import JournalContent, RunBegan, Shipped
+from bookkeeper.replay.ranges import TASK_FAILED_CODE
+from shell.demo.report import shipped_text
+from shell.demo.tally import Totals, sum_up
 from shell.demo.verdict import compare
 from shell.demo.workload import CellKey, batches, expected_cells, load_airports, operations
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def _batch(cells: dict[CellKey, bytes], timestamp: int = 7) -> pa.RecordBatch:
@@ -71,34 +79,81 @@ def test_every_kind_of_difference_is_counted_and_shown() -> None:
     assert not compare(cells, []).equal
 
 
-def _status(file: str, needed: int, finished: int, sent: int, resends: int) -> TargetStatus:
-    return TargetStatus(
-        file=file,
-        target=TargetKey("east", "1", "1", 1),
-        state="OPEN",
-        needed=needed,
-        finished=finished,
-        lag_records=needed - finished,
-        lag_bytes=0,
-        lag_seconds=0.0,
-        phase="shipping",
-        last_error=None,
-        next_try_in_ms=None,
-        worker=None,
-        records_shipped=finished,
-        bytes_shipped=sent,
-        resends=resends,
-        table="airports",
-        groups=(),
+def _shipped(run: str, first: int, acked: int, *, records: int | None = None, **different: object) -> Shipped:
+    count = acked - first + 1 if records is None else records
+    line = Shipped(
+        time=NOW,
+        run=run,
+        file="a",
+        cluster="east",
+        remote_table_id="1",
+        source_table_id="1",
+        incarnation=1,
+        first=first,
+        last=acked,
+        acked=acked,
+        records=count,
+        bytes=10 * count,
+        sent_records=count,
+        sent_bytes=10 * count,
+        filtered=acked - first + 1 - count,
+        resent=0,
+        error_code=None,
+        error=None,
+        host="h",
+        pid=1,
+        seconds=0.1,
     )
+    return line.model_copy(update=different)
 
 
-def test_counts_survive_new_masters_and_files_that_are_done() -> None:
-    tally = Tally()
-    tally.sample([_status("a", 100, 40, 1_000, 3), _status("b", 10, 10, 100, 0)])
-    assert tally.behind == 60
-    tally.sample([_status("a", 120, 60, 500, 0)])
-    assert tally.totals() == Totals(files=2, records=70, bytes_shipped=1_600, resends=3)
-    tally.sample([])
-    assert tally.totals() == Totals(files=2, records=130, bytes_shipped=1_600, resends=3)
-    assert tally.behind == 0
+def _journal(*shipped: Shipped, unreadable: int = 0, full: bool = False) -> JournalContent:
+    runs = Counter(line.run for line in shipped)
+    began = [RunBegan(time=NOW, run=run, ranges=count) for run, count in runs.items()]
+    return JournalContent(began, shipped, unreadable, full)
+
+
+def test_records_count_once_however_often_they_were_sent_and_bytes_each_time() -> None:
+    lines = [
+        _shipped("1", 1, 10),
+        _shipped("2", 11, 20, sent_records=30, sent_bytes=300),
+        _shipped("3", 16, 25),
+        _shipped("4", 1, 5),
+        _shipped("5", 26, 25, sent_records=7, sent_bytes=70, error_code="unavailable", error="away"),
+        _shipped("5", 1, 4, file="b"),
+        _shipped("6", 1, 25, incarnation=2),
+    ]
+    sent = 10 + 30 + 10 + 5 + 7 + 4 + 25
+    different = 25 + 4 + 25
+    assert sum_up(_journal(*lines)) == Totals(2, different, 10 * sent, sent - different, ())
+    assert sum_up(_journal(*reversed(lines))) == sum_up(_journal(*lines))
+
+
+def test_what_is_not_for_a_target_is_no_record_of_it() -> None:
+    lines = [_shipped("1", 1, 10, records=4), _shipped("2", 11, 20, records=0), _shipped("3", 1, 10, records=4)]
+    assert sum_up(_journal(*lines)) == Totals(1, 4, 80, 4, ())
+
+
+def test_nothing_shipped_is_nothing() -> None:
+    assert sum_up(JournalContent([], [], 0, full=False)) == Totals(0, 0, 0, 0, ())
+
+
+def test_each_reason_why_sums_may_be_too_low_is_told() -> None:
+    whole = _journal(_shipped("1", 1, 10))
+    assert sum_up(whole).doubts == ()
+    two_began = replace(whole, began=[*whole.began, RunBegan(time=NOW, run="2", ranges=1)])
+    assert sum_up(two_began).doubts == ("1 runs ended before they could say what they had sent",)
+    one_of_two = replace(whole, began=[RunBegan(time=NOW, run="1", ranges=2)])
+    assert sum_up(one_of_two).doubts == ("1 runs ended before they could say what they had sent",)
+    died = _journal(_shipped("1", 1, 0, error_code=TASK_FAILED_CODE, error="died"))
+    assert sum_up(died).doubts == ("1 runs ended before they could say what they had sent",)
+    assert sum_up(replace(whole, unreadable=1)).doubts == ("1 lines of the journal were cut",)
+    assert "oldest part" in sum_up(replace(whole, full=True)).doubts[0]
+    assert "hole in 1 files" in sum_up(_journal(_shipped("1", 5, 10))).doubts[0]
+    overlap = _journal(_shipped("1", 1, 10, records=5), _shipped("2", 6, 15, records=5))
+    assert sum_up(overlap) == Totals(1, 5, 100, 5, ("5 records may be of either of two overlapping ranges",))
+
+
+def test_what_was_shipped_is_told_against_what_was_written() -> None:
+    text = shipped_text(Totals(6, 266_863, 15_100_000, 13_715, ()), 266_863)
+    assert text == "shipped: 6 files, 266,863 of 266,863 records, 15.1 MB sent, 13,715 records sent again"

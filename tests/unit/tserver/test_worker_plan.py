@@ -41,7 +41,7 @@ def item(first: int, last: int, file: str = "file:///w", epoch: int = 1, txid: s
 def result(
     acked: int, position: int = 0, high_water: int | None = None, error: RangeError | None = None
 ) -> RangeResult:
-    return RangeResult(0, acked, position, high_water, 10, 1000, 2, 1, 1, error, "h", 1, 0.1)
+    return RangeResult(0, acked, position, high_water, 10, 1000, 2, 1, 1, 10, 1000, error, "h", 1, 0.1)
 
 
 def plan_with(*items: WorkItem, ranges_max: int = 10) -> LanePlan:

@@ -1,0 +1,250 @@
+"""The record of what was shipped: a line for each run that begins, and one for each range that comes back.
+
+Arrives: the ranges of a run, then their results. Leaves: ``DIR/logs/shipped.jsonl``, one JSON object a line, and up to
+:data:`OLDER_PARTS` older parts beside it (``.1`` is the newest of them), ``replay.journal_bytes`` in all. Only this
+process sees every result row, so only here are sums complete; a master's counters end with the master.
+
+Survives a crash: every line, as soon as it is written. A line is one write to a file that is only ever appended to,
+and a range's line is written before its result goes back to the worker: what the books call finished is always here.
+A kill may cut the last line; the next process begins a new one, and readers pass over what is no line. Of a run that
+was killed the line of its beginning is left, so that readers know that something is missing. Lines are not synced to
+the disk one by one: after a power failure the last ones may be missing, and nothing but sums for people depends on
+them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import IO, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.errors import UnavailableError
+from bookkeeper.model import TargetKey
+from bookkeeper.replay.ranges import Range, RangeResult
+
+LOG = logging.getLogger(__name__)
+
+FILE = "shipped.jsonl"
+
+OLDER_PARTS = 3
+"""Older parts kept beside the file that grows: the oldest quarter goes when all are full."""
+
+ERROR_CHARACTERS_MAX = 500
+"""Of an error's text, so that a line stays far below the size of one write."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    time: datetime
+    run: str
+    """Unique for each attempt of a job."""
+
+
+class RunBegan(_Line):
+    """So many ranges are about to be shipped."""
+
+    event: Literal["began"] = "began"
+    ranges: int
+
+
+class Shipped(_Line):
+    """What became of one range in one run; the counts are those of :class:`RangeResult`."""
+
+    event: Literal["shipped"] = "shipped"
+    file: str
+    cluster: str
+    remote_table_id: str
+    source_table_id: str
+    incarnation: int
+    first: int
+    last: int
+    acked: int
+    """Everything up to here is durable at the peer; below ``first``: nothing of the range was acknowledged."""
+    records: int
+    bytes: int
+    sent_records: int
+    sent_bytes: int
+    filtered: int
+    resent: int
+    error_code: str | None
+    error: str | None
+    host: str
+    pid: int
+    seconds: float
+
+    @property
+    def target(self) -> TargetKey:
+        """Where the range goes."""
+        return TargetKey(self.cluster, self.remote_table_id, self.source_table_id, self.incarnation)
+
+
+_ANY_LINE: TypeAdapter[RunBegan | Shipped] = TypeAdapter(Annotated[RunBegan | Shipped, Field(discriminator="event")])
+
+
+@dataclass(frozen=True, slots=True)
+class JournalContent:
+    """Everything that the files hold, oldest first. ``unreadable``: lines cut by a kill. ``full``: every older part is
+    there, so that parts before them may have been forgotten.
+    """
+
+    began: Sequence[RunBegan]
+    shipped: Sequence[Shipped]
+    unreadable: int
+    full: bool
+
+
+class Journal:
+    """Writes the record. Thread-safe; one a process. The file is opened with the first line."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
+        part_bytes = settings.replay.journal_bytes // (OLDER_PARTS + 1)
+        self._file = _AppendedFile(
+            journal_path(settings), maxBytes=part_bytes, backupCount=OLDER_PARTS, encoding="utf-8", delay=True
+        )
+        self._process = f"{clock.wall_ms()}-{os.getpid()}"
+        self._numbers = itertools.count(1)
+
+    def begin(self, ranges: Sequence[Range]) -> str:
+        """Note that these are about to be shipped; returns the run's id for :meth:`end`. Raises UnavailableError when
+        that can't be written: then nothing must be shipped.
+        """
+        run = f"{self._process}-{next(self._numbers)}"
+        try:
+            self._append(RunBegan(time=self._now(), run=run, ranges=len(ranges)))
+        except OSError as error:
+            path = self._file.baseFilename
+            reason = f"{path} can't be written ({error.strerror}), so nothing is shipped; make room or correct it"
+            raise UnavailableError(reason) from error
+        return run
+
+    def end(self, run: str, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
+        """Note what became of them. Never fails a run: what a peer has acknowledged counts, and a run without an end
+        tells readers that something is missing.
+        """
+        wanted, now = {r.range_id: r for r in ranges}, self._now()
+        try:
+            for result in results:
+                self._append(line_of(run, now, wanted[result.range_id], result))
+        except OSError:
+            LOG.exception("%s can't be written: sums of what was shipped lack a run", self._file.baseFilename)
+
+    def close(self) -> None:
+        """Close the file; a later line opens it again."""
+        self._file.close()
+
+    def _append(self, line: RunBegan | Shipped) -> None:
+        self._file.handle(logging.LogRecord(FILE, logging.INFO, "", 0, line.model_dump_json(), None, None))
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+
+
+class _AppendedFile(RotatingFileHandler):
+    """A rotated file in which every line begins at the beginning of a line, and whose errors are raised."""
+
+    def _open(self) -> TextIOWrapper:
+        path = Path(self.baseFilename)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = super()._open()
+        if ends_in_a_cut_line(path):
+            stream.write(self.terminator)
+        return stream
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the base class's name
+        """Called while the error is handled."""
+        error = sys.exc_info()[1]
+        assert error is not None
+        raise error
+
+
+def journal_path(settings: Settings) -> Path:
+    """The file that grows."""
+    return settings.logs_dir / FILE
+
+
+def line_of(run: str, time: datetime, r: Range, result: RangeResult) -> Shipped:
+    """The line of one range."""
+    error = result.error
+    return Shipped(
+        time=time,
+        run=run,
+        file=r.file,
+        cluster=r.target.cluster,
+        remote_table_id=r.target.remote_table_id,
+        source_table_id=r.target.source_table_id,
+        incarnation=r.target.incarnation,
+        first=r.first,
+        last=r.last,
+        acked=result.acked_offset,
+        records=result.records,
+        bytes=result.bytes,
+        sent_records=result.sent_records,
+        sent_bytes=result.sent_bytes,
+        filtered=result.filtered,
+        resent=result.resent,
+        error_code=error.code if error else None,
+        error=error.message[:ERROR_CHARACTERS_MAX] if error else None,
+        host=result.host,
+        pid=result.pid,
+        seconds=result.seconds,
+    )
+
+
+def ends_in_a_cut_line(path: Path) -> bool:
+    """Tell whether the last byte is not the end of a line."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
+
+
+def read_journal(settings: Settings) -> JournalContent:
+    """Everything that is there, also while it is being written; empty when nothing was ever shipped."""
+    began: list[RunBegan] = []
+    shipped: list[Shipped] = []
+    unreadable = 0
+    path = journal_path(settings)
+    with ExitStack() as cleanup:
+        parts = list(_open_parts(path, cleanup))
+        for part in reversed(parts):
+            for raw in part:
+                try:
+                    line = _ANY_LINE.validate_json(raw)
+                except ValidationError:
+                    unreadable += 1
+                    continue
+                if isinstance(line, RunBegan):
+                    began.append(line)
+                else:
+                    shipped.append(line)
+    return JournalContent(began, shipped, unreadable, full=len(parts) > OLDER_PARTS)
+
+
+def _open_parts(path: Path, cleanup: ExitStack) -> Iterator[IO[bytes]]:
+    """Newest first: a part that is renamed in the meantime comes up again and is passed over, none is missed."""
+    seen: set[tuple[int, int]] = set()
+    for part in (path, *(path.with_name(f"{FILE}.{n}") for n in range(1, OLDER_PARTS + 1))):
+        try:
+            file = cleanup.enter_context(part.open("rb"))
+        except FileNotFoundError:
+            continue
+        status = os.fstat(file.fileno())
+        if (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            yield file
