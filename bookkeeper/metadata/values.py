@@ -54,11 +54,13 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class FlushState:
-    """``tablet:flush``: what the segments of a tablet hold, written in the same row put as they are.
+    """``tablet:flush``: which segments a tablet consists of and what they hold, in one row put with new ones' cells.
 
-    ``through`` WAL to the offset from which on recovery replays (exclusive), ``last_seq`` and ``last_time_ms`` the
-    tablet's sequence number and server time, ``high_water`` what is held of each received stream, ``last_wal`` the
-    tablet's last record in any WAL (rules R18 and R24).
+    ``flush_id`` counts these states: flushes and compactions. ``through`` WAL to the offset from which on recovery
+    replays (exclusive), ``last_seq`` and ``last_time_ms`` the tablet's sequence number and server time, ``high_water``
+    what is held of each received stream, ``last_wal`` the tablet's last record in any WAL (rules R18 and R24).
+    ``segments`` are the URIs that count: a ``segment:`` cell that the newest state does not name is dead, whoever wrote
+    it and however late. ``compacted`` is the state of the last compaction of everything, 0 = none.
     """
 
     flush_id: int
@@ -67,6 +69,8 @@ class FlushState:
     last_time_ms: int
     high_water: Mapping[StreamKey, int]
     last_wal: tuple[str, int] | None
+    segments: tuple[str, ...] = ()
+    compacted: int = 0
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
@@ -79,6 +83,8 @@ class FlushState:
                 "last_time_ms": self.last_time_ms,
                 "high_water": {stream.encode(): offset for stream, offset in self.high_water.items()},
                 "last_wal": self.last_wal,
+                "segments": list(self.segments),
+                "compacted": self.compacted,
             },
         )
 
@@ -86,7 +92,8 @@ class FlushState:
     def decode(cls, raw: bytes) -> FlushState:
         """Parse :meth:`encode`; raises CorruptionError."""
         what = "a flush state"
-        fields = _fields(raw, what, "flush_id", "through", "last_seq", "last_time_ms", "high_water", "last_wal")
+        names = ("flush_id", "through", "last_seq", "last_time_ms", "high_water", "last_wal", "segments", "compacted")
+        fields = _fields(raw, what, *names)
         last = fields["last_wal"]
         if last is not None and not (isinstance(last, list) and len(last) == 2):
             raise CorruptionError(f"{what}: last_wal is neither null nor a pair")
@@ -97,6 +104,8 @@ class FlushState:
             last_time_ms=_int(fields, "last_time_ms"),
             high_water={_stream(key): offset for key, offset in _offsets(fields, "high_water").items()},
             last_wal=None if last is None else (_str(dict(enumerate(last)), 0), _int(dict(enumerate(last)), 1)),
+            segments=_texts(fields, "segments"),
+            compacted=_int(fields, "compacted"),
         )
 
 
@@ -310,6 +319,11 @@ def _int(fields: Mapping[Any, Any], name: object, least: int = 0) -> int:
 
 def _mapping(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     return _typed(fields, name, dict)
+
+
+def _texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    texts = dict(enumerate(_typed(fields, name, list)))
+    return tuple(_str(texts, index) for index in texts)
 
 
 def _offsets(fields: Mapping[str, Any], name: str) -> dict[str, int]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
-from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books import log_deletes
 from bookkeeper.tserver.commit import CommitPath, FlushBarrier
@@ -69,6 +69,15 @@ def flush_put(row: bytes, point: FlushPoint, segments: Sequence[SegmentRef]) -> 
     values: dict[Column, bytes] = {keys.segment_column(ref.uri): segment_entry(ref).encode() for ref in segments}
     values[keys.FLUSH] = point.state.encode()
     return RowPut(row, values)
+
+
+def named_state(state: FlushState, before: FlushState | None, segments: Sequence[SegmentRef]) -> FlushState:
+    """The state of a flush with what it says of segments: which ones count, once its own are among them."""
+    return replace(
+        state,
+        segments=tuple(ref.uri for ref in segments),
+        compacted=0 if before is None else before.compacted,
+    )
 
 
 def segment_entry(ref: SegmentRef) -> SegmentEntry:
@@ -153,7 +162,9 @@ class Flusher:
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
         """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
         if point.segments is None:
-            point.segments = self._write_segments(tablet, point)
+            written = self._write_segments(tablet, point)
+            point.state = named_state(point.state, tablet.books, [*tablet.data.segments, *written])
+            point.segments = written
         segments = point.segments
         put = flush_put(tablet.row, point, segments)
         self._persistence.check()

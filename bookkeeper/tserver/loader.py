@@ -202,7 +202,7 @@ class Loader:
     def _new_data(self, row: TabletRow) -> TabletData:
         table_id = row.extent.table_id
         view = self._table_view(table_id)
-        segments = [segment_ref(uri, entry) for uri, entry in live_segments(row.segments).items()]
+        segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
         directory = self._tables_dir / table_id / row.directory
         return TabletData(row.extent, view.groups, directory, segments, cache=self._cache, later=self._sort_later)
 

@@ -85,23 +85,20 @@ def first_flush_id(serial: int) -> int:
     return keys.first_flush_id(serial)
 
 
-def live_segments(segments: Mapping[str, SegmentEntry]) -> dict[str, SegmentEntry]:
-    """Leave out the segments of a flush that a later flush repeats: an earlier holder wrote it when it was over.
-
-    Flushes of one chain have disjoint ranges of sequence numbers; both of these start behind the same flush.
+def counts(uri: str, state: FlushState | None) -> bool:
+    """A segment belongs to its tablet as long as the newest state names it; other cells are dead: of a flush that an
+    earlier holder wrote when it was over, or replaced by a compaction.
     """
-    ranges: dict[int, tuple[int, int]] = {}
-    for entry in segments.values():
-        first, last = ranges.get(entry.flush_id, (entry.first_seq, entry.last_seq))
-        ranges[entry.flush_id] = min(first, entry.first_seq), max(last, entry.last_seq)
-    live: set[int] = set()
-    lowest: int | None = None
-    for flush_id in sorted(ranges, reverse=True):
-        first, last = ranges[flush_id]
-        if lowest is None or last < lowest:
-            live.add(flush_id)
-            lowest = first
-    return {uri: entry for uri, entry in segments.items() if entry.flush_id in live}
+    return state is not None and uri in state.segments
+
+
+def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
+    """The segments that the tablet consists of. Raises CorruptionError when one that counts has no cell."""
+    named = () if row.flush is None else row.flush.segments
+    missing = [uri for uri in named if uri not in row.segments]
+    if missing:
+        raise CorruptionError(f"tablet {row.extent} consists of {missing[0]} and others, and has no cell of it")
+    return {uri: entry for uri, entry in row.segments.items() if counts(uri, row.flush)}
 
 
 # ---- replaying logs
@@ -158,6 +155,8 @@ class Recovered:
     last_wal: WalPlace | None = None
     log_uses: dict[str, int] = field(default_factory=dict)
     """Log to the offset that a flush of everything replayed covers: behind its seal, for nothing can follow."""
+    flush: FlushState | None = None
+    """The newest state in the books."""
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
@@ -165,7 +164,7 @@ class Recovered:
         if flush is None:
             return cls()
         last = None if flush.last_wal is None else WalPlace(*flush.last_wal)
-        return cls(flush.last_seq + 1, flush.last_time_ms, dict(flush.high_water), last)
+        return cls(flush.last_seq + 1, flush.last_time_ms, dict(flush.high_water), last, flush=flush)
 
     def absorb(self, uri: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.

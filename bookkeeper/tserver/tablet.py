@@ -98,6 +98,8 @@ class ServedTablet:
         self.accepting = True
         """False from the moment an unload begins; changed by the commit thread."""
         self.point: FlushPoint | None = None
+        self.books = recovered.flush
+        """The newest ``tablet:flush`` in the books; changed by whoever holds ``flush_lock``."""
         self.log_uses: dict[str, int] = dict(recovered.log_uses)
         """Log whose ``log:`` cell may show to the last offset of the tablet's records in it."""
         self.last_wal = recovered.last_wal
@@ -241,6 +243,7 @@ class ServedTablet:
             for wal, offset in point.state.through.items():
                 if self.log_uses.get(wal) == offset:
                     del self.log_uses[wal]
+            self.books = point.state
             self.point = None
 
     def needed_logs(self) -> Mapping[str, int]:

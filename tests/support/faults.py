@@ -364,6 +364,12 @@ FAULTS: dict[str, Fault] = {
         lambda serial: 1,  # noqa: ARG005
         "R1: two holders of a tablet write one rank with two values",
     ),
+    "every-segment-cell-counts": Fault(
+        "bookkeeper.tserver.loading",
+        "counts",
+        lambda uri, state: True,  # noqa: ARG005
+        "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
+    ),
     "orders-of-the-deposed-count": Fault(
         "bookkeeper.tserver.loader",
         "is_deposed",

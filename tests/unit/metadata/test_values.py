@@ -35,6 +35,8 @@ ANY = st.one_of(
         last_time_ms=COUNTS,
         high_water=st.dictionaries(STREAMS, COUNTS, max_size=3),
         last_wal=st.none() | st.tuples(TEXT, COUNTS),
+        segments=st.lists(TEXT, max_size=3).map(tuple),
+        compacted=COUNTS,
     ),
     st.builds(SegmentEntry, TEXT, COUNTS, COUNTS, st.binary(), st.binary(), COUNTS, COUNTS, COUNTS),
     st.builds(Received, COUNTS, st.booleans()),
@@ -46,9 +48,16 @@ Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
-    b'{"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,"last_time_ms":1000,'
-    b'"last_wal":["file:/w/1.wal",9],"through":{"file:/w/1.wal":9}}': FlushState(
-        2, {"file:/w/1.wal": 9}, 9, 1000, {StreamKey("i", "f", "a", "b", 1): 7}, ("file:/w/1.wal", 9)
+    b'{"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,"last_time_ms":1000,'
+    b'"last_wal":["file:/w/1.wal",9],"segments":["file:/s/1.parquet"],"through":{"file:/w/1.wal":9}}': FlushState(
+        2,
+        {"file:/w/1.wal": 9},
+        9,
+        1000,
+        {StreamKey("i", "f", "a", "b", 1): 7},
+        ("file:/w/1.wal", 9),
+        ("file:/s/1.parquet",),
+        1,
     ),
     b'{"bytes":10,"first_seq":1,"flush_id":2,"group":"default","last_seq":9,"max_row":"/w==","min_row":"AA==",'
     b'"records":9}': SegmentEntry("default", 9, 10, b"\x00", b"\xff", 1, 9, 2),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from bookkeeper.storage.wal import Block, BlockHeader, Seal, origin_to_pb
 from bookkeeper.tserver.loading import (
     LogToRead,
     Recovered,
+    TabletRow,
     belongs,
     check_assignment,
     first_flush_id,
@@ -165,21 +167,25 @@ def test_r1_flush_ids_of_holders_never_meet() -> None:
     assert first + 2**32 - 2 < second
 
 
-def test_segments_of_a_flush_that_was_repeated_by_the_next_holder_do_not_count() -> None:
-    late, repeated = first_flush_id(1) + 3, first_flush_id(2)
-    segments = {
-        "s1": segment(first_flush_id(1), 1, 10),
-        "s2": segment(late, 11, 30),
-        "s3": segment(repeated, 11, 25, "a"),
-        "s4": segment(repeated, 12, 24),
-        "s5": segment(repeated + 1, 26, 27),
-    }
-    assert set(live_segments(segments)) == {"s1", "s3", "s4", "s5"}
+def row_with(named: Sequence[str], *cells: str) -> TabletRow:
+    """A row whose newest state names some segments, and that has cells of some."""
+    state = replace(flush_state(), segments=tuple(named))
+    found = {keys.segment_column(uri): Cell(1, segment(5, 1, 9).encode()) for uri in cells}
+    return parse_tablet(Row(keys.tablet_row("1", None), {**tablet_row(flush=state.encode()).cells, **found}))
 
 
-def test_segments_of_one_chain_all_count() -> None:
-    segments = {f"s{n}": segment(n, n * 10, n * 10 + 9) for n in range(1, 5)}
-    assert live_segments(segments) == segments
+def test_a_segment_that_the_newest_state_does_not_name_does_not_count() -> None:
+    assert set(live_segments(row_with(["s1", "s3"], "s1", "late", "s3"))) == {"s1", "s3"}
+
+
+def test_a_tablet_whose_state_names_a_segment_without_a_cell_is_corrupt() -> None:
+    with pytest.raises(CorruptionError, match="s2"):
+        live_segments(row_with(["s1", "s2"], "s1"))
+
+
+def test_a_tablet_that_was_never_flushed_has_no_segments() -> None:
+    late = {keys.segment_column("late"): Cell(1, segment(5, 1, 9).encode())}
+    assert live_segments(parse_tablet(Row(keys.tablet_row("1", None), {**tablet_row().cells, **late}))) == {}
 
 
 def test_r20_only_marks_of_streams_that_are_over_are_dropped() -> None:

@@ -25,6 +25,7 @@ LAWS = [
     ("own-data-is-welcome", receiver_laws.test_r21_data_that_passed_this_cluster_is_refused),
     ("own-data-is-welcome", receiver_laws.test_r21_this_clusters_own_files_do_not_come_back),
     ("tokens-live-for-ever", stream_laws.test_r20_an_idle_token_is_dead_for_ever),
+    ("every-segment-cell-counts", loading_laws.test_a_segment_that_the_newest_state_does_not_name_does_not_count),
     ("high-water-not-rebuilt", loading_laws.test_r18_the_high_water_is_rebuilt_from_block_headers),
     (
         "no-barriers-in-the-books",
