@@ -1,14 +1,15 @@
 """All commands of the shell, by name.
 
 Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
-:mod:`shell.data_commands` or :mod:`shell.replication_commands` run over :mod:`bookkeeper.client`.
+:mod:`shell.storage_commands`, :mod:`shell.data_commands` or :mod:`shell.replication_commands` run over
+:mod:`bookkeeper.client`.
 """
 
 from __future__ import annotations
 
 import click
 
-from shell import data_commands, replication_commands, table_commands
+from shell import data_commands, replication_commands, storage_commands, table_commands
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,5 +27,10 @@ def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
     commands.main([*words, "--help"], prog_name=commands.name, standalone_mode=False, obj=ctx.obj)
 
 
-for _command in (*table_commands.COMMANDS, *data_commands.COMMANDS, *replication_commands.COMMANDS):
+for _command in (
+    *table_commands.COMMANDS,
+    *storage_commands.COMMANDS,
+    *data_commands.COMMANDS,
+    *replication_commands.COMMANDS,
+):
     commands.add_command(_command)

@@ -69,7 +69,7 @@ class Client:
             raise
         return client
 
-    def writer(self, table: str, *, durability: DurabilityName = "sync", **options: Any) -> BatchWriter:
+    def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
         """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
         chosen = replace(WriterOptions(durability=durability), **options)
         return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen)

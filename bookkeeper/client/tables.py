@@ -51,6 +51,15 @@ class Tables:
         """Replace the locality groups of a table; raises NotFoundError, InvalidInputError."""
         self._master.call("set_groups", name, list(groups))
 
+    def change_properties(
+        self, name: str, changes: Mapping[str, str] | None = None, removals: Sequence[str] = ()
+    ) -> TableInfo:
+        """Set some properties of a table and take others away (then their defaults hold); in force on return. Raises
+        NotFoundError, InvalidInputError. What there is: :mod:`bookkeeper.config.table_properties`.
+        """
+        table: TableInfo = self._master.call("change_properties", name, dict(changes or {}), list(removals))
+        return table
+
     def flush(self, name: str) -> None:
         """Write what the tablets hold in memory to segments; raises NotFoundError."""
         self._master.call("flush_table", name)

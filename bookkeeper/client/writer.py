@@ -31,15 +31,17 @@ from bookkeeper.storage.wal import encode_batch
 
 LOG = logging.getLogger(__name__)
 
-DurabilityName = Literal["sync", "flush", "log", "none"]
+DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
     """How a writer works. Times in milliseconds on the boot clock."""
 
-    durability: DurabilityName = "sync"
-    """When a write counts as written: synced to disk, handed to the operating system, queued, or not logged at all."""
+    durability: DurabilityName = "default"
+    """When a write counts as written: synced to disk, handed to the operating system, queued, or not logged at all; by
+    default as the table's ``table.durability`` says, which is ``sync`` unless it was changed.
+    """
 
     batch_bytes: int = 2 * 1024 * 1024
     """Mutations are encoded and sent when about this many bytes came together."""

@@ -15,6 +15,7 @@ from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
@@ -44,6 +45,7 @@ CONCURRENCY = {
     "create_table": 4,
     "delete_table": 4,
     "set_groups": 4,
+    "change_properties": 4,
     "flush_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
@@ -115,6 +117,12 @@ class MasterService:
     def set_groups(self, name: str, groups: Sequence[LocalityGroup]) -> None:
         """Returns when the groups are in force."""
         self._lead.fate.run("set_groups", set_groups_args(name, groups), FATE_WAIT_MS)
+
+    def change_properties(self, name: str, changes: Mapping[str, str], removals: Sequence[str]) -> TableInfo:
+        """Returns when they are in force."""
+        args = change_properties_args(name, changes, removals)
+        self._lead.fate.run("change_properties", args, FATE_WAIT_MS)
+        return table_info(self._config().table_named(name))
 
     def flush_table(self, name: str) -> None:
         """Everything written before is in segments. Raises UnavailableError when a tablet can't be flushed for long."""

@@ -200,6 +200,7 @@ service Master extends Node {
   TableInfo create_table(1: string name, 2: list<binary> splits, 3: list<LocalityGroup> groups, 4: map<string, string> properties) throws (1: Fault fault)
   void delete_table(1: string name) throws (1: Fault fault)
   void set_groups(1: string name, 2: list<LocalityGroup> groups) throws (1: Fault fault)
+  TableInfo change_properties(1: string name, 2: map<string,string> changes, 3: list<string> removals) throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

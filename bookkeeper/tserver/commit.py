@@ -21,7 +21,7 @@ from bookkeeper.errors import BookkeeperError, GapError, NotServingError, Unavai
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver.receiving import Accept, Gap, decide
-from bookkeeper.tserver.stamps import ConfigView
+from bookkeeper.tserver.stamps import ConfigView, TableView
 from bookkeeper.tserver.tablet import FlushPoint, Moment, ServedTablet, Share, Undo
 
 T = TypeVar("T")
@@ -70,8 +70,10 @@ def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
 class ClientWrite:
     """A user's write to one or several tablets. Answers the extents that were not served any more."""
 
-    def __init__(self, desk: Desk, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability) -> None:
-        self.durability = durability
+    def __init__(self, desk: Desk, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability | None) -> None:
+        """``durability`` None: as the properties of the tables say, the strongest of them."""
+        self.durability = durability or Durability.NONE
+        self._asked = durability
         self.approx_bytes = sum(int(share.batch.nbytes) for _, share in shares)
         self._desk = desk
         self._shares = shares
@@ -84,6 +86,8 @@ class ClientWrite:
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
         moments = [self._desk.moment(tablet.extent.table_id) for tablet, _ in open_shares]
+        if self._asked is None:
+            self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
         unlogged = self.durability is Durability.NONE and not any(moment.view.stamps for moment in moments)
         drafts = []
         for (tablet, share), moment in zip(open_shares, moments, strict=True):
@@ -103,6 +107,11 @@ class ClientWrite:
         del error
         for tablet, undo in reversed(self._staged):
             tablet.take_back(undo)
+
+
+def durability_of(view: TableView) -> Durability:
+    """What a write gets that does not ask."""
+    return Durability.parse(view.properties.durability)
 
 
 # ---- replicated ranges
@@ -318,8 +327,10 @@ class CommitPath:
         self._timeout_ms = timeout_ms
         desk.wal_uri = lambda: committer.wal_uri
 
-    def write(self, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability) -> list[Extent]:
-        """Commit a user's write; returns the extents that were not served. Raises TransientError, NotFoundError."""
+    def write(self, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability | None) -> list[Extent]:
+        """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
+        TransientError, NotFoundError.
+        """
         future = self._committer.submit(ClientWrite(self.desk, shares, durability))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
 

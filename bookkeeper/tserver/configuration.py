@@ -1,9 +1,10 @@
 """The configuration in force here: read when it changes, and put through the commit thread as a barrier.
 
 Arrives: the coordination store's generation, looked at now and then, and ``confirm_config``. Leaves: a
-:class:`ConfigView` that every later block is written under (R14), and the groups of each served tablet. What can't be
-read changes nothing: it never means "nothing configured" (R6). Survives a crash: nothing; it is read at the start,
-after the session is open, so a master that lists sessions after a change either sees this one or need not ask it.
+:class:`ConfigView` that every later block is written under (R14), and the groups and properties of each served tablet.
+What can't be read changes nothing: it never means "nothing configured" (R6). Survives a crash: nothing; it is read at
+the start, after the session is open, so a master that lists sessions after a change either sees this one or need not
+ask it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Configuration:
             for tablet in self._registry.all():
                 table = view.tables.get(tablet.extent.table_id)
                 if table is not None:
-                    tablet.data.set_groups(table.groups)
+                    tablet.data.configure(table.groups, table.properties)
 
     def start(self) -> None:
         """Begin to look for changes that nobody announced."""

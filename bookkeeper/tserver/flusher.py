@@ -46,10 +46,13 @@ class FlushLimits:
 
 @dataclass(frozen=True, slots=True)
 class TabletMemory:
-    """What the decision looks at: bytes in memory, and for how long (ms) a log that it needs has been sealed."""
+    """What the decision looks at: bytes in memory, for how long (ms) a log that it needs has been sealed, and the
+    bytes that its table allows (0 = the site's).
+    """
 
     active_bytes: int
     sealed_log_age_ms: int
+    memtable_bytes: int = 0
 
 
 def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> list[bytes]:
@@ -57,7 +60,8 @@ def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> 
     due = {
         row
         for row, memory in memories.items()
-        if memory.active_bytes >= limits.memtable_bytes or memory.sealed_log_age_ms >= limits.sealed_log_age_ms
+        if memory.active_bytes >= (memory.memtable_bytes or limits.memtable_bytes)
+        or memory.sealed_log_age_ms >= limits.sealed_log_age_ms
     }
     if memories and sum(memory.active_bytes for memory in memories.values()) > limits.total_bytes:
         due.add(max(memories, key=lambda row: memories[row].active_bytes))
@@ -233,6 +237,7 @@ class Flusher:
             row: TabletMemory(
                 tablet.data.active_bytes,
                 max(((now_ns - self._sealed_since_ns[log]) // 1_000_000 for log in needed[row]), default=-1),
+                tablet.data.properties.memtable_bytes,
             )
             for row, tablet in tablets.items()
         }

@@ -97,7 +97,8 @@ class Loader:
                 self._leave(current)
             tablet = self._open(assignment.extent, row)
             self._registry.add(tablet)
-            tablet.data.set_groups(self._table_view(tablet.extent.table_id).groups)  # of now: served ones are told
+            view = self._table_view(tablet.extent.table_id)
+            tablet.data.configure(view.groups, view.properties)  # of now: served ones are told
             LOG.info("tablet %s is served", assignment.extent)
 
     def unload(self, extent: Extent, epoch: int, discard: bool) -> None:
@@ -204,7 +205,15 @@ class Loader:
         view = self._table_view(table_id)
         segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
         directory = self._tables_dir / table_id / row.directory
-        return TabletData(row.extent, view.groups, directory, segments, cache=self._cache, later=self._sort_later)
+        return TabletData(
+            row.extent,
+            view.groups,
+            directory,
+            segments,
+            cache=self._cache,
+            later=self._sort_later,
+            properties=view.properties,
+        )
 
     def _drop_spent(self, row_key: bytes, spent: dict[str, int]) -> None:
         for uri, through in spent.items():

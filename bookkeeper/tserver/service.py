@@ -78,6 +78,16 @@ class Parts:
     limits: ServiceLimits
 
 
+def asked_durability(name: str) -> Durability | None:
+    """None: the tables' own. Raises InvalidInputError."""
+    if name == "default":
+        return None
+    try:
+        return Durability.parse(name)
+    except ValueError as error:
+        raise InvalidInputError(f"{error}, or default for the table's own") from error
+
+
 class TServerService:
     """Handler of the service ``TServer``. Answers only after :meth:`attach`."""
 
@@ -106,12 +116,9 @@ class TServerService:
     # ---- clients
 
     def write(self, batches: Sequence[WriteBatch], durability: str) -> WriteResult:
-        """Whole row mutations for some tablets; see ``Durability`` for when it returns."""
+        """Whole row mutations for some tablets; see ``Durability`` for when it returns, "default" is the tables'."""
         parts = self._parts
-        try:
-            asked = Durability.parse(durability)
-        except ValueError as error:
-            raise InvalidInputError(str(error)) from error
+        asked = asked_durability(durability)
         shares: list[tuple[ServedTablet, Share]] = []
         elsewhere: list[Extent] = []
         for batch in batches:
@@ -128,7 +135,7 @@ class TServerService:
         return WriteResult(tuple(elsewhere))
 
     def _make_room(self, parts: Parts, tablet: ServedTablet) -> None:
-        limit = parts.limits.memtable_bytes
+        limit = tablet.data.properties.memtable_bytes or parts.limits.memtable_bytes
         if tablet.data.active_bytes >= limit:
             parts.flusher.hurry()
         if tablet.data.memory_bytes >= MEMTABLES_MAX * limit:

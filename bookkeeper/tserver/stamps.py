@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.model import Stamp
@@ -27,6 +28,7 @@ class TableView:
     online: bool
     groups: GroupMap
     stamps: tuple[pb.Stamp, ...]
+    properties: TableProperties = DEFAULT_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ def is_online(table: TableConfig) -> bool:
 
 
 def view_of(config: ClusterConfig) -> ConfigView:
-    """The view of one generation; raises InvalidInputError when two groups of a table share a family."""
+    """The view of one generation; raises InvalidInputError when two groups of a table share a family, or for a
+    property that this software does not know.
+    """
     return ConfigView(
         config.generation,
         {
@@ -69,6 +73,7 @@ def view_of(config: ClusterConfig) -> ConfigView:
                 is_online(table),
                 GroupMap({group.name: group.families for group in table.groups}),
                 tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
+                parse_properties(table.properties),
             )
             for table_id, table in config.tables.items()
         },

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config import load_settings
+from bookkeeper.config.table_properties import PROPERTIES
 from shell import main
 from shell.failures import ExitCode, run
 from tests.support.cluster import Cluster
@@ -104,20 +105,20 @@ def table(shell: Shell) -> str:
 
 def test_a_table_is_made_listed_and_deleted(shell: Shell) -> None:
     words = ("createtable", "made", "--splits", r"g,p\x00", "--splits", "x", "--group", "geo=lat,lon")
-    made = shell.good(*words, "--property", "owner=me", "--json").json
+    made = shell.good(*words, "--property", "table.custom.owner=me", "--json").json
     groups = [{"name": "geo", "families": ["lat", "lon"]}]
     assert {**made, "table_id": "?"} == {
         "name": "made",
         "table_id": "?",
         "state": "online",
         "groups": groups,
-        "properties": {"owner": "me"},
+        "properties": {"table.custom.owner": "me"},
     }
     listed = {row["name"]: row for row in shell.good("tables", "--json").json}
     assert listed["made"] == made
     header, *rows = shell.good("tables").out.splitlines()
     assert header.split() == ["NAME", "TABLE", "ID", "STATE", "GROUPS", "PROPERTIES"]
-    assert ["made", made["table_id"], "online", "geo", "owner=me"] in [row.split() for row in rows]
+    assert ["made", made["table_id"], "online", "geo", "table.custom.owner=me"] in [row.split() for row in rows]
     assert shell.good("deletetable", "made").out == "table made deleted\n"
     assert "made" not in {row["name"] for row in shell.good("tables", "--json").json}
 
@@ -131,6 +132,28 @@ def test_groups_are_set_and_shown(shell: Shell, table: str) -> None:
     ]
     shell.good("setgroups", table)
     assert shell.good("getgroups", table).out == 'no named groups; every family is in "default"\n'
+
+
+def test_properties_are_listed_set_and_taken_away(shell: Shell, table: str) -> None:
+    listed = {row["property"]: row for row in shell.good("config", "-t", table, "--json").json}
+    assert listed.keys() == PROPERTIES.keys()
+    assert not any(row["set"] for row in listed.values())
+    words = ("-s", "table.versions.max=3", "-s", "table.custom.owner=me")
+    assert shell.good("config", "-t", table, *words).out == f"table {table}: 2 properties changed\n"
+    header, *rows = shell.good("config", "-t", table, "-f", "ver").out.splitlines()
+    assert header.split() == ["PROPERTY", "VALUE", "SET", "DEFAULT"]
+    assert [row.split() for row in rows] == [["table.versions.max", "3", "yes", "1"]]
+    more = ("-s", "table.versions.max=4", "-d", "table.custom.owner", "-d", "table.age_off_ms")
+    assert shell.good("config", "-t", table, *more, "--json").json["properties"] == {"table.versions.max": "4"}
+
+
+def test_a_property_that_is_wrong_is_refused_and_changes_nothing(shell: Shell, table: str) -> None:
+    code, said = shell.bad("config", "-t", table, "-s", "table.compression=zstd", "-s", "table.version.max=3")
+    assert (code, "did you mean table.versions.max?" in said) == (ExitCode.FAILED, True)
+    assert "'0'" in shell.bad("config", "-t", table, "-s", "table.versions.max=0")[1]
+    assert "unknown property owner" in shell.bad("createtable", "wrong", "--property", "owner=me")[1]
+    assert not any(row["set"] for row in shell.good("config", "-t", table, "--json").json)
+    assert shell.bad("config", "-t", "nosuch")[0] == ExitCode.FAILED
 
 
 # ---- cells

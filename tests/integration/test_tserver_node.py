@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.errors import (
@@ -22,7 +23,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import TabletAssignment
-from bookkeeper.storage.wal import Block, file_summary, read_seal, recover
+from bookkeeper.storage.wal import Block, file_summary, path_of, read_seal, recover
 from combiners import CLOSED
 from tests.support.tservers import (
     Ground,
@@ -94,6 +95,23 @@ def test_every_durability_is_visible_when_it_is_acknowledged(west: Ground, durab
     west.write(node, extent, records([(b"b", b"2")]))
     logged = [row for block in own_blocks(west, node) for row in block.batch().column("row").to_pylist()]
     assert logged == ([b"b"] if durability == "none" else [b"a", b"b"])
+    node.stop()
+
+
+def test_properties_of_a_table_are_obeyed_as_soon_as_they_are_confirmed(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    west.write(node, extent, records([(b"a", b"1")]), "default")
+    west.set_properties("1", {"table.durability": "none", "table.compression": "zstd"})
+    west.tserver(node).confirm_config(west.coordination.generation())
+    west.write(node, extent, records([(b"b", b"2")]), "default")
+    logged = [row for block in own_blocks(west, node) for row in block.batch().column("row").to_pylist()]
+    assert logged == [b"a"]
+    west.tserver(node).flush_tablet(extent)
+    (segment,) = node.process.parts.registry.serving(extent).data.segments
+    footer = pq.read_metadata(path_of(segment.uri))
+    assert footer.row_group(0).column(0).compression == "ZSTD"
     node.stop()
 
 

@@ -24,6 +24,7 @@ from bookkeeper.coordination.config_changes import (
     add_target,
     create_table_record,
     next_incarnation,
+    set_table_properties,
     set_table_state,
 )
 from bookkeeper.coordination.config_tree import PeerCluster
@@ -284,6 +285,10 @@ class Ground:
             )
             self.metadata.put([row], keys.ONCE_RANK)
         return extents
+
+    def set_properties(self, table_id: str, properties: Mapping[str, str]) -> None:
+        """Replace the properties of a table; tservers have not confirmed them yet."""
+        set_table_properties(self.coordination, table_id, properties)
 
     def enable(self, table_id: str, groups: Sequence[str] | None = None, remote_table_id: str = "r1") -> Target:
         """A new target of the table; tservers have not confirmed it yet."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from bookkeeper.master.fate import Operation
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
@@ -21,6 +22,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "create_table": CreateTable(context),
         "delete_table": DeleteTable(context),
         "set_groups": SetGroups(context),
+        "change_properties": ChangeProperties(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import (
     change_table,
     check_groups,
@@ -56,6 +57,7 @@ def create_table_args(
     if b"" in splits or len(splits) > SPLITS_MAX:
         raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
     check_groups(groups)
+    parse_properties(properties)
     ordered: list[Json] = encode_bytes(sorted(set(splits)))
     return {"name": name, "splits": ordered, "groups": encode_groups(groups), "properties": dict(properties)}
 

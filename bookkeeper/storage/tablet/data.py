@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import bloom, segment_format
@@ -77,6 +78,7 @@ class TabletData:
         ops: SegmentOps | None = None,
         unique_name: Callable[[], str] = _unique_name,
         later: Callable[[Task], None] = at_once,
+        properties: TableProperties = DEFAULT_PROPERTIES,
     ) -> None:
         """``segments``: those the books name. ``cache`` may be shared by tablets. ``later`` runs sorting work that is
         due, which is equal to work not run yet; by default, or when it falls far behind, :meth:`apply` waits for it.
@@ -84,6 +86,8 @@ class TabletData:
         """
         self.extent = extent
         self.directory = directory
+        self.properties = properties
+        """Of the table, in force."""
         self._groups = groups
         self._settings = settings or TabletSettings()
         self._cache = cache or BlockCache(self._settings.cache_bytes_max)
@@ -117,9 +121,10 @@ class TabletData:
         """The table's locality groups as the next flush will use them."""
         return self._groups
 
-    def set_groups(self, groups: GroupMap) -> None:
-        """Use other groups from the next flush on; segments of other groups stay readable."""
+    def configure(self, groups: GroupMap, properties: TableProperties) -> None:
+        """Use other groups and properties from the next flush and scan on; older segments stay readable."""
         self._groups = groups
+        self.properties = properties
 
     # ---- memory
 
@@ -217,7 +222,7 @@ class TabletData:
             self._groups,
             lambda: self.directory / f"{flush_id:010d}-{self._unique_name()}{segment_format.ENDING}",
             flush_id,
-            self._settings,
+            replace(self._settings, compression=self.properties.compression),
             self._ops,
         )
         for segment in written:

@@ -28,11 +28,11 @@ from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_all
 
 
-def _parquet_writer(sink: pa.NativeFile) -> pq.ParquetWriter:
+def _parquet_writer(sink: pa.NativeFile, compression: str) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         ENTRY_SCHEMA,
-        compression="lz4",
+        compression=compression,
         use_dictionary=segment_format.DICTIONARY_COLUMNS,
         write_statistics=["row"],
         write_page_checksum=True,
@@ -70,7 +70,7 @@ class SegmentWriter:
         self._settings = settings
         self._ops = ops
         self._sink = pa.OSFile(str(self.temporary), "wb")
-        self._writer = _parquet_writer(self._sink)
+        self._writer = _parquet_writer(self._sink, settings.compression)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_records = 0
         self._waiting_bytes = 0

@@ -43,6 +43,9 @@ class TabletSettings:
     row_group_bytes: int = 4 << 20
     """A row group ends earlier when its records hold this many bytes."""
 
+    compression: str = "lz4"
+    """Of segments: a codec of Parquet."""
+
     cache_bytes_max: int = 64 << 20
     """Decoded row groups kept by a tablet that was not handed a shared cache."""
 

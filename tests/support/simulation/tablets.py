@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import SegmentRef
 from tests.support.simulation.primitives import kernel
@@ -54,6 +55,7 @@ class SimTabletData:
         del options
         self.extent = extent
         self.groups = groups
+        self.properties = DEFAULT_PROPERTIES
         self.directory = directory
         self.refs = list(segments)
         self.active: list[Entry] = []
@@ -63,8 +65,9 @@ class SimTabletData:
     def apply(self, batch: pa.RecordBatch, first_seq: int) -> None:
         self.active += entries_of(batch, first_seq)
 
-    def set_groups(self, groups: Any) -> None:
+    def configure(self, groups: Any, properties: TableProperties) -> None:
         self.groups = groups
+        self.properties = properties
 
     @property
     def memory_records(self) -> int:

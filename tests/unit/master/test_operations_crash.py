@@ -18,6 +18,7 @@ from bookkeeper.coordination.config_changes import define_cluster, delete_cluste
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
@@ -86,13 +87,16 @@ class Plan:
     check: Callable[[Scene, int], None]
 
 
+PROPERTIES = {"table.custom.key": "value"}
+
+
 def _create(_scene: Scene, n: int) -> Args:
-    return create_table_args(f"made-{n}", [b"m"], [LocalityGroup("g", (b"f",))], {"key": "value"})
+    return create_table_args(f"made-{n}", [b"m"], [LocalityGroup("g", (b"f",))], PROPERTIES)
 
 
 def _created(scene: Scene, n: int) -> None:
     table = scene.world.config().table_named(f"made-{n}")
-    assert (table.state, [g.name for g in table.groups], dict(table.properties)) == ("online", ["g"], {"key": "value"})
+    assert (table.state, [g.name for g in table.groups], dict(table.properties)) == ("online", ["g"], PROPERTIES)
     rows = [row.key for row in scene.world.table.scan(*keys.table_section(table.table_id))]
     assert rows == [keys.tablet_row(table.table_id, b"m"), keys.tablet_row(table.table_id, None)]
     same_name = [t for t in scene.world.config().tables.values() if t.name == f"made-{n}"]
@@ -121,6 +125,15 @@ def _regroup(scene: Scene, n: int) -> Args:
 
 def _regrouped(scene: Scene, n: int) -> None:
     assert scene.world.config().table_named(f"groups-{n}").groups == (scene.group,)
+
+
+def _change_properties(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"changed-{n}", [], [], {"table.versions.max": "3"}))
+    return change_properties_args(f"changed-{n}", PROPERTIES, ["table.versions.max"])
+
+
+def _changed_properties(scene: Scene, n: int) -> None:
+    assert dict(scene.world.config().table_named(f"changed-{n}").properties) == PROPERTIES
 
 
 def _define(scene: Scene, n: int) -> Args:
@@ -214,6 +227,7 @@ PLANS = {
     "create_table": Plan(_create, _created),
     "delete_table": Plan(_delete, _deleted),
     "set_groups": Plan(_regroup, _regrouped),
+    "change_properties": Plan(_change_properties, _changed_properties),
     "define_cluster": Plan(_define, _defined),
     "delete_cluster": Plan(_undefine, _undefined),
     "enable_replication": Plan(_enable, _enabled),

@@ -52,8 +52,8 @@ def test_a_master_that_does_not_lead_knows_the_leader_and_nothing_else(settings:
 
 def test_tables_are_made_listed_found_and_deleted(master: LocalMaster) -> None:
     group = LocalityGroup("g", (b"f",))
-    made = master.calls.create_table("t", [b"m"], [group], {"a": "b"})
-    assert (made.name, made.state, made.groups, made.properties) == ("t", "online", (group,), {"a": "b"})
+    made = master.calls.create_table("t", [b"m"], [group], {"table.custom.a": "b"})
+    assert (made.name, made.state, made.groups, made.properties) == ("t", "online", (group,), {"table.custom.a": "b"})
     assert list(master.calls.tables()) == [made]
     assert master.calls.resolve_table("t") == made.table_id
     assert [location.address for location in master.calls.locate(made.table_id)] == [None, None]
@@ -61,6 +61,10 @@ def test_tables_are_made_listed_found_and_deleted(master: LocalMaster) -> None:
         master.calls.create_table("t", [], [], {})
     master.calls.set_groups("t", [])
     assert master.calls.tables()[0].groups == ()
+    changed = master.calls.change_properties("t", {"table.versions.max": "2"}, ["table.custom.a"])
+    assert changed.properties == master.calls.tables()[0].properties == {"table.versions.max": "2"}
+    with pytest.raises(InvalidInputError, match="did you mean"):
+        master.calls.change_properties("t", {"table.version.max": "2"}, [])
     master.calls.delete_table("t")
     assert list(master.calls.tables()) == []
     with pytest.raises(NotFoundError):

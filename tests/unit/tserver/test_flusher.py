@@ -17,6 +17,11 @@ def test_full_memtables_are_flushed_the_fullest_first() -> None:
     assert due_tablets(memories, LIMITS)[:2] == [b"c", b"a"]
 
 
+def test_a_table_may_set_its_own_limit() -> None:
+    memories = {b"a": TabletMemory(120, -1, 130), b"b": TabletMemory(60, -1, 50), b"c": memory(0)}
+    assert due_tablets(memories, LIMITS) == [b"b"]
+
+
 def test_a_tablet_that_holds_a_sealed_log_is_flushed_after_a_while() -> None:
     assert due_tablets({b"a": memory(1, 999), b"b": memory(1, 1_000)}, LIMITS) == [b"b"]
 

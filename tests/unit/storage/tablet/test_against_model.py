@@ -77,7 +77,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     @rule(groups=st.sampled_from([GROUPS, REGROUPED]))
     def set_groups(self, groups: GroupMap) -> None:
-        self.tablet.set_groups(groups)
+        self.tablet.configure(groups, self.tablet.properties)
 
     @rule()
     def reopen_what_is_on_disk(self) -> None:

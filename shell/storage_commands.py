@@ -1,0 +1,64 @@
+"""Commands about how tables are stored: ``config``.
+
+Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from bookkeeper.config.table_properties import PROPERTIES
+from shell import parameters
+from shell.output import Output, Record
+from shell.session import Session, in_session
+
+_TABLE = click.option("-t", "--table", required=True, metavar="TABLE")
+
+
+def _property_rows(given: Mapping[str, str], wanted: str) -> list[Record]:
+    """All properties whose key holds ``wanted``: those there are, then the user's own."""
+    rows: list[Record] = [
+        {
+            "property": known.key,
+            "value": given.get(known.key, known.default),
+            "set": known.key in given,
+            "default": known.default,
+            "meaning": known.meaning,
+        }
+        for known in PROPERTIES.values()
+    ]
+    rows += [
+        {"property": key, "value": value, "set": True, "default": None, "meaning": "your own"}
+        for key, value in sorted(given.items())
+        if key not in PROPERTIES
+    ]
+    return [row for row in rows if wanted in str(row["property"])]
+
+
+@click.command()
+@_TABLE
+@click.option("-s", "--set", "changes", type=parameters.key_value, multiple=True, metavar="KEY=VALUE", help="Set one.")
+@click.option("-d", "--delete", "removals", multiple=True, metavar="KEY", help="Take one away; its default holds.")
+@click.option("-f", "--filter", "wanted", default="", metavar="TEXT", help="List those whose key holds TEXT.")
+@in_session
+def config(
+    session: Session,
+    output: Output,
+    table: str,
+    changes: tuple[tuple[str, str], ...],
+    removals: tuple[str, ...],
+    wanted: str,
+) -> None:
+    """List the properties of a table, or change some; changes are in force on return."""
+    if changes or removals:
+        info = session.client.tables.change_properties(table, dict(changes), removals)
+        count = len(changes) + len(removals)
+        output.done(f"table {table}: {count} properties changed", {"name": table, "properties": dict(info.properties)})
+        return
+    rows = _property_rows(session.client.tables.get(table).properties, wanted)
+    output.records(rows, ("property", "value", "set", "default"), "no such property")
+
+
+COMMANDS = (config,)

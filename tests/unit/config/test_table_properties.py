@@ -1,0 +1,76 @@
+"""The properties of a table: typed, bounded, and a typing error is told with what was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.config.table_properties import (
+    DEFAULT_PROPERTIES,
+    PROPERTIES,
+    PROPERTIES_MAX,
+    changed,
+    parse_properties,
+)
+from bookkeeper.errors import InvalidInputError
+
+
+def test_without_properties_the_defaults_hold() -> None:
+    assert parse_properties({}) == DEFAULT_PROPERTIES
+    assert parse_properties({key: known.default for key, known in PROPERTIES.items()}) == DEFAULT_PROPERTIES
+
+
+def test_every_property_says_what_it_means() -> None:
+    for known in PROPERTIES.values():
+        assert known.key.startswith("table.")
+        assert known.meaning
+    assert PROPERTIES["table.compression"].choices == ("lz4", "zstd", "snappy", "none")
+
+
+def test_values_are_typed() -> None:
+    parsed = parse_properties({"table.versions.max": "7", "table.compaction.ratio": "1.5", "table.durability": "log"})
+    assert (parsed.versions_max, parsed.ratio, parsed.durability) == (7, 1.5, "log")
+
+
+def test_ones_own_properties_are_kept_and_mean_nothing() -> None:
+    assert parse_properties({"table.custom.owner": "me"}) == DEFAULT_PROPERTIES
+    after, _ = changed({"table.custom.owner": "me"}, {"table.custom.team": "us"}, ())
+    assert after == {"table.custom.owner": "me", "table.custom.team": "us"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("table.version.max", "2", "did you mean table.versions.max?"),
+        ("table.compaction.segment_max", "2", "did you mean table.compaction.segments_max?"),
+        ("zzz", "2", "known are table.versions.max"),
+        ("table.custom.", "2", "unknown property"),
+        ("versions_max", "2", "unknown property"),
+        ("table.versions.max", "0", "'0'"),
+        ("table.versions.max", "many", "'many'"),
+        ("table.versions.max", "1.5", "'1.5'"),
+        ("table.age_off_ms", "-1", "'-1'"),
+        ("table.compaction.ratio", "nan", "'nan'"),
+        ("table.compression", "brotli", "'lz4', 'zstd'"),
+        ("table.custom.big", "x" * 70_000, "above"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(key: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        parse_properties({key: value})
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+def test_there_is_a_bound() -> None:
+    with pytest.raises(InvalidInputError):
+        parse_properties({f"table.custom.{n}": "" for n in range(PROPERTIES_MAX + 1)})
+
+
+def test_changes_and_removals_give_the_properties_after_them() -> None:
+    before = {"table.versions.max": "3", "table.age_off_ms": "5"}
+    after, parsed = changed(before, {"table.compression": "zstd"}, ["table.age_off_ms", "table.durability"])
+    assert after == {"table.versions.max": "3", "table.compression": "zstd"}
+    assert (parsed.versions_max, parsed.age_off_ms, parsed.compression) == (3, 0, "zstd")
+    assert before == {"table.versions.max": "3", "table.age_off_ms": "5"}
+    with pytest.raises(InvalidInputError):
+        changed(before, {}, ["table.age_of_ms"])
