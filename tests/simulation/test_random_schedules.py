@@ -19,7 +19,7 @@ from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tests.support.simulation.chaos import FAULTS, QUIET, Chaos, run_schedule
+from tests.support.simulation.chaos import Chaos, run_schedule
 from tests.support.simulation.world import World, simulation
 
 EXAMPLES = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "15"))
@@ -52,28 +52,17 @@ class Schedules(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         directory = self._stack.enter_context(tempfile.TemporaryDirectory())
         world = self._stack.enter_context(simulation(Path(directory) / "world", seed))
-        self._chaos = Chaos(world, seed)
+        with explained(world, f"the beginning of seed {seed}"):
+            self._chaos = Chaos(world, seed)
 
-    @rule(name=st.sampled_from(QUIET), number=NUMBERS, seed=NUMBERS, steps=st.integers(0, 60))
-    def use(self, name: str, number: int, seed: int, steps: int) -> None:
-        self._do(name, number, seed, steps)
-
-    @rule(name=st.sampled_from(FAULTS), number=NUMBERS, seed=NUMBERS, steps=st.integers(0, 60))
-    def disturb(self, name: str, number: int, seed: int, steps: int) -> None:
-        self._do(name, number, seed, steps)
-
-    @rule(seed=NUMBERS, steps=st.integers(50, 300))
-    def go_on(self, seed: int, steps: int) -> None:
-        self._do("", 0, seed, steps)
-
-    def _do(self, name: str, number: int, seed: int, steps: int) -> None:
+    @rule(data=st.data(), number=NUMBERS, seed=NUMBERS, steps=st.integers(0, 60))
+    def happen(self, data: st.DataObject, number: int, seed: int, steps: int) -> None:
         chaos = self._chaos
         assert chaos is not None
+        name = data.draw(st.sampled_from(chaos.climate.urn), "what happens")
         self._failed = True
         with explained(chaos.world, f"{name} {number}"):
-            if name:
-                chaos.kernel.note(f"{name} {number}")
-                getattr(chaos, name)(number)
+            chaos.happen(name, number)
             chaos.run(seed, steps)
         self._failed = False
 

@@ -4,17 +4,20 @@ without it.
 ========  =====================================================================================================
 schedule  where
 ========  =====================================================================================================
-1-9       ``test_schedules_master``
+1-3, 8    ``test_schedules_leaders``
+4         ``test_schedules_files``
+5-7, 9    ``test_schedules_targets``
 10-13     here (13: the part of it without bulk import)
-14        ``test_schedules_master``
+14        ``test_schedules_files``
 15, 16    here
-17        ``test_schedules_master``
+17        ``test_schedules_files``
 18        part 3: it needs merges
 19-21     here
-22        ``test_schedules_master``
+22        ``test_schedules_files``
 23-25     here
 26        part 3: it needs a second path
-27, 28    ``test_schedules_master``
+27        ``test_schedules_targets``
+28        ``test_schedules_files``
 ========  =====================================================================================================
 """
 
@@ -29,12 +32,13 @@ from bookkeeper.errors import GapError
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import read_blocks
-from tests.simulation import test_schedules_master
+from tests.simulation import test_schedules_files, test_schedules_leaders, test_schedules_targets
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.network import Net, SimPool
-from tests.support.simulation.world import LawBrokenError, World, Write, never, simulation
+from tests.support.simulation.users import Write
+from tests.support.simulation.world import LawBrokenError, World, simulation
 
 ELSEWHERE = {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 22, 27, 28}
 PART_3 = {18, 26}
@@ -272,7 +276,7 @@ def schedule_20_crash(world: World) -> None:
     world.until(lambda: bool(lost) and wrote[0].value in stage.there(), "it is applied and not answered")
     holder = stage.east.holder(next(extent for extent in stage.east.extents("2") if extent.contains(b"a")))
     assert holder is not None
-    Net.now.lose_answer = never
+    Net.now.calm()
     stage.replace(holder)
     stage.rest()
 
@@ -375,7 +379,8 @@ def test_a_schedule_is_red_without_its_rule(number: str, name: str, tmp_path: Pa
 def test_every_schedule_has_its_place() -> None:
     here = {int(number.split()[0]) for number in SCHEDULES}
     assert here | ELSEWHERE | PART_3 == set(range(1, 29))
-    names = dir(test_schedules_master)
+    modules = (test_schedules_files, test_schedules_leaders, test_schedules_targets)
+    names = [name for module in modules for name in dir(module)]
     for number in ELSEWHERE:
         assert any(name.startswith(f"test_{number}_") and "_red_" not in name for name in names)
         assert any(name.startswith(f"test_{number}_red_") for name in names)

@@ -118,11 +118,11 @@ class SimTable:
         }
         return Row(key, cells) if cells else None
 
-    def names(self, families: Collection[str]) -> Iterator[tuple[bytes, Column, Cell]]:
-        """Every cell of these families that shows."""
+    def names(self) -> Iterator[tuple[bytes, Column, Cell]]:
+        """Every cell that shows."""
         for key, cells in self._rows.items():
             for column, versions in cells.items():
-                if versions.shown is not None and column.family in families:
+                if versions.shown is not None:
                     yield key, column, versions.shown
 
     def rows(self, prefix: bytes = b"", families: Collection[str] | None = None) -> list[Row]:

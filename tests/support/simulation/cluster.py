@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.config import Settings
-from bookkeeper.coordination.config_changes import create_table_record, define_cluster, set_table_state
+from bookkeeper.coordination.config_changes import create_table_record, define_cluster, next_count, set_table_state
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master.operations.tables import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
-from bookkeeper.model import Extent, TargetKey
+from bookkeeper.model import Extent, LocalityGroup, TargetKey
 from bookkeeper.storage.wal import read_seal
 from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.process import TServerProcess
@@ -32,6 +32,10 @@ from tests.support.simulation.tree import SimCoordination
 
 if TYPE_CHECKING:
     from tests.support.simulation.world import World
+
+
+PASSING = ("repl", "done", "recv", "fate")
+"""Families of cells that are there for a while only."""
 
 
 @dataclass(eq=False)
@@ -193,9 +197,13 @@ class Cluster:
         """The id of a table."""
         return self.config().table_named(name).table_id
 
-    def create_table(self, name: str, table_id: str, splits: Sequence[bytes]) -> None:
-        """A table that nobody serves yet."""
-        create_table_record(self.coordination, table_id, name, [], {})  # type: ignore[arg-type]
+    def create_table(
+        self, name: str, table_id: str, splits: Sequence[bytes], groups: Sequence[LocalityGroup] = ()
+    ) -> None:
+        """A table that nobody serves yet; ids that masters give begin behind this one."""
+        while next_count(self.coordination, "table") < int(table_id, 36):  # type: ignore[arg-type]
+            continue
+        create_table_record(self.coordination, table_id, name, groups, {})  # type: ignore[arg-type]
         self.table.put(new_tablet_rows(table_id, sorted(splits)), keys.ONCE_RANK)
         set_table_state(self.coordination, table_id, "online")  # type: ignore[arg-type]
 
@@ -249,7 +257,11 @@ class Cluster:
 
     def is_served(self) -> bool:
         """Every tablet has somebody."""
-        return all(self.serving(extent) is not None for extent in self.all_extents())
+        return not self.unserved()
+
+    def unserved(self) -> list[Extent]:
+        """Tablets that have nobody."""
+        return [extent for extent in self.all_extents() if self.serving(extent) is None]
 
     def entries(self, table_id: str) -> list[Entry]:
         """Everything that a table holds, from whoever serves it."""
@@ -266,23 +278,48 @@ class Cluster:
         """URIs of the logs on disk."""
         return [uri_of(path) for path in sorted(self.settings.wal_dir.glob("*/*.wal"))]
 
-    def is_at_rest(self) -> bool:
-        """Everybody is served, and nothing is left to replicate, to recover from or to delete."""
-        return not self.books() and self.is_served() and self.only_current_logs() and not self.high_waters()
+    def is_busy(self) -> bool:
+        """Something is left to serve, to replicate, to recover from or to delete."""
+        return bool(self.work_left()) or not self.is_served()
 
-    def only_current_logs(self) -> bool:
-        """No log is there but those that are written now."""
+    def unrest(self) -> list[str]:
+        """What there is that goes when nothing is left to do, in words."""
+        return [*self.work_left(), *map(str, self.marks()), *(f"{e} is not served" for e in self.unserved())]
+
+    def work_left(self) -> list[str]:
+        """The same without marks of files and tablets that are not served."""
+        return [*self.books(), *self.old_logs(), *self.high_waters()]
+
+    def marks(self) -> list[bytes]:
+        """Rows of files that are gone, or go."""
+        return [key for key, column, _ in self.table.names() if column == keys.DEL]
+
+    def old_logs(self) -> list[str]:
+        """Logs that are there and written no more."""
         current = {node.part.parts.path.desk.wal_uri() for node in self.booted(self.tservers)}
-        return set(self.logs()) <= current
+        return [uri for uri in self.logs() if uri not in current]
 
     def high_waters(self) -> list[str]:
-        """Streams that tablets remember."""
-        tablets = [self.serving(extent) for extent in self.all_extents()]
-        return [stream.file for tablet in tablets if tablet is not None for stream in tablet.high_water]
+        """What tablets remember of streams."""
+        served = [(extent, self.serving(extent)) for extent in self.all_extents()]
+        return [f"{extent} remembers {stream}" for extent, tablet in served if tablet for stream in tablet.high_water]
 
     def books(self) -> list[str]:
-        """What is in the books about replication: one line a cell."""
+        """What the books hold, besides marks, that goes when nothing is left to do: one line a cell."""
+        tables = self.config().tables
         return [
             f"{key!r} {column.family}:{column.qualifier!r} at {cell.rank}"
-            for key, column, cell in self.table.names(("repl", "done", "recv", "fate", "del"))
+            for key, column, cell in self.table.names()
+            if column.family in PASSING or (key < keys.TABLETS_STOP and keys.parse_tablet_row(key)[0] not in tables)
+        ]
+
+    def lost_tables(self) -> list[tuple[str, str]]:
+        """Tables, by name, that replicate to a table that does not exist any more, with the peer: only an operator can
+        end that.
+        """
+        return [
+            (table.name, target.key.cluster)
+            for table in self.config().tables.values()
+            for target in table.targets
+            if target.key.remote_table_id not in self.world.clusters[target.key.cluster].config().tables
         ]

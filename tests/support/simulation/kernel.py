@@ -14,6 +14,9 @@ from random import Random
 
 import greenlet
 
+SLOW_ODDS = 0.1
+"""How often a slow task goes on when it is drawn; otherwise another one is drawn in its place."""
+
 
 class KilledError(BaseException):
     """Unwinds the tasks of a dead process. No code of the product catches it for good."""
@@ -56,6 +59,16 @@ class Task:
 
 
 @dataclass(eq=False)
+class Trap:
+    """What happens right before, or right after, the n-th step from now of the tasks that ``caught`` tells."""
+
+    caught: Callable[[Task], bool]
+    steps: int
+    after: bool
+    spring: Callable[[Task], None]
+
+
+@dataclass(eq=False)
 class Kernel:
     """Runs tasks. ``observe`` is called after each step; ``held`` tells of a task that it must not go on now."""
 
@@ -67,6 +80,7 @@ class Kernel:
     current: Task | None = None
     observe: Callable[[], None] = lambda: None
     holds: dict[int, Callable[[Task], bool]] = field(default_factory=dict)
+    traps: list[Trap] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     _tasks_made: int = 0
     _holds_made: int = 0
@@ -181,7 +195,24 @@ class Kernel:
         return bool(self.holds) and any(held(task) for held in self.holds.values())
 
     def step(self, task: Task) -> None:
-        """Let a task do its next atomic step."""
+        """Let a task do its next atomic step, unless a trap says that something else happens instead."""
+        trap = self._sprung(task)
+        if trap is None or trap.after:
+            self._do_step(task)
+        if trap is not None:
+            trap.spring(task)
+
+    def _sprung(self, task: Task) -> Trap | None:
+        """The trap that this step springs."""
+        for trap in self.traps:
+            if trap.caught(task):
+                trap.steps -= 1
+                if trap.steps <= 0:
+                    self.traps.remove(trap)
+                    return trap
+        return None
+
+    def _do_step(self, task: Task) -> None:
         self.steps += 1
         task.last_step = self.steps
         self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task}: {task.label}")
@@ -295,12 +326,17 @@ class Kernel:
     def _sleep_until(self, until_ns: int) -> None:
         self.wait("sleep", lambda: self.now_ns >= until_ns, until_ns - self.now_ns)
 
-    def burst(self, steps: int, rng: Random, time_odds: float = 0.02) -> None:
-        """Random tasks go on, and now and then time passes although somebody could run."""
+    def burst(
+        self, steps: int, rng: Random, time_odds: float = 0.02, is_slow: Callable[[Task], bool] = lambda _task: False
+    ) -> None:
+        """Random tasks go on, slow ones seldom, and now and then time passes although somebody could run."""
         for _ in range(steps):
-            waiting = self.runnable()
+            waiting = [task for task in self.tasks if self.can_run(task)]
             if waiting and rng.random() >= time_odds:
-                self.step(waiting[rng.randrange(len(waiting))])
+                task = waiting[rng.randrange(len(waiting))]
+                if is_slow(task) and rng.random() >= SLOW_ODDS:
+                    task = waiting[rng.randrange(len(waiting))]
+                self.step(task)
             elif not self.advance_to_next():
                 return
 

@@ -7,7 +7,7 @@ and the configuration that was in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.model import Stamp, TargetKey
@@ -31,11 +31,17 @@ class LoggedBlock:
     stamps: frozenset[Stamp]
     provenance: tuple[str, ...]
     came_through: PairKey | None
+    groups: Mapping[bytes, str]
     entries: tuple[Entry, ...]
 
-    def stamped(self, target: TargetKey) -> bool:
-        """Whether the target was in force when the block was written."""
-        return any(stamp.target == target for stamp in self.stamps)
+    def meant_for(self, of: Callable[[TargetKey], bool]) -> list[Entry]:
+        """The records for targets of that kind: in force when the block was written, and for the record's group."""
+        stamps = [stamp for stamp in self.stamps if of(stamp.target)]
+        return [
+            entry
+            for entry in self.entries
+            if any(stamp.groups is None or self.groups[entry.family] in stamp.groups for stamp in stamps)
+        ]
 
 
 @dataclass
@@ -155,15 +161,16 @@ class Ledger:
         if home_block.last > self.files[home_block.file].durable:
             self.break_law(f"not durable: {entry.value!r} travels and its own cluster may still lose it")
         key = (source_table, target_table, incarnation)
-        if not any(pair_of(stamp.target) == key for stamp in home_block.stamps):
+        if home_entry not in home_block.meant_for(lambda target: pair_of(target) == key):
             self.break_law(f"not meant: {entry.value!r} came through {block.came_through} and is not stamped for it")
-        for other, earlier in self.written_before(source, home_block, home_entry):
-            if earlier.value in known or instance in other.provenance:
+        for other in self.blocks_of(source, home_block.tablet):
+            if instance in other.provenance:
                 continue
-            if not any(pair_of(stamp.target) == key for stamp in other.stamps):
-                continue
-            if self.lies_in(instance, block.tablet, earlier.row):
-                self.break_law(f"gap: {entry.value!r} is applied in {block.tablet} before {earlier.value!r}")
+            for earlier in other.meant_for(lambda target: pair_of(target) == key):
+                if earlier.seq >= home_entry.seq or earlier.value in known:
+                    continue
+                if self.lies_in(instance, block.tablet, earlier.row):
+                    self.break_law(f"gap: {entry.value!r} is applied in {block.tablet} before {earlier.value!r}")
 
     def find(self, instance: str, table: str, value: bytes) -> tuple[LoggedBlock, Entry] | None:
         """The block in which a cluster's table wrote a record."""
@@ -177,16 +184,11 @@ class Ledger:
                             return block, entry
         return None
 
-    def written_before(self, instance: str, block: LoggedBlock, entry: Entry) -> Iterable[tuple[LoggedBlock, Entry]]:
-        """What the same tablet wrote before a record."""
+    def blocks_of(self, instance: str, tablet: TabletKey) -> Iterable[LoggedBlock]:
+        """What a tablet wrote."""
         for file in self.files.values():
-            if file.instance != instance:
-                continue
-            for other in file.blocks:
-                if other.tablet == block.tablet:
-                    for earlier in other.entries:
-                        if earlier.seq < entry.seq:
-                            yield other, earlier
+            if file.instance == instance:
+                yield from (block for block in file.blocks if block.tablet == tablet)
 
     # ---- section 10, rule 2
 
@@ -196,8 +198,8 @@ class Ledger:
         return [
             entry.value
             for block in file.blocks
-            if block.last <= through and block.stamped(target) and peer not in block.provenance
-            for entry in block.entries
+            if block.last <= through and peer not in block.provenance
+            for entry in block.meant_for(lambda other: other == target)
             if (target.remote_table_id, entry.value) not in there
         ]
 
@@ -244,5 +246,6 @@ def logged_block(uri: str, block: Block) -> LoggedBlock:
         frozenset(map(stamp_from_pb, header.stamps)),
         tuple(header.provenance),
         came_through,
+        {family: group.name for group in header.groups for family in group.families},
         tuple(entries_of(block.batch(), header.first_seq)),
     )

@@ -1,13 +1,13 @@
 """Calls between processes: a request is a task of the process that it reaches.
 
 A task that is held, or whose process is suspended, is a request on its way: its caller gives up after its timeout, and
-it may arrive later all the same. A lost request or answer is a caller that times out. Nothing is delivered twice by
-itself, as with TCP; callers try again.
+it may arrive later all the same. A lost request or answer is a caller that times out. A request may arrive late, so
+that others overtake it, and more than once: as when its caller tries again, and the first try is still under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +28,47 @@ class Endpoint:
     open: bool = False
 
 
+REPEATED = (
+    "replicate",
+    "apply_replicated",
+    "open_stream",
+    "report_work",
+    "nudge",
+    "assign_work",
+    "run",
+    "stream_done",
+    "forget_streams",
+    "confirm_config",
+    "load_tablet",
+    "unload_tablet",
+)
+"""Calls between processes of the product that may arrive twice. What users ask for, they repeat themselves."""
+
+
+def once(_caller: str, _method: str) -> Sequence[int]:
+    """A network without faults."""
+    return (0,)
+
+
+def never_lost(_caller: str, _method: str) -> bool:
+    """An answer that always comes."""
+    return False
+
+
 @dataclass(eq=False)
 class Network:
-    """All addresses. ``cut``: pairs of process names (from, to) between which nothing passes."""
+    """All addresses. ``arrivals``: after how many ns each copy of a request arrives; the caller waits for the answer to
+    the first one. ``lose_answer``: whether it waits in vain.
+    """
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    lose_request: Callable[[str, str], bool] = lambda _caller, _method: False
-    lose_answer: Callable[[str, str], bool] = lambda _caller, _method: False
+    arrivals: Callable[[str, str], Sequence[int]] = once
+    lose_answer: Callable[[str, str], bool] = never_lost
     _ports: int = 1_000
+
+    def calm(self) -> None:
+        """No more faults."""
+        self.arrivals, self.lose_answer = once, never_lost
 
     def port(self) -> int:
         """A port that nobody has."""
@@ -126,9 +159,9 @@ class _Stub:
         if endpoint is None or endpoint.process.dead or not endpoint.open:
             raise UnavailableError(f"nobody answers at {self._address}")
         answer = _Answer()
-        if not Net.now.lose_request(caller.name, method):
-            lost = Net.now.lose_answer(caller.name, method)
-            self._send(endpoint, method, arguments, answer, lost)
+        lost = Net.now.lose_answer(caller.name, method)
+        for number, delay_ns in enumerate(Net.now.arrivals(caller.name, method)):
+            self._send(endpoint, method, arguments, answer if number == 0 else _Answer(), lost, delay_ns)
         process = endpoint.process
         k.wait(f"answer to {method}", lambda: answer.done or process.dead, int(self._timeout_ms * 1e6))
         if answer.error is not None:
@@ -137,8 +170,18 @@ class _Stub:
             raise UnavailableError(f"{method} at {self._address} was not answered")
         return answer.result
 
-    def _send(self, endpoint: Endpoint, method: str, arguments: tuple[Any, ...], answer: _Answer, lost: bool) -> None:
+    def _send(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        arguments: tuple[Any, ...],
+        answer: _Answer,
+        lost: bool,
+        delay_ns: int,
+    ) -> None:
         def serve() -> None:
+            if delay_ns:
+                kernel().wait("on its way", lambda: False, delay_ns)
             try:
                 result = getattr(endpoint.service, method)(*arguments)
             except KilledError:

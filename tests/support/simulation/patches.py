@@ -22,6 +22,9 @@ from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes
 from tests.support.simulation.tablets import SimTabletData
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
+FLIGHT_MS = 15_000
+"""How long a write to the books may be in flight (R4): longer than a schedule keeps anybody suspended."""
+
 ROOMS = ("master", "tserver")
 """Rooms whose threads, locks and conditions are those of tasks."""
 
@@ -64,7 +67,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "SESSIONS_LOOK_MS", 400),
-        ("master.leadership", "books_flight_ms", lambda _settings: 15_000),
+        ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("master.process", "CAMPAIGN_AGAIN_MS", 500),
         ("master.process", "RpcServer", network.SimServer),
         ("master.process", "RpcPool", network.SimPool),

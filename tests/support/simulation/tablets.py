@@ -20,6 +20,7 @@ class Entry:
     """One record as a tablet holds it. ``value`` is unique in a world, that of a delete too."""
 
     row: bytes
+    family: bytes
     column: bytes
     timestamp: int
     seq: int
@@ -113,8 +114,9 @@ class SimTabletData:
 
 def entries_of(batch: pa.RecordBatch, first_seq: int) -> list[Entry]:
     """The records of a batch."""
-    columns = [batch.column(name).to_pylist() for name in ("row", "qualifier", "timestamp", "delete", "value")]
+    names = ("row", "family", "qualifier", "timestamp", "delete", "value")
+    columns = [batch.column(name).to_pylist() for name in names]
     return [
-        Entry(row, column, timestamp, first_seq + number, delete, value)
-        for number, (row, column, timestamp, delete, value) in enumerate(zip(*columns, strict=True))
+        Entry(row, family, column, timestamp, first_seq + number, delete, value)
+        for number, (row, family, column, timestamp, delete, value) in enumerate(zip(*columns, strict=True))
     ]

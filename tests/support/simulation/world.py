@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import pyarrow as pa
 
 from bookkeeper.config import new_settings
-from bookkeeper.errors import BookkeeperError
-from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Column
-from bookkeeper.model import MUTATION_SCHEMA, TargetKey
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, WriteBatch
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Column, Row
 from bookkeeper.storage.wal.files import path_of, uri_of
 from tests.support.simulation.cells import SimTable
-from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
-from tests.support.simulation.kernel import Kernel, Process, Task
+from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
-from tests.support.simulation.network import Net, Network, SimPool
-from tests.support.simulation.patches import simulated
+from tests.support.simulation.network import Net, Network
+from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
 from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
+from tests.support.simulation.users import Users, Write
 from tests.support.simulation.wal import Watch
 
 SETTINGS: dict[str, object] = {
@@ -62,26 +56,16 @@ SETTINGS: dict[str, object] = {
 """Short times: a simulation's time costs nothing, its steps do."""
 
 
+MARKS_DUE_NS = 5_000_000_000
+"""How long it takes to purge marks that are due."""
+
+
 class LawBrokenError(AssertionError):
     """A law of design section 10 does not hold; the message says which, and how it came about."""
 
 
 @dataclass(eq=False)
-class Write:
-    """One record of a user. ``state``: pending, acked, unknown (an answer never came), refused."""
-
-    cluster: str
-    table: str
-    row: bytes
-    column: bytes
-    value: bytes
-    delete: bool
-    durability: str
-    state: str = "pending"
-
-
-@dataclass(eq=False)
-class World:
+class World(Users):
     """Everything. Made by :func:`simulation`."""
 
     directory: Path
@@ -90,7 +74,10 @@ class World:
     clusters: dict[str, Cluster] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    caretaker: Callable[[], None] = lambda: None
+    """What operators do when everything else is over, for as long as there is no rest."""
     _clients: int = 0
+    _marks_due_ns: int = 0
 
     # ---- making
 
@@ -170,126 +157,13 @@ class World:
         assert task is not None
         return task
 
-    # ---- users
-
-    def client(self, cluster: Cluster, name: str, run: Callable[[SimPool], object]) -> Task:
-        """A process of a user."""
-        self._clients += 1
-        process = Process(f"user{self._clients}", cluster.name)
-        hello = Hello(PROTOCOL_VERSION, cluster.instance, cluster.name, "client")
-
-        def body() -> None:
-            try:
-                run(SimPool(hello))
-            except BookkeeperError as error:
-                self.kernel.note(f"{process.name} {name}: {error.code}: {error.message}")
-                self.results.append(f"{name}: {error.code}")
-            else:
-                self.results.append(f"{name}: ok")
-
-        return self.kernel.spawn(process, name, body)
-
-    def write(
-        self,
-        cluster: Cluster,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        delete: bool = False,
-        durability: str = "sync",
-        column: bytes = b"q",
-        timestamp: int | None = None,
-    ) -> tuple[Task, list[Write]]:
-        """One call that writes a record in each row (all of one tablet)."""
-        made = []
-        for row in rows:
-            value = b"v%d" % (len(self.writes) + 1)
-            made.append(Write(cluster.name, table, row, column, value, delete, durability))
-            self.writes.append(made[-1])
-
-        def run(pool: SimPool) -> None:
-            try:
-                self._write(cluster, pool, made, timestamp)
-            except BookkeeperError:
-                for write in made:
-                    write.state = "unknown" if write.state == "pending" else write.state
-                raise
-
-        return self.client(cluster, f"write {made[0].value.decode()} to {table}", run), made
-
-    def _write(self, cluster: Cluster, pool: SimPool, writes: Sequence[Write], timestamp: int | None) -> None:
-        table_id = next((t for t, c in cluster.config().tables.items() if c.name == writes[0].table), None)
-        assert table_id is not None, f"there is no table {writes[0].table}"
-        extent = next(e for e in cluster.extents(table_id) if e.contains(writes[0].row))
-        location = cluster.table.row(keys.tablet_row(table_id, extent.end_row), ("location",))
-        if location is None:
-            for write in writes:
-                write.state = "refused"
-            return
-        address = values.Location.decode(location.cells[keys.LOCATION].value).address
-        batch = pa.RecordBatch.from_pylist(
-            [
-                {
-                    "row": write.row,
-                    "family": b"f",
-                    "qualifier": write.column,
-                    "visibility": b"",
-                    "timestamp": timestamp,
-                    "delete": write.delete,
-                    "value": write.value,
-                }
-                for write in writes
-            ],
-            schema=MUTATION_SCHEMA,
-        )
-        answer = pool.tserver(address, 3_000).write(
-            [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability
-        )
-        for write in writes:
-            write.state = "refused" if answer.not_serving else "acked"
-
-    def put(self, cluster: Cluster, table: str, *rows: bytes, **options: Any) -> list[Write]:
-        """A write, and wait for its answer; it must be acknowledged."""
-        task, made = self.write(cluster, table, rows, **options)
-        self.until(lambda: task.done, f"an answer to {made[0].value!r}")
-        assert made[0].state == "acked", f"{made[0]} {self.results[-1:]}"
-        return made
-
-    def ask(self, cluster: Cluster, method: str, *arguments: Any) -> Task:
-        """A command of an operator to the leading master."""
-        leader = cluster.leader()
-        assert leader is not None, f"nobody leads {cluster.name}"
-        address = leader.part.address
-        return self.client(cluster, method, lambda pool: getattr(pool.master(address, 60_000), method)(*arguments))
-
-    def command(self, cluster: Cluster, method: str, *arguments: Any) -> None:
-        """A command that must succeed."""
-        task = self.ask(cluster, method, *arguments)
-        self.until(lambda: task.done, f"{method}{arguments}")
-        assert self.results[-1] == f"{method}: ok", self.results[-1]
-
-    def enable(self, cluster: Cluster, table: str, peer: Cluster, remote_table: str = "") -> TargetKey:
-        """``enablereplication`` of all groups; returns the target."""
-        before = set(cluster.targets())
-        self.command(cluster, "enable_replication", table, [], peer.name, remote_table)
-        (made,) = set(cluster.targets()) - before
-        return made
-
-    def disable(self, cluster: Cluster, table: str, peer: Cluster) -> None:
-        """``disablereplication`` of all groups."""
-        self.command(cluster, "disable_replication", table, [], peer.name)
-
-    def roll(self, node: Node) -> None:
-        """Seal a tserver's log."""
-        task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.committer.roll() and None)
-        self.until(lambda: task.done, f"{node.name} rolls its log")
-
     # ---- rest
 
     def mend(self) -> None:
         """No more faults: what is suspended goes on, what is cut is joined, what died is started again."""
         self.kernel.holds.clear()
-        Net.now.lose_request = Net.now.lose_answer = never
+        self.kernel.traps.clear()
+        Net.now.calm()
         for cluster in self.clusters.values():
             cluster.coordination.unreadable = False
             cluster.table.refuse = nobody
@@ -303,11 +177,17 @@ class World:
                 cluster.start_replay()
 
     def rest(self, limit_s: float = 300.0) -> None:
-        """Mend everything and run until nothing is left to do; logs end by their age. Raises StuckError,
-        LawBrokenError.
+        """Mend everything and run until nothing is left to do; logs end by their age. Raises StuckError with what is
+        left, LawBrokenError.
         """
-        self.until(self._is_mended, "all is served", 60.0, look_every=50)
-        self.until(self._is_at_rest, "rest", limit_s, look_every=50)
+        try:
+            self.until(self._is_mended, "all is served", 60.0, look_every=50)
+            self.until(self._is_at_rest, "rest", limit_s, look_every=50)
+        except StuckError as error:
+            for cluster in self.clusters.values():
+                for line in cluster.unrest()[:20]:
+                    error.add_note(f"left over in {cluster.name}: {line}")
+            raise
 
     def _is_mended(self) -> bool:
         """As a supervisor does: what died is started again."""
@@ -315,7 +195,16 @@ class World:
         return all(c.leader() is not None and c.is_served() for c in self.clusters.values())
 
     def _is_at_rest(self) -> bool:
-        return all(cluster.is_at_rest() for cluster in self.clusters.values())
+        """Everything but marks takes a moment; they outlive their files for a while, and nobody has to watch that."""
+        self.caretaker()
+        if any(cluster.is_busy() for cluster in self.clusters.values()):
+            return False
+        if any(cluster.marks() for cluster in self.clusters.values()):
+            if self.kernel.now_ns > self._marks_due_ns:
+                self.kernel.advance(self.kernel.now_ns + FLIGHT_MS * 1_000_000)
+                self._marks_due_ns = self.kernel.now_ns + MARKS_DUE_NS
+            return False
+        return True
 
     # ---- laws at the books
 
@@ -328,17 +217,33 @@ class World:
                 self.ledger.finished(keys.parse_repl_row(key), target, peer.instance, rank - 1)
 
     def judge_deletion(self, uri: str) -> None:
-        """A log goes now."""
+        """A log or a segment goes now."""
         cluster = self.cluster_of(uri)
+        if Segments.files.pop(uri, None) is not None:
+            for row in cluster.table.rows(b"", ("segment",)):
+                if keys.segment_column(uri) in row.cells:
+                    self.ledger.break_law(f"deleted early: {uri} goes and is of tablet {row.key!r}")
         if not path_of(uri).exists():
             return
         self.ledger.deleting(uri, cluster.targets())
-        for row in cluster.table.rows(b"", ("log",)):
-            if keys.log_column(uri) in row.cells:
-                self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} recovers from it")
+        for row in cluster.table.rows(b"", ("log", "segment")):
+            if keys.log_column(uri) in row.cells and (lost := self._only_in(uri, row)):
+                self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
             if node.part is not None and node.part.session.is_valid() and node.part.parts.path.desk.wal_uri() == uri:
                 self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
+
+    def _only_in(self, uri: str, row: Row) -> list[bytes]:
+        """What a tablet has in a log and not in its segments. A first use without records after it names nothing."""
+        file = self.ledger.files.get(uri)
+        stored = {entry.value for segment in row.family("segment") for entry in Segments.files[segment.decode()]}
+        return [
+            entry.value
+            for block in ([] if file is None else file.blocks)
+            if keys.tablet_row(*block.tablet) == row.key
+            for entry in block.entries
+            if entry.value not in stored
+        ]
 
     def cluster_of(self, uri: str) -> Cluster:
         """Whose log it is."""
@@ -358,11 +263,6 @@ class World:
             if cluster.instance == instance:
                 return any(extent.contains(row) for extent in cluster.extents(tablet[0]) if extent.end_row == tablet[1])
         return True
-
-
-def never(_caller: str, _method: str) -> bool:
-    """Nothing is lost."""
-    return False
 
 
 def nobody(_process: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which books go, and when. (What the rules are for is played in ``tests/simulation/test_schedules_master``.)"""
+"""Which books go, and when. (What the rules are for is played in ``tests/simulation``.)"""
 
 from __future__ import annotations
 

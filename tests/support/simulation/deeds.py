@@ -1,0 +1,103 @@
+"""What users and operators do, and what clusters do by themselves all day. Each takes the stage and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.support.simulation.cluster import Node
+from tests.support.simulation.stage import TABLES, Stage
+from tests.support.simulation.users import GOLD, PLAIN
+
+DURABILITIES = ("sync", "sync", "sync", "log", "flush", "none")
+FAMILIES = ((PLAIN,), (PLAIN,), (PLAIN, *GOLD.families), GOLD.families)
+GROUPS: tuple[tuple[str, ...], ...] = ((), (), (GOLD.name,), ("default",))
+SPLITS: tuple[list[bytes], ...] = ([], [b"g"], [b"h", b"p"])
+
+
+def write(stage: Stage, rng: Random) -> None:
+    """A user writes a record, or deletes one, or both families of a row in one call."""
+    stage.world.write(
+        stage.source(rng),
+        rng.choice(("t", "t", "u")),
+        [rng.choice(stage.rows)],
+        delete=rng.random() < 0.2,
+        durability=rng.choice(DURABILITIES),
+        families=rng.choice(FAMILIES),
+    )
+
+
+def write_two(stage: Stage, rng: Random) -> None:
+    """A user writes two rows of one tablet in one call."""
+    stage.world.write(stage.west, "t", rng.choice(((b"a", b"h"), (b"p", b"x"))))
+
+
+def roll(stage: Stage, rng: Random) -> None:
+    """A log is full."""
+    node = stage.node(rng, lambda cluster: cluster.booted(cluster.tservers))
+    if node is not None:
+        chosen: Node = node
+        stage.kernel.spawn(node.process, "roll", lambda: chosen.part.parts.committer.roll() and None)
+
+
+def flush(stage: Stage, rng: Random) -> None:
+    """A tablet is full."""
+    node = stage.node(rng, lambda cluster: cluster.booted(cluster.tservers))
+    if node is None:
+        return
+    tablets = [tablet for tablet in node.part.parts.registry.all() if tablet.accepting]
+    if tablets:
+        address, extent = node.part.address, rng.choice(tablets).extent
+        stage.world.client(
+            stage.cluster_of(node), "flush", lambda pool: pool.tserver(address, 3_000).flush_tablet(extent)
+        )
+
+
+def move(stage: Stage, rng: Random) -> None:
+    """One more tserver: tablets move to it."""
+    cluster = stage.cluster(rng)
+    if stage.has_room(cluster.alive(cluster.tservers)):
+        cluster.start_tserver()
+
+
+def enable(stage: Stage, rng: Random) -> None:
+    """An operator enables replication of a table, or of one of its groups."""
+    cluster = stage.cluster(rng)
+    groups = list(rng.choice(GROUPS))
+    stage.command(cluster, "enable_replication", rng.choice(TABLES), groups, stage.peer_of(cluster).name, "")
+
+
+def enable_into_another(stage: Stage, rng: Random) -> None:
+    """Two tables go into one."""
+    stage.command(stage.west, "enable_replication", rng.choice(TABLES), [], stage.east.name, rng.choice(TABLES))
+
+
+def disable(stage: Stage, rng: Random) -> None:
+    """An operator disables replication of a table, or of one of its groups."""
+    cluster = stage.cluster(rng)
+    stage.command(
+        cluster, "disable_replication", rng.choice(TABLES), list(rng.choice(GROUPS)), stage.peer_of(cluster).name
+    )
+
+
+def delete_table(stage: Stage, rng: Random) -> None:
+    """An operator deletes a table, whatever is outstanding of it."""
+    stage.command(stage.cluster(rng), "delete_table", rng.choice(TABLES))
+
+
+def create_table(stage: Stage, rng: Random) -> None:
+    """An operator makes a table, of a name that was there before, if it is gone."""
+    groups = [GOLD] if rng.random() < 0.5 else []
+    stage.command(stage.cluster(rng), "create_table", rng.choice(TABLES), rng.choice(SPLITS), groups, {})
+
+
+Deed = Callable[[Stage, Random], None]
+DAILY: dict[str, Deed] = {"write": write, "write_two": write_two, "write_here": write, "roll": roll, "flush": flush}
+SELDOM: dict[str, Deed] = {
+    "move": move,
+    "enable": enable,
+    "enable_into_another": enable_into_another,
+    "disable": disable,
+    "delete_table": delete_table,
+    "create_table": create_table,
+}

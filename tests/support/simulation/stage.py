@@ -1,0 +1,84 @@
+"""Two clusters with tables, and how a number chooses one of what is there.
+
+Arrives: a world without clusters. Leaves: west and east, started, the first table of west replicated to east.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.kernel import Task
+from tests.support.simulation.users import GOLD
+from tests.support.simulation.world import World
+
+ROWS = (b"a", b"h", b"k", b"p", b"x")
+TABLES = ("t", "u")
+"""Both clusters have both; t has a named locality group."""
+
+PROCESSES_MAX = 5
+"""Processes of one kind that live at once, zombies included."""
+
+
+class Stage:
+    """What happenings act on. ``rows``: where users write. ``both_ways``: whether they write in both clusters."""
+
+    def __init__(self, world: World, rng: Random, rows: Sequence[bytes], both_ways: bool) -> None:
+        self.world = world
+        self.kernel = world.kernel
+        self.rng = rng
+        self.rows = rows
+        self.both_ways = both_ways
+        self.slow: list[int] = []
+        self.repairs: dict[tuple[str, str, str], Task] = {}
+        self.west, self.east = world.add_cluster("west"), world.add_cluster("east")
+        self.clusters = (self.west, self.east)
+        self.west.create_table("t", "1", [b"m"], [GOLD])
+        self.west.create_table("u", "3", [])
+        self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
+        self.east.create_table("u", "4", [b"k"])
+        for cluster in self.clusters:
+            cluster.define(self.peer_of(cluster))
+            world.boot(cluster, masters=2)
+        world.enable(self.west, "t", self.east)
+
+    def peer_of(self, cluster: Cluster) -> Cluster:
+        """The other one."""
+        return self.east if cluster is self.west else self.west
+
+    def cluster(self, rng: Random) -> Cluster:
+        """One of the two."""
+        return rng.choice(self.clusters)
+
+    def source(self, rng: Random) -> Cluster:
+        """One that users write in."""
+        return self.cluster(rng) if self.both_ways else self.west
+
+    def cluster_of(self, node: Node) -> Cluster:
+        """Whose process it is."""
+        return self.world.clusters[node.process.cluster]
+
+    def node(self, rng: Random, of: Callable[[Cluster], Sequence[Node]]) -> Node | None:
+        """One process of a cluster, None when there is none."""
+        nodes = of(self.cluster(rng))
+        return rng.choice(nodes) if nodes else None
+
+    def has_room(self, nodes: Sequence[Node]) -> bool:
+        """One more process may be started."""
+        return len(nodes) < PROCESSES_MAX
+
+    def command(self, cluster: Cluster, method: str, *arguments: object) -> Task | None:
+        """An operator asks the leading master, if there is one."""
+        return None if cluster.leader() is None else self.world.ask(cluster, method, *arguments)
+
+    def repair(self) -> None:
+        """Operators end what replicates into a table that is gone: it would be tried for ever."""
+        for cluster in self.clusters:
+            for table, peer in cluster.lost_tables():
+                key = (cluster.name, table, peer)
+                if key in self.repairs and not self.repairs[key].done:
+                    continue
+                task = self.command(cluster, "disable_replication", table, [], peer)
+                if task is not None:
+                    self.repairs[key] = task

@@ -1,0 +1,188 @@
+"""Users and operators of a simulated world: processes that call tservers and masters, and what they were told.
+
+Arrives: what a schedule wants written or commanded. Leaves: :class:`Write`, one a record, with what became of it as
+its user knows it; the laws compare that with what the tablets hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.metadata import keys, values
+from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, TargetKey
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, WriteBatch
+from bookkeeper.storage.wal import encode_batch
+from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.kernel import Kernel, Process, Task
+from tests.support.simulation.network import SimPool
+
+PLAIN = b"f"
+"""A family of the default group."""
+
+GOLD = LocalityGroup("gold", (b"g",))
+"""The named group that tables may have."""
+
+
+@dataclass(eq=False)
+class Write:
+    """One record of a user. ``state``: pending, acked, unknown (an answer never came), refused."""
+
+    cluster: str
+    table: str
+    row: bytes
+    family: bytes
+    column: bytes
+    value: bytes
+    delete: bool
+    durability: str
+    table_id: str = ""
+    """Of the table that had the name when the call was made; empty when there was none."""
+    state: str = "pending"
+
+    def mutation(self, timestamp: int | None) -> dict[str, object]:
+        """As a batch holds it."""
+        return {
+            "row": self.row,
+            "family": self.family,
+            "qualifier": self.column,
+            "visibility": b"",
+            "timestamp": timestamp,
+            "delete": self.delete,
+            "value": self.value,
+        }
+
+
+class Users:
+    """The part of a world that its users make."""
+
+    kernel: Kernel
+    writes: list[Write]
+    results: list[str]
+    _clients: int
+
+    def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
+        """See :class:`tests.support.simulation.world.World`."""
+        raise NotImplementedError
+
+    def client(self, cluster: Cluster, name: str, run: Callable[[SimPool], object]) -> Task:
+        """A process of a user."""
+        self._clients += 1
+        process = Process(f"user{self._clients}", cluster.name)
+        hello = Hello(PROTOCOL_VERSION, cluster.instance, cluster.name, "client")
+
+        def body() -> None:
+            try:
+                run(SimPool(hello))
+            except BookkeeperError as error:
+                self.kernel.note(f"{process.name} {name}: {error.code}: {error.message}")
+                self.results.append(f"{name}: {error.code}")
+            else:
+                self.results.append(f"{name}: ok")
+
+        return self.kernel.spawn(process, name, body)
+
+    # ---- writing
+
+    def write(
+        self,
+        cluster: Cluster,
+        table: str,
+        rows: Sequence[bytes],
+        *,
+        delete: bool = False,
+        durability: str = "sync",
+        families: Sequence[bytes] = (PLAIN,),
+        column: bytes = b"q",
+        timestamp: int | None = None,
+    ) -> tuple[Task, list[Write]]:
+        """One call that writes a record in each family of each row (all of one tablet)."""
+        made = []
+        for row in rows:
+            for family in families:
+                value = b"v%d" % (len(self.writes) + 1)
+                made.append(Write(cluster.name, table, row, family, column, value, delete, durability))
+                self.writes.append(made[-1])
+
+        def run(pool: SimPool) -> None:
+            try:
+                self._write(cluster, pool, made, timestamp)
+            except BookkeeperError:
+                for write in made:
+                    write.state = "unknown" if write.state == "pending" else write.state
+                raise
+
+        return self.client(cluster, f"write {made[0].value.decode()} to {table}", run), made
+
+    def _write(self, cluster: Cluster, pool: SimPool, writes: Sequence[Write], timestamp: int | None) -> None:
+        place = locate(cluster, writes[0].table, writes[0].row)
+        if place is None:
+            for write in writes:
+                write.state = "refused"
+            return
+        extent, address = place
+        for write in writes:
+            write.table_id = extent.table_id
+        batch = pa.RecordBatch.from_pylist([write.mutation(timestamp) for write in writes], schema=MUTATION_SCHEMA)
+        answer = pool.tserver(address, 3_000).write(
+            [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability
+        )
+        for write in writes:
+            write.state = "refused" if answer.not_serving else "acked"
+
+    def put(self, cluster: Cluster, table: str, *rows: bytes, **options: Any) -> list[Write]:
+        """A write, and wait for its answer; it must be acknowledged."""
+        task, made = self.write(cluster, table, rows, **options)
+        self.until(lambda: task.done, f"an answer to {made[0].value!r}")
+        assert made[0].state == "acked", f"{made[0]} {self.results[-1:]}"
+        return made
+
+    # ---- commands
+
+    def ask(self, cluster: Cluster, method: str, *arguments: Any) -> Task:
+        """A command of an operator to the leading master."""
+        leader = cluster.leader()
+        assert leader is not None, f"nobody leads {cluster.name}"
+        address = leader.part.address
+        return self.client(cluster, method, lambda pool: getattr(pool.master(address, 60_000), method)(*arguments))
+
+    def command(self, cluster: Cluster, method: str, *arguments: Any) -> None:
+        """A command that must succeed."""
+        task = self.ask(cluster, method, *arguments)
+        self.until(lambda: task.done, f"{method}{arguments}")
+        assert self.results[-1] == f"{method}: ok", self.results[-1]
+
+    def enable(
+        self, cluster: Cluster, table: str, peer: Cluster, remote_table: str = "", groups: Sequence[str] = ()
+    ) -> TargetKey:
+        """``enablereplication`` of some groups, of all when none is named; returns the target."""
+        before = set(cluster.targets())
+        self.command(cluster, "enable_replication", table, list(groups), peer.name, remote_table)
+        (made,) = set(cluster.targets()) - before
+        return made
+
+    def disable(self, cluster: Cluster, table: str, peer: Cluster, groups: Sequence[str] = ()) -> None:
+        """``disablereplication`` of some groups, of all when none is named."""
+        self.command(cluster, "disable_replication", table, list(groups), peer.name)
+
+    def roll(self, node: Node) -> None:
+        """Seal a tserver's log."""
+        task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.committer.roll() and None)
+        self.until(lambda: task.done, f"{node.name} rolls its log")
+
+
+def locate(cluster: Cluster, table: str, row: bytes) -> tuple[Extent, str] | None:
+    """The tablet of a row and who it is assigned to, as a client finds it; None while there is none."""
+    table_id = next((t for t, config in cluster.config().tables.items() if config.name == table), None)
+    extents = [] if table_id is None else cluster.extents(table_id)
+    extent = next((extent for extent in extents if extent.contains(row)), None)
+    if extent is None:
+        return None
+    location = cluster.table.row(keys.tablet_row(extent.table_id, extent.end_row), ("location",))
+    if location is None:
+        return None
+    return extent, values.Location.decode(location.cells[keys.LOCATION].value).address
