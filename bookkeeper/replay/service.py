@@ -41,7 +41,7 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.session import jvm_process, start_session
+from bookkeeper.replay.session import expect_end, jvm_process, start_session
 from bookkeeper.replay.shipping import files_of
 from bookkeeper.replay.slots import TaskSlots
 
@@ -87,8 +87,12 @@ class ReplayService:
         threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
 
     def stop(self, grace_ms: int = 5_000) -> None:
-        """End the JVM and with it every task; what was under way is sent again by whoever asked for it."""
+        """End the JVM and with it every task; what was under way is sent again by whoever asked for it. That things
+        break which were under way is as expected, and not logged.
+        """
         self._stopping = True
+        if self._spark is not None:
+            expect_end(self._spark)
         jvm = self._jvm
         if jvm is None:
             return
@@ -99,15 +103,15 @@ class ReplayService:
 
     def _warm_up(self) -> None:
         try:
-            spark = start_session(self._settings)
+            self._spark = spark = start_session(self._settings)
             self._hold_jvm(jvm_process(spark))
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
         except BaseException:
-            if not self._stopping:
-                LOG.critical("the Spark session did not start", exc_info=True)
-                self._leave(EXIT_BROKEN)
+            if self._stopping:
+                return
+            LOG.critical("the Spark session did not start", exc_info=True)
+            self._leave(EXIT_BROKEN)
             raise
-        self._spark = spark
         self._warm.set()
         LOG.info("the Spark session is warm, with %d task slots", self._settings.replay.tasks_max)
 
@@ -186,6 +190,8 @@ class ReplayService:
         try:
             results = run_job(spark, ranges, tasks, self._settings)
         except (PySparkException, Py4JError) as error:
+            if self._stopping:
+                raise UnavailableError("the replay process was told to stop") from error
             LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
             files = files_of(ranges)
             if len(files) > 1:

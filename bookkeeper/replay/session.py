@@ -8,6 +8,8 @@ Sources: design section 7; the Spark parts of the container and data-plane notes
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from bookkeeper.config import Settings
@@ -81,6 +84,21 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
     """The JVM behind the session."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no other way
     return cast("subprocess.Popen[bytes]", gateway.proc)
+
+
+def expect_end(spark: SparkSession) -> None:
+    """The JVM is about to be ended: neither side says any more of tasks and connections that break. One that has ended
+    already is let be.
+    """
+    with contextlib.suppress(Py4JError, OSError):
+        spark.sparkContext.setLogLevel("OFF")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001 - pyspark offers no other way
+    server.handle_error = _nothing_to_say
+
+
+def _nothing_to_say(_request: object, _client: object) -> None:
+    """In place of a traceback on standard error for the end of a connection."""
 
 
 def _fresh_scratch(settings: Settings) -> Path:

@@ -60,6 +60,8 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     assert "more may have been shipped" not in text
     assert re.search(r"^lag of a row while loading: p50 [\d,]+ ms, max [\d,]+ ms", text, re.MULTILINE)
     _wait_until_gone(directory)
+    for log in (directory / "west" / "logs" / "replay.log", directory / "east" / "logs" / "replay.log"):
+        assert not re.search(r"^Traceback|CRITICAL|Error", log.read_text(), re.MULTILINE), log.read_text()
     return text
 
 

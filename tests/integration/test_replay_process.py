@@ -281,6 +281,22 @@ def test_a_real_cluster_takes_each_record_once_though_a_tserver_dies_and_everyth
         assert values == rows(1, 400)
 
 
+def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan(
+    tmp_path: Path, east: ThriftPeer
+) -> None:
+    settings = new_settings(tmp_path / "west", "west", instance_id=WEST)
+    write_settings(settings)
+    log = tmp_path / "log"
+    with ReplayProcess(settings, log) as process:
+        family = hang_in_a_task(process, wal(tmp_path, "w", 4, 10), east)
+        said = log.read_text()
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(LIMIT_S) == 0
+        assert all_gone(family)
+    more = log.read_text().removeprefix(said).splitlines()
+    assert [line for line in more if " INFO bookkeeper." not in line] == []
+
+
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(
     process: ReplayProcess, home: Path, tmp_path: Path, east: ThriftPeer
 ) -> None:
