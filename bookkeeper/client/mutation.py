@@ -98,6 +98,18 @@ class Changes:
         self.size_bytes += mutation.size_bytes
         return self.size_bytes
 
+    def extend(self, mutations: Sequence[Mutation]) -> int:
+        """As :meth:`add`, for many."""
+        for mutation in mutations:
+            flat = mutation.flat
+            self._flat += flat
+            if len(flat) == _WIDTH:
+                self._rows.append(mutation.row)
+            else:
+                self._rows += [mutation.row] * (len(flat) // _WIDTH)
+            self.size_bytes += mutation.size_bytes
+        return self.size_bytes
+
     def encode(self) -> pa.RecordBatch:
         """One record a change, in the order given."""
         flat = self._flat

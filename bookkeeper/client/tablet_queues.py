@@ -17,7 +17,7 @@ from bookkeeper.client.locations import TableMap
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import split_by_tablets
 
-JOIN_BELOW_BYTES = 256 * 1024
+JOIN_BELOW_BYTES = 2 * 1024 * 1024
 """Batches of one tablet smaller than this are joined before they are sent."""
 
 UNLOCATED = Extent("", None, None)

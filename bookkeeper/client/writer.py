@@ -13,6 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Literal, Self
 
@@ -30,6 +31,9 @@ from bookkeeper.rpc.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch
 
 LOG = logging.getLogger(__name__)
+
+GROUP = 100
+"""Mutations that :meth:`BatchWriter.add_all` takes at once."""
 
 DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
@@ -111,9 +115,13 @@ class BatchWriter:
                 self._seal()
 
     def add_all(self, mutations: Iterable[Mutation]) -> None:
-        """As :meth:`add`, for many."""
-        for mutation in mutations:
-            self.add(mutation)
+        """As :meth:`add`, for many, and faster: the mutations that come are taken in groups."""
+        groups = iter(mutations)
+        while group := list(islice(groups, GROUP)):
+            with self._intake:
+                changes = self._changes
+                if changes.extend(group) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
+                    self._seal()
 
     def add_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Take records in Arrow: the columns of ``MUTATION_SCHEMA``, of which ``visibility``, ``timestamp`` and
