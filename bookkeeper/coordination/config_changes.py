@@ -42,6 +42,10 @@ from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Target, TargetKey
 CHANGES_MAX = 50
 """Tries of one compare-and-set before giving up with ConflictError."""
 
+SYSTEM_TABLES = ("root", "metadata", "!metadata")
+SYSTEM_PREFIXES = ("bookkeeper.", "accumulo.", "hbase:")
+"""Names that only a cluster's own tables may have, here or on a peer of any kind; upper and lower case are one."""
+
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -91,7 +95,8 @@ def create_table_record(
 ) -> TableConfig:
     """Claim the name and write the record in state ``creating``; repeating it with the same id is harmless.
 
-    Raises ExistsError when another table has the name, InvalidInputError on overlapping or reserved groups.
+    Raises ExistsError when another table has the name, InvalidInputError on overlapping or reserved groups,
+    RefusedError for a name of :func:`refuse_system_table`.
     """
     check_groups(groups)
     _claim_name(coordination, table_id, name)
@@ -106,12 +111,23 @@ def create_table_record(
 def _claim_name(coordination: Coordination, table_id: str, name: str) -> None:
     if not name or any(ord(character) < 0x20 for character in name):
         raise InvalidInputError(f"{name!r} can't be a table's name; use printable characters")
+    refuse_system_table(name)
     try:
         coordination.put(name_path(name), table_id.encode(), 0)
     except ConflictError:
         owner = coordination.get(name_path(name))
         if owner is None or owner.value != table_id.encode():
             raise ExistsError(f"there is a table {name} already; choose another name") from None
+
+
+def refuse_system_table(name: str) -> None:
+    """Raise RefusedError for the name of a root or metadata table (design section 9): never made, never replicated."""
+    folded = name.casefold()
+    if folded in SYSTEM_TABLES or folded.startswith(SYSTEM_PREFIXES):
+        raise RefusedError(
+            f"{name} is the name of a root or metadata table: those belong to the cluster itself and are neither made "
+            "by users nor replicated; choose another name"
+        )
 
 
 def remove_table_record(coordination: Coordination, table_id: str) -> None:

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.coordination.config_changes import add_target, narrow_targets, next_incarnation, uncovered_groups
+from bookkeeper.coordination.config_changes import (
+    add_target,
+    narrow_targets,
+    next_incarnation,
+    refuse_system_table,
+    uncovered_groups,
+)
 from bookkeeper.errors import TransientError
 from bookkeeper.master.fate import Args, Call, Failed, Next, Outcome, Step
 from bookkeeper.master.operations.context import (
@@ -29,7 +35,12 @@ from bookkeeper.metadata.values import Json
 
 
 def enable_args(table: str, groups: Sequence[str], cluster: str, remote_table: str) -> Args:
-    """Arguments of ``enable_replication``; no groups are all groups, no remote table is one of the same name."""
+    """Arguments of ``enable_replication``; no groups are all groups, no remote table is one of the same name.
+
+    Raises RefusedError for system tables, here or there.
+    """
+    refuse_system_table(table)
+    refuse_system_table(remote_table or table)
     names: list[Json] = [*sorted(set(groups))]
     return {"table": table, "groups": names, "cluster": cluster, "remote_table": remote_table or table}
 

@@ -18,6 +18,7 @@ from bookkeeper.coordination.config_changes import (
     check_groups,
     create_table_record,
     new_table_id,
+    refuse_system_table,
     remove_table_record,
     set_table_groups,
     set_table_state,
@@ -51,9 +52,12 @@ PLACE_AGAIN_MS = 20
 def create_table_args(
     name: str, splits: Collection[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
 ) -> Args:
-    """Arguments of ``create_table``. Raises InvalidInputError, so that a request that can't succeed never begins."""
+    """Arguments of ``create_table``. Raises InvalidInputError, RefusedError (a system table's name): a request
+    that can't succeed never begins.
+    """
     if not name or len(name) > 255 or not name.isprintable():
         raise InvalidInputError(f"{name!r} can't be a table's name; use up to 255 printable characters")
+    refuse_system_table(name)
     if b"" in splits or len(splits) > SPLITS_MAX:
         raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
     check_groups(groups)
