@@ -16,6 +16,7 @@ import click
 from bookkeeper.config import load_settings
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.run import run_standalone
+from shell.config_commands import config
 from shell.failures import run
 from shell.interactive import run_words
 from shell.output import Output
@@ -94,6 +95,7 @@ def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: boo
     ctx.exit(run_words(cluster, list(words), as_json))
 
 
+bookkeeper.add_command(config)
 bookkeeper.add_command(wal)
 
 

@@ -1,6 +1,14 @@
 """Settings of one cluster, from the file ``bookkeeper.toml`` in its directory (``sections`` what, ``file`` how)."""
 
-from bookkeeper.config.file import SETTINGS_FILE, format_settings, load_settings, new_settings, write_settings
+from bookkeeper.config.file import (
+    SETTINGS_FILE,
+    Problem,
+    check_settings,
+    format_settings,
+    load_settings,
+    new_settings,
+    write_settings,
+)
 from bookkeeper.config.sections import (
     CoordinationSettings,
     InstanceSettings,
@@ -13,6 +21,7 @@ from bookkeeper.config.sections import (
     StandaloneSettings,
     TServerSettings,
 )
+from bookkeeper.config.setting import SettingFacts, explain
 
 __all__ = [
     "SETTINGS_FILE",
@@ -20,12 +29,16 @@ __all__ = [
     "InstanceSettings",
     "MasterSettings",
     "MetadataSettings",
+    "Problem",
     "ReplaySettings",
     "RpcSettings",
     "Sections",
+    "SettingFacts",
     "Settings",
     "StandaloneSettings",
     "TServerSettings",
+    "check_settings",
+    "explain",
     "format_settings",
     "load_settings",
     "new_settings",

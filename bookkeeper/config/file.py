@@ -1,7 +1,8 @@
 """The settings file of a cluster: reading it, writing a new one, and saying what is wrong with one.
 
-Arrives: the directory of a cluster. Leaves: :class:`Settings`, or an error of one line that names the key and the next
-step. Survives a crash: the file, written once by ``bookkeeper init`` (whole or not at all), never changed by a process.
+Arrives: the directory of a cluster. Leaves: :class:`Settings`, or every :class:`Problem` with the file: where it is,
+why, and the next step. Survives a crash: the file, written once by ``bookkeeper init`` (whole or not at all), never
+changed by a process.
 """
 
 from __future__ import annotations
@@ -9,19 +10,37 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import textwrap
 import tomllib
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bookkeeper.config.sections import Sections, Settings
+from bookkeeper.config.setting import explain
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 
 SETTINGS_FILE = "bookkeeper.toml"
+_COMMENT_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a settings file. ``key`` is ``section.key``, a section, or "" for the file as a whole."""
+
+    file: Path
+    key: str
+    reason: str
+    next_step: str
+
+    @property
+    def text(self) -> str:
+        """One line without the file."""
+        return f"{self.key}: {self.reason}" if self.key else self.reason
 
 
 def new_settings(
@@ -54,22 +73,43 @@ def new_settings(
         if not isinstance(level, dict) or not key:
             raise InvalidInputError(f"{dotted!r} does not name a setting; write SECTION.KEY")
         level[key] = value
-    return _validated(data, Path(directory).absolute(), "a new cluster", "correct the arguments")
+    home = Path(directory).absolute()
+    settings = _validated(data, home)
+    if isinstance(settings, Settings):
+        return settings
+    raise InvalidInputError(f"a new cluster: {'; '.join(found.text for found in settings)}; correct the arguments")
 
 
 def load_settings(directory: Path | str) -> Settings:
     """Read ``DIR/bookkeeper.toml``; raises NotFoundError or InvalidInputError, one line with the next step."""
+    settings = read_settings(directory)
+    if isinstance(settings, Settings):
+        return settings
+    (first, *_) = settings
+    if not first.file.is_file():
+        raise NotFoundError(f"{first.reason}; {first.next_step}")
+    raise InvalidInputError(f"{first.file}: {'; '.join(found.text for found in settings)}; {_next_step(settings)}")
+
+
+def check_settings(directory: Path | str) -> list[Problem]:
+    """Every problem with ``DIR/bookkeeper.toml``, none when processes would start with it; nothing is started."""
+    settings = read_settings(directory)
+    return [] if isinstance(settings, Settings) else settings
+
+
+def read_settings(directory: Path | str) -> Settings | list[Problem]:
+    """The settings in ``DIR/bookkeeper.toml``, or everything that is wrong with that file."""
     home = Path(directory).absolute()
     path = home / SETTINGS_FILE
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"no {SETTINGS_FILE} in {home}; make a cluster there with: bookkeeper init DIR") from None
+        return [Problem(path, "", f"no {SETTINGS_FILE} in {home}", "make a cluster there with: bookkeeper init DIR")]
     except OSError as error:
-        raise InvalidInputError(f"{path} can't be read ({error.strerror}); correct its permissions") from error
+        return [Problem(path, "", f"it can't be read ({error.strerror})", "correct its permissions")]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is not TOML ({_one_line(str(error))}); correct the file") from error
-    return _validated(data, home, str(path), "correct the file")
+        return [Problem(path, "", f"it is not TOML ({_one_line(str(error))})", "correct the file")]
+    return _validated(data, home)
 
 
 def write_settings(settings: Settings) -> Path:
@@ -94,53 +134,60 @@ def write_settings(settings: Settings) -> Path:
 def format_settings(settings: Sections) -> str:
     """TOML text of all sections, a comment above each key; :func:`load_settings` reads it back unchanged."""
     lines = ["# Settings of one cluster. Processes read them when they start."]
-    for section_name in Sections.model_fields:
-        section = getattr(settings, section_name)
-        lines += ["", f"[{section_name}]"]
-        for key, field in type(section).model_fields.items():
-            lines.append(f"# {field.description}{_choices(field.annotation)}")
-            lines.append(f"{key} = {json.dumps(getattr(section, key), ensure_ascii=False)}")
+    section = ""
+    for facts in explain(Sections):
+        if facts.section != section:
+            section = facts.section
+            lines += ["", f"[{section}]"]
+        lines += textwrap.wrap(
+            facts.comment, _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+        )
+        value = getattr(getattr(settings, section), facts.key)
+        lines.append(f"{facts.key} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
 
 
-def _choices(annotation: object) -> str:
-    choices = [value for value in get_args(annotation) if isinstance(value, str)]
-    return f" ({' | '.join(choices)})" if choices else ""
-
-
-def _validated(data: dict[str, object], directory: Path, source: str, next_step: str) -> Settings:
+def _validated(data: dict[str, object], directory: Path) -> Settings | list[Problem]:
     try:
         sections = Sections.model_validate(data)
         return Settings(directory=directory, **{name: getattr(sections, name) for name in Sections.model_fields})
     except ValidationError as error:
-        problems = "; ".join(_explain(detail) for detail in error.errors())
-        raise InvalidInputError(f"{source}: {problems}; {next_step}") from None
+        path = directory / SETTINGS_FILE
+        return [Problem(path, *_explain(detail)) for detail in error.errors()]
 
 
-def _explain(detail: ErrorDetails) -> str:
+def _explain(detail: ErrorDetails) -> tuple[str, str, str]:
+    """Key, reason and next step."""
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(where)
+        return where, f"unknown setting, {_hint(where)}", "rename it or take it out"
     if detail["type"] == "missing":
-        return f"{where} is missing"
-    reason = _one_line(detail["msg"].removeprefix("Value error, "))
-    return f"{where}: {reason}" if where else reason
+        return where, "it is missing", "add it"
+    return where, _one_line(detail["msg"].removeprefix("Value error, ")), "correct the value"
 
 
-def _unknown_key(where: str) -> str:
-    section_name, _, _ = where.rpartition(".")
-    section_keys = {name: _keys(name, field.annotation) for name, field in Sections.model_fields.items()}
-    siblings = section_keys.get(section_name, list(section_keys))
-    everything = [key for keys in section_keys.values() for key in keys]
-    elsewhere = [key for key in everything if key.rpartition(".")[2] == where.rpartition(".")[2]]
-    near = elsewhere or difflib.get_close_matches(where, siblings, n=1, cutoff=0.5)
-    hint = f", did you mean {near[0]}?" if near else f", known are: {', '.join(siblings)}"
-    return f"unknown setting {where}{hint}"
+def _hint(where: str) -> str:
+    """The nearest known setting: the same key in another section, a like one in its own, a like one in any."""
+    names = [facts.name for facts in explain(Sections)]
+    section, _, key = where.rpartition(".")
+    siblings = [name for name in names if name.startswith(f"{section}.")] if section else list(Sections.model_fields)
+    own, keys = _by_key(siblings), _by_key(names)
+    near = (
+        [name for name in names if name.endswith(f".{key}")]
+        or [own[like] for like in difflib.get_close_matches(key, own, n=1, cutoff=0.5)]
+        or [keys[like] for like in difflib.get_close_matches(key, keys, n=1, cutoff=0.7)]
+    )
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(siblings)}"
 
 
-def _keys(section_name: str, annotation: object) -> list[str]:
-    fields = annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else {}
-    return [f"{section_name}.{key}" for key in fields]
+def _by_key(names: list[str]) -> dict[str, str]:
+    return {name.rpartition(".")[2]: name for name in names}
+
+
+def _next_step(problems: list[Problem]) -> str:
+    """One for all of them."""
+    steps = {problem.next_step for problem in problems}
+    return steps.pop() if len(steps) == 1 else "correct the file"
 
 
 def _one_line(text: str) -> str:

@@ -1,7 +1,7 @@
 """The sections of the settings file, their fields and their defaults.
 
 Arrives: parsed TOML. Leaves: one frozen :class:`Settings` tree in which every key is known, of the right type and in
-range. Each field's description says what it means, its unit, and why that default; it is also the comment in the file.
+range. Each field says what it means, its unit, and why that default: see :mod:`bookkeeper.config.setting`.
 Source: design section 9; style rule 13.
 """
 
@@ -11,64 +11,57 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import quote, unquote
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-_KIB = 1024
-_MIB = 1024 * _KIB
-
-_Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-_Millis = Annotated[int, Field(ge=1, le=7 * 24 * 3600 * 1000)]
-_Bytes = Annotated[int, Field(ge=1, le=2**40)]
-_Port = Annotated[int, Field(ge=1, le=65535)]
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Port, Section, Unit, given, setting
 
 
-class _Section(BaseModel):
-    """Frozen, strict (no number in quotes), no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class InstanceSettings(_Section):
+class InstanceSettings(Section):
     """Who this cluster is."""
 
-    name: _Name = Field(description="Name of this cluster for people (instance.replication.name). Names may repeat.")
-    instance_id: _Name = Field(
-        description="Identity for ever, made by init: provenance and handshakes use it. Keep it."
-    )
+    name: Name = given("Name of this cluster for people (instance.replication.name); names may repeat")
+    instance_id: Name = given("Identity for ever, made by init: provenance and handshakes use it; keep it")
 
 
-class MetadataSettings(_Section):
+class MetadataSettings(Section):
     """Where the books are kept."""
 
-    url: str = Field(
-        default="sqlite:///metadata.db",
+    url: str = setting(
+        "sqlite:///metadata.db",
+        "sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
+        "percent-escaped",
+        "SQLite needs no other process",
         pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
-        description="sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift "
-        "server), percent-escaped. SQLite needs no other process.",
     )
 
 
-class CoordinationSettings(_Section):
+class CoordinationSettings(Section):
     """Sessions, leadership and the shared configuration tree."""
 
-    url: str = Field(
-        default="embedded:coordination",
+    url: str = setting(
+        "embedded:coordination",
+        "embedded:DIRECTORY (relative to this directory): all processes of the cluster on one machine",
+        "the only kind there is",
         pattern=r"^embedded:.+$",
-        description="embedded:DIRECTORY (relative to this directory): all processes of the cluster on one machine.",
     )
-    session_lease_ms: _Millis = Field(
-        default=8_000,
-        description="ms without a renewal until a process that still exists counts as dead. A killed one counts as "
-        "dead at once; this is for stopped or hung ones: seven renewals may be missed on a busy two-core machine.",
+    session_lease_ms: Millis = setting(
+        8_000,
+        "Time without a renewal until a process that still exists counts as dead",
+        "a killed one counts as dead at once, this is for stopped or hung ones, and seven renewals may be missed on a "
+        "busy two-core machine",
     )
-    session_renew_ms: _Millis = Field(default=1_000, description="ms between renewals; at most a third of the lease.")
-    session_margin_ms: _Millis = Field(
-        default=1_000,
-        description="ms that others wait beyond a lease, so that an acknowledgement checked just in time has left.",
+    session_renew_ms: Millis = setting(
+        1_000, "Time between renewals; at most a third of the lease", "one small write a second costs nothing"
     )
-    busy_timeout_ms: _Millis = Field(
-        default=5_000, description="ms to wait for the store while another process writes to it."
+    session_margin_ms: Millis = setting(
+        1_000,
+        "Time that others wait beyond a lease",
+        "an acknowledgement that was checked just in time has left by then",
+    )
+    busy_timeout_ms: Millis = setting(
+        5_000,
+        "Time to wait for the store while another process writes to it",
+        "a write takes milliseconds, and an answer must come before the lease is over",
     )
 
     @model_validator(mode="after")
@@ -78,72 +71,86 @@ class CoordinationSettings(_Section):
         return self
 
 
-class RpcSettings(_Section):
+class RpcSettings(Section):
     """Calls between processes."""
 
-    bind_host: str = Field(
-        default="127.0.0.1", description="Address that servers bind and announce. Local by default: no auth."
+    bind_host: str = setting(
+        "127.0.0.1", "Address that servers bind and announce", "there is no authentication, so nobody else may call"
     )
-    frame_bytes_max: Annotated[int, Field(ge=64 * _KIB, le=1024 * _MIB)] = Field(
-        default=32 * _MIB, description="Largest frame accepted or sent, in bytes; four times the largest usual message."
+    frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
+        32 * MIB, "Largest frame that is accepted or sent", "four times the largest usual message"
     )
-    threads_max: _Count = Field(
-        default=32,
-        description="Threads that serve calls in one process; waiting for a disk, not for a core, is the usual state.",
+    threads_max: Count = setting(
+        32, "Threads that serve calls in one process", "waiting for a disk, not for a core, is their usual state"
     )
-    connections_max: _Count = Field(
-        default=512, description="Open connections of one server; more are turned away with a log line."
+    connections_max: Count = setting(
+        512,
+        "Open connections of one server; more are turned away with a log line",
+        "a client keeps few, and 1,024 descriptors are what a process may usually open",
     )
-    connect_timeout_ms: _Millis = Field(
-        default=2_000, description="ms to wait for a connection; a lost SYN is sent again after 1 s."
+    connect_timeout_ms: Millis = setting(2_000, "Time to wait for a connection", "a lost SYN is sent again after 1 s")
+    timeout_ms: Millis = setting(
+        30_000,
+        "Time to wait for the answer to a call, unless the call says otherwise",
+        "longer than a busy disk takes, shorter than a person waits",
     )
-    timeout_ms: _Millis = Field(
-        default=30_000, description="ms to wait for the answer to a call, unless the call says otherwise."
+    frame_timeout_ms: Millis = setting(
+        10_000,
+        "Time from the first byte of a frame to its last, either direction; then the connection closes",
+        "the largest frame takes that long at 3 MiB/s",
     )
-    frame_timeout_ms: _Millis = Field(
-        default=10_000,
-        description="ms from the first byte of a frame to its last, either direction; then the connection closes.",
-    )
-    idle_timeout_ms: _Millis = Field(
-        default=600_000,
-        description="ms after which a server closes a connection that nobody used; clients reconnect unnoticed.",
+    idle_timeout_ms: Millis = setting(
+        600_000,
+        "Time after which a server closes a connection that nobody used",
+        "clients reconnect unnoticed, and the forgotten ones do not pile up",
     )
 
 
-class MasterSettings(_Section):
+class MasterSettings(Section):
     """The master's address and its thread (design section 6)."""
 
-    host: str = Field(
-        default="127.0.0.1", min_length=1, description="Host of the master's fixed address: what peers call quorum."
+    host: str = setting(
+        "127.0.0.1",
+        "Host of the master's fixed address: what peers call quorum",
+        "as rpc.bind_host",
+        min_length=1,
     )
-    port: _Port = Field(
-        default=9797, description="Port of the master's fixed address; each cluster on a machine needs its own."
+    port: Port = setting(
+        9797,
+        "Port of the master's fixed address; each cluster on a machine needs its own",
+        "any free one will do, and init chooses one for each cluster",
     )
-    scan_interval_ms: _Millis = Field(
-        default=5_000, description="ms between cycles when nobody nudges; a lost nudge costs this much latency."
+    scan_interval_ms: Millis = setting(
+        5_000,
+        "Time between cycles when nobody nudges",
+        "a lost nudge costs this much latency, and an idle scan is cheap",
     )
-    cycle_min_interval_ms: _Millis = Field(
-        default=50,
-        description="ms between the starts of two cycles, however many nudges arrive: bounds the load on the books.",
+    cycle_min_interval_ms: Millis = setting(
+        50,
+        "Time between the starts of two cycles, however many nudges arrive",
+        "bounds the load on the books, and adds little to the lag of a row",
     )
-    gc_interval_ms: _Millis = Field(
-        default=10_000, description="ms between runs of the garbage collector; only disk space waits."
+    gc_interval_ms: Millis = setting(
+        10_000, "Time between runs of the garbage collector", "only disk space waits for it"
     )
-    backoff_base_ms: _Millis = Field(
-        default=200, description="ms before the first retry towards a failing peer; doubles, with jitter."
+    backoff_base_ms: Millis = setting(
+        200,
+        "Time before the first retry towards a failing peer; doubles, with jitter",
+        "a restarting process is back soon",
     )
-    backoff_max_ms: _Millis = Field(
-        default=30_000,
-        description="ms between retries at most: how late a peer that came back is noticed in the worst case.",
+    backoff_max_ms: Millis = setting(
+        30_000,
+        "Time between retries at most",
+        "how late a peer that came back is noticed in the worst case",
     )
-    work_queue_files_max: _Count = Field(
-        default=1_000,
-        description="Files handed to workers at once; the others wait in the books and cost no memory here.",
+    work_queue_files_max: Count = setting(
+        1_000, "Files handed to workers at once", "the others wait in the books and cost no memory here"
     )
-    work_items_max: _Count = Field(default=256, description="Ranges in one assign_work call, to keep messages small.")
-    assigner: Literal["sequential", "unordered"] = Field(
-        default="sequential",
-        description="sequential: the files of one target in order of creation; unordered: side by side.",
+    work_items_max: Count = setting(256, "Ranges in one assign_work call", "keeps messages small")
+    assigner: Literal["sequential", "unordered"] = setting(
+        "sequential",
+        "sequential: the files of one target in order of creation; unordered: side by side",
+        "order is what most readers of a peer expect",
     )
 
     @property
@@ -152,105 +159,116 @@ class MasterSettings(_Section):
         return f"{self.host}:{self.port}"
 
 
-class TServerSettings(_Section):
+class TServerSettings(Section):
     """Logs, memory and the replication worker of a tserver."""
 
-    wal_roll_bytes: _Bytes = Field(
-        default=256 * _MIB, description="A WAL is rolled beyond this many bytes; bounds recovery time."
+    wal_roll_bytes: Bytes = setting(
+        256 * MIB,
+        "A WAL is rolled beyond this size",
+        "bounds what recovery has to read, and how much one slow peer pins",
     )
-    wal_roll_age_ms: _Millis = Field(
-        default=3_600_000,
-        description="A WAL with data is rolled beyond this age in ms, so that a quiet cluster lets files go.",
+    wal_roll_age_ms: Millis = setting(
+        3_600_000, "A WAL with data is rolled beyond this age", "a quiet cluster lets files go too"
     )
-    wal_sync_interval_ms: _Millis = Field(
-        default=100,
-        description="ms between background syncs of data that no caller waits for; only synced data is replicated.",
+    wal_sync_interval_ms: Millis = setting(
+        100,
+        "Time between background syncs of data that no caller waits for; only synced data is replicated",
+        "ten syncs a second cost a disk little, and writers without sync get a lag like the others'",
     )
-    needed_interval_ms: _Millis = Field(
-        default=20,
-        description="ms between updates of needed offsets in the books: the batching part of replication latency.",
+    needed_interval_ms: Millis = setting(
+        20,
+        "Time between updates of needed offsets in the books",
+        "the batching part of the replication lag: fifty writes a second at most",
     )
-    commit_queue_bytes_max: _Bytes = Field(
-        default=128 * _MIB,
-        description="Bytes waiting for the commit thread; beyond it writers are told to back off (overloaded).",
+    commit_queue_bytes_max: Bytes = setting(
+        128 * MIB,
+        "Size of what waits for the commit thread; beyond it writers are told to back off (overloaded)",
+        "a few large batches of several writers, and bounded memory",
     )
-    memtable_flush_bytes: _Bytes = Field(
-        default=64 * _MIB, description="A tablet's memtable is flushed to segments beyond this many bytes."
+    memtable_flush_bytes: Bytes = setting(
+        64 * MIB,
+        "A tablet's memtable is flushed to segments beyond this size",
+        "segments large enough to be few, memory small enough for tens of busy tablets",
     )
-    row_bytes_max: _Bytes = Field(
-        default=64 * _KIB,
-        description="Largest row, family, qualifier or visibility, in bytes: keys are held in memory and compared.",
+    row_bytes_max: Bytes = setting(
+        64 * KIB, "Largest row, family, qualifier or visibility", "keys are held in memory and compared"
     )
-    value_bytes_max: _Bytes = Field(default=8 * _MIB, description="Largest value in bytes: one must fit in a message.")
-    scan_page_bytes_max: _Bytes = Field(
-        default=4 * _MIB, description="Largest page of a scan in bytes, whatever the reader asks for."
+    value_bytes_max: Bytes = setting(8 * MIB, "Largest value", "one must fit in a message")
+    scan_page_bytes_max: Bytes = setting(
+        4 * MIB, "Largest page of a scan, whatever the reader asks for", "a page is held in memory on both sides"
     )
-    stream_idle_timeout_ms: _Millis = Field(
-        default=60_000,
-        description="ms after which an idle incoming stream must be opened again; bounds a message's life (R20).",
+    stream_idle_timeout_ms: Millis = setting(
+        60_000,
+        "Time after which an idle incoming stream must be opened again",
+        "bounds how long a message may live (R20), at one more call a minute",
     )
-    lane_ranges_max: _Count = Field(
-        default=256, description="Ranges queued for one peer cluster; beyond it assign_work answers overloaded."
+    lane_ranges_max: Count = setting(
+        256,
+        "Ranges queued for one peer cluster; beyond it assign_work answers overloaded",
+        "as many as one assign_work call brings, and a dead peer holds little memory",
     )
 
 
-class ReplaySettings(_Section):
+class ReplaySettings(Section):
     """The Spark process that ships ranges."""
 
-    spark_master: str = Field(
-        default="local[*]", min_length=1, description="Spark master; a cluster's URL needs shared WAL files."
+    spark_master: str = setting(
+        "local[*]",
+        "Spark master; a cluster's URL needs WALs on a filesystem that its workers share",
+        "needs nothing else to run",
+        min_length=1,
     )
-    heap_mib: Annotated[int, Field(ge=128, le=1024 * 1024)] = Field(
-        default=512,
-        description="Heap of the driver's JVM in MiB; the data passes through Python, not through the heap.",
+    heap_mib: Annotated[int, Field(ge=128, le=1024 * 1024), Unit("MiB")] = setting(
+        512, "Heap of the driver's JVM", "the data passes through Python, not through the heap"
     )
-    tasks_max: Annotated[int, Field(ge=2, le=4096)] = Field(
-        default=8,
-        description="Task slots of local[*], 180 MB each: more than cores, because a slot mostly waits for a peer.",
+    tasks_max: Annotated[int, Field(ge=2, le=4096)] = setting(
+        8, "Task slots of local[*], 180 MB each", "more than cores, because a slot mostly waits for a peer"
     )
-    run_budget_ms: _Millis = Field(
-        default=2_000,
-        description="ms after which a run comes back with what it shipped so far: long enough to amortise the job, "
-        "short enough that the books, other tables of the peer and the operator see progress.",
+    run_budget_ms: Millis = setting(
+        2_000,
+        "Time after which a run comes back with what it shipped so far",
+        "long enough to amortise the job, short enough that the books, other tables of the peer and the operator see "
+        "progress",
     )
-    message_bytes: _Bytes = Field(
-        default=2 * _MIB,
-        description="Bytes of one message to a peer: 1 to 4 MiB measured best, more only costs memory.",
+    message_bytes: Bytes = setting(
+        2 * MIB, "Size of one message to a peer", "1 to 4 MiB measured best, more only costs memory"
     )
-    message_retries: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=4,
-        description="Tries again for one message before the range is reported as failed and backed off by the master.",
+    message_retries: Annotated[int, Field(ge=0, le=100)] = setting(
+        4,
+        "Tries again for one message before the range is reported as failed and the master backs off",
+        "together they wait up to 1.5 s, about as long as a tserver takes to come back",
     )
-    retry_base_ms: _Millis = Field(
-        default=100, description="ms before the first of these retries; doubles, with jitter."
+    retry_base_ms: Millis = setting(
+        100, "Time before the first of these retries; doubles, with jitter", "a busy peer has caught its breath"
     )
-    retry_max_ms: _Millis = Field(default=2_000, description="ms between these retries at most.")
-    message_timeout_ms: _Millis = Field(
-        default=30_000, description="ms to wait for a peer's acknowledgement of one message; its disk may be busy."
+    retry_max_ms: Millis = setting(2_000, "Time between these retries at most", "a task slot is held meanwhile")
+    message_timeout_ms: Millis = setting(
+        30_000, "Time to wait for a peer's acknowledgement of one message", "its disk may be busy"
     )
-    run_timeout_ms: _Millis = Field(
-        default=180_000, description="ms to wait for one replay call; then the process counts as hung and is replaced."
+    run_timeout_ms: Millis = setting(
+        180_000,
+        "Time to wait for one replay call; then the process counts as hung and is replaced",
+        "a run's budget, and every retry of a message that is answered late",
     )
-    start_timeout_ms: _Millis = Field(
-        default=300_000,
-        description="ms to wait for the Spark session: 10 s on an idle machine, two minutes on a busy one.",
+    start_timeout_ms: Millis = setting(
+        300_000, "Time to wait for the Spark session", "it takes 10 s on an idle machine, two minutes on a busy one"
     )
-    journal_bytes: _Bytes = Field(
-        default=64 * _MIB,
-        description="Bytes of logs/shipped.jsonl and its older parts, about 150,000 ranges; the oldest quarter is "
-        "forgotten beyond it. Nothing but sums for people depends on it.",
+    journal_bytes: Bytes = setting(
+        64 * MIB,
+        "Size of logs/shipped.jsonl and its older parts; the oldest quarter is forgotten beyond it",
+        "about 150,000 ranges, and nothing but sums for people depends on it",
     )
 
 
-class StandaloneSettings(_Section):
+class StandaloneSettings(Section):
     """What ``bookkeeper standalone`` starts."""
 
-    tservers: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1, description="Tservers to run; each is a process of its own."
+    tservers: Annotated[int, Field(ge=1, le=64)] = setting(
+        1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
     )
 
 
-class Sections(_Section):
+class Sections(Section):
     """The content of the file."""
 
     instance: InstanceSettings

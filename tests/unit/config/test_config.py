@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from bookkeeper.config import (
     SETTINGS_FILE,
+    Problem,
     Sections,
     Settings,
+    check_settings,
+    explain,
     format_settings,
     load_settings,
     new_settings,
@@ -68,11 +70,11 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
     [
         (
             "[master]\nscan_interval = 5\n",
-            "unknown setting master.scan_interval, did you mean master.scan_interval_ms?",
+            "master.scan_interval: unknown setting, did you mean master.scan_interval_ms?",
         ),
-        ("[mastr]\nport = 5\n", "unknown setting mastr, did you mean master?"),
+        ("[mastr]\nport = 5\n", "mastr: unknown setting, did you mean master?"),
         ("[master]\nwal_roll_bytes = 5\n", "did you mean tserver.wal_roll_bytes?"),
-        ("zzz = 1\n", "unknown setting instance.zzz"),
+        ("zzz = 1\n", "instance.zzz: unknown setting, known are instance.name, instance.instance_id"),
         ('[master]\nport = "9797"\n', "master.port: Input should be a valid integer"),
         ("[master]\nport = 70000\n", "master.port: Input should be less than or equal to 65535"),
         ('[master]\nassigner = "random"\n', "master.assigner: Input should be 'sequential' or 'unordered'"),
@@ -97,7 +99,7 @@ def test_missing_unreadable_and_malformed_files_are_told_apart(tmp_path: Path) -
     (tmp_path / SETTINGS_FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInputError, match="not TOML"):
         load_settings(tmp_path)
-    with pytest.raises(InvalidInputError, match=r"instance is missing"):
+    with pytest.raises(InvalidInputError, match=r"instance: it is missing; add it"):
         load_settings(_file(tmp_path, ""))
 
 
@@ -121,14 +123,47 @@ def test_a_name_that_can_not_be_one_is_refused(tmp_path: Path, name: str) -> Non
         new_settings(tmp_path, name)
 
 
-def test_every_key_says_what_it_means_and_stands_in_the_file_with_it(tmp_path: Path) -> None:
-    text = format_settings(new_settings(tmp_path, "west"))
-    for name, field in Sections.model_fields.items():
-        section = field.annotation
-        assert isinstance(section, type)
-        assert issubclass(section, BaseModel)
-        for key, inner in section.model_fields.items():
-            assert inner.description, f"{name}.{key}"
-            assert inner.description in text
-            if re.search("_(ms|bytes|mib)$|_(ms|bytes|mib)_max$", key):
-                assert re.search(r"\bms\b|[Bb]ytes|MiB", inner.description), f"{name}.{key} names its unit"
+def test_every_setting_says_what_it_means_its_unit_and_why_that_default() -> None:
+    for facts in explain(Sections):
+        assert facts.meaning, facts.name
+        assert not facts.meaning.endswith("."), facts.name
+        assert (facts.default is None) == (facts.section == "instance"), facts.name
+        assert bool(facts.why) == (facts.default is not None), f"{facts.name}: say why this default"
+        ending = re.search("_(ms|bytes|mib)$|_(ms|bytes|mib)_max$", facts.key)
+        unit = (ending[1] or ending[2]).replace("mib", "MiB") if ending else ""
+        assert facts.unit == unit, f"{facts.name}: its name and its type say different units"
+        if isinstance(facts.default, int):
+            assert facts.least is not None, f"{facts.name} has no least value"
+            assert facts.most is not None, f"{facts.name} has no greatest value"
+
+
+def test_the_file_explains_every_setting_above_it(tmp_path: Path) -> None:
+    section, comment, explained = "", "", {}
+    for line in format_settings(new_settings(tmp_path, "west")).splitlines():
+        if line.startswith("#"):
+            assert len(line) <= 100
+            comment = f"{comment} {line[2:]}".strip()
+            continue
+        section = line.strip("[]") if line.startswith("[") else section
+        explained[f"{section}.{line.partition(' = ')[0]}"] = comment
+        comment = ""
+    for facts in explain(Sections):
+        assert explained[facts.name] == facts.comment
+
+
+def test_a_check_names_every_problem_with_file_key_reason_and_next_step(tmp_path: Path) -> None:
+    text = '[instance]\nname = "west"\n[master]\nport = 0\n[tserver]\nwal_roll_byte = 1\n'
+    path = _file(tmp_path, text) / SETTINGS_FILE
+    assert check_settings(tmp_path) == [
+        Problem(path, "instance.instance_id", "it is missing", "add it"),
+        Problem(path, "master.port", "Input should be greater than or equal to 1", "correct the value"),
+        Problem(
+            path,
+            "tserver.wal_roll_byte",
+            "unknown setting, did you mean tserver.wal_roll_bytes?",
+            "rename it or take it out",
+        ),
+    ]
+    assert check_settings(_file(tmp_path, INSTANCE)) == []
+    (missing,) = check_settings(tmp_path / "nowhere")
+    assert (missing.key, "bookkeeper init" in missing.next_step) == ("", True)

@@ -1,0 +1,85 @@
+"""Commands about the settings file of a cluster: ``config check`` and ``config show``. Nothing is started or changed.
+
+Arrives: the directory of a cluster. Leaves: every problem with its settings file, or the settings that are in force
+when its processes start next, each with its unit and meaning.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bookkeeper.config import (
+    SETTINGS_FILE,
+    Problem,
+    Sections,
+    SettingFacts,
+    Settings,
+    check_settings,
+    explain,
+    load_settings,
+)
+from shell.failures import ExitCode
+from shell.output import Output, Record
+
+_DIRECTORY = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def config() -> None:
+    """Look into the settings of a cluster, which need not run."""
+
+
+@config.command()
+@_DIRECTORY
+@_JSON
+def check(directory: Path, as_json: bool) -> int:
+    """Check the settings file in DIR; exit code 0 when processes would start with it.
+
+    Prints a line for each problem: file, key, reason, next step. Exit code 1 when there is one.
+    """
+    output, problems = Output(as_json), check_settings(directory)
+    file = directory.absolute() / SETTINGS_FILE
+    if not problems or as_json:
+        output.done(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
+    else:
+        for problem in problems:
+            click.echo(f"{file}: {problem.text}; {problem.next_step}")
+    return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def _problem_record(problem: Problem) -> Record:
+    return {
+        "file": str(problem.file),
+        "key": problem.key or None,
+        "reason": problem.reason,
+        "next_step": problem.next_step,
+    }
+
+
+@config.command()
+@_DIRECTORY
+@click.option("--all", "everything", is_flag=True, help="Those that have their default too.")
+@_JSON
+def show(directory: Path, everything: bool, as_json: bool) -> None:
+    """Print the settings in force in DIR that differ from their default, with unit and meaning."""
+    settings = load_settings(directory)
+    rows = [_setting_record(settings, facts) for facts in explain(Sections)]
+    shown = [row for row in rows if everything or row["value"] != row["default"]]
+    Output(as_json).records(shown, ("setting", "value", "unit", "default", "meaning"), "every setting has its default")
+
+
+def _setting_record(settings: Settings, facts: SettingFacts) -> Record:
+    return {
+        "setting": facts.name,
+        "value": getattr(getattr(settings, facts.section), facts.key),
+        "unit": facts.unit or None,
+        "default": facts.default,
+        "meaning": facts.meaning,
+        "why": facts.why or None,
+        "least": facts.least,
+        "most": facts.most,
+        "choices": list(facts.choices) or None,
+    }

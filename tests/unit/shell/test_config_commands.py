@@ -1,0 +1,89 @@
+"""``bookkeeper config``: what it says of a settings file, good or bad, without a cluster that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.config import SETTINGS_FILE, Sections, explain, new_settings, write_settings
+from shell.failures import ExitCode, run
+from shell.main import bookkeeper
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    write_settings(new_settings(tmp_path / "west", "west", overrides={"master.scan_interval_ms": 9}))
+    return tmp_path / "west"
+
+
+def config(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, list[str], str]:
+    code = run(bookkeeper, ["config", *map(str, words)], as_json="--json" in words)
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def config_json(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, Any]:
+    code, (line,), _ = config(capsys, *words, "--json")
+    return code, json.loads(line)
+
+
+def test_a_good_file_has_no_problem(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = directory / SETTINGS_FILE
+    assert config(capsys, "check", directory) == (ExitCode.OK, [f"{file}: no problem"], "")
+    assert config_json(capsys, "check", directory) == (ExitCode.OK, {"file": str(file), "problems": []})
+    assert sorted(path.name for path in directory.iterdir()) == [SETTINGS_FILE]
+
+
+def test_every_problem_is_a_line_with_file_key_reason_and_next_step(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory / SETTINGS_FILE
+    file.write_text(file.read_text().replace("scan_interval_ms", "scan_intervall_ms").replace("heap_mib = 512", ""))
+    with file.open("a") as out:
+        out.write("[replya]\nheap_mib = 1\n")
+    code, lines, err = config(capsys, "check", directory)
+    assert (code, err) == (ExitCode.FAILED, "")
+    assert lines == [
+        (
+            f"{file}: master.scan_intervall_ms: unknown setting, did you mean master.scan_interval_ms?; "
+            "rename it or take it out"
+        ),
+        f"{file}: replya: unknown setting, did you mean replay?; rename it or take it out",
+    ]
+    code, found = config_json(capsys, "check", directory)
+    assert code == ExitCode.FAILED
+    assert [problem["key"] for problem in found["problems"]] == ["master.scan_intervall_ms", "replya"]
+    assert {frozenset(problem) for problem in found["problems"]} == {frozenset(("file", "key", "reason", "next_step"))}
+
+
+def test_a_missing_file_is_a_problem_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, (line,), _ = config(capsys, "check", tmp_path)
+    assert (code, "bookkeeper init" in line) == (ExitCode.FAILED, True)
+    assert config_json(capsys, "check", tmp_path)[1]["problems"][0]["key"] is None
+    code, lines, err = config(capsys, "show", tmp_path)
+    assert (code, lines, "bookkeeper init" in err) == (ExitCode.FAILED, [], True)
+
+
+def test_shown_are_those_that_differ_or_all(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, (header, *lines), err = config(capsys, "show", directory)
+    assert (code, err) == (ExitCode.OK, "")
+    assert header.split() == ["SETTING", "VALUE", "UNIT", "DEFAULT", "MEANING"]
+    assert ["master.scan_interval_ms", "9", "ms", "5000", "Time"] in [line.split()[:5] for line in lines]
+    assert not any("tserver.wal_roll_bytes" in line for line in lines)
+    code, rows = config_json(capsys, "show", directory, "--all")
+    assert (code, [row["setting"] for row in rows]) == (ExitCode.OK, [facts.name for facts in explain(Sections)])
+    (roll,) = (row for row in rows if row["setting"] == "tserver.wal_roll_bytes")
+    assert {**roll, "meaning": "", "why": ""} == {
+        "setting": "tserver.wal_roll_bytes",
+        "value": 268_435_456,
+        "unit": "bytes",
+        "default": 268_435_456,
+        "meaning": "",
+        "why": "",
+        "least": 1,
+        "most": 2**40,
+        "choices": None,
+    }
