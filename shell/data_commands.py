@@ -1,7 +1,6 @@
 """Commands about cells: ``insert delete scan``.
 
-Arrives: keys and values as typed. Leaves: one durable mutation, or the newest version of every cell asked for, a line
-each, as they come.
+Arrives: keys and values as typed. Leaves: one durable mutation, or the cells asked for, a line each, as they come.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from shell.output import Output, Record, parse_bytes, printable
 from shell.parameters import ColumnChoice
 from shell.session import Session, in_session
 
+_LONG = click.IntRange(-(2**63), 2**63 - 1)
 _VISIBILITY = click.option("--visibility", type=parse_bytes, default="", metavar="LABEL", help="Visibility label.")
 _TIMESTAMP = click.option(
     "--timestamp", type=int, metavar="MS", help="Its timestamp; the tablet server's time if not given."
@@ -80,6 +80,9 @@ def _write(session: Session, table: str, mutation: Mutation) -> None:
 @click.option("-b", "--begin", type=parse_bytes, metavar="ROW", help="First row.")
 @click.option("-e", "--end", type=parse_bytes, metavar="ROW", help="Last row (included).")
 @click.option("-c", "--columns", type=parameters.columns, multiple=True, metavar="FAM,FAM:QUAL", help="Only these.")
+@click.option("--versions", type=click.IntRange(1, 2**31 - 1), metavar="N", help="At most N versions of a cell.")
+@click.option("--from-ms", type=_LONG, metavar="MS", help="Timestamps from here on.")
+@click.option("--to-ms", type=_LONG, metavar="MS", help="Timestamps before this.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N cells.")
 @in_session
 def scan(
@@ -89,9 +92,15 @@ def scan(
     begin: bytes | None,
     end: bytes | None,
     columns: tuple[list[ColumnChoice], ...],
+    versions: int | None,
+    from_ms: int | None,
+    to_ms: int | None,
     limit: int | None,
 ) -> None:
-    """Print cells in order, newest version of each, one a line: row, column, visibility, timestamp, value."""
+    """Print cells in order, one a line: row, column, visibility, timestamp, value.
+
+    Of each cell, the versions that the table keeps (table.versions.max), newest first.
+    """
     chosen = [choice for given in columns for choice in given]
     whole = {choice.family for choice in chosen if choice.qualifier is None}
     single = [(choice.family, choice.qualifier) for choice in chosen if choice.qualifier is not None]
@@ -101,6 +110,9 @@ def scan(
         stop_row=None if end is None else end + b"\x00",
         families=sorted(whole | {family for family, _ in single}),
         columns=() if whole else single,
+        versions=versions,
+        from_ms=from_ms,
+        to_ms=to_ms,
     )
     cells = (cell for cell in scanner.cells() if not chosen or cell.family in whole or cell[1:3] in single)
     for cell in itertools.islice(cells, limit):

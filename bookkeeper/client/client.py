@@ -83,9 +83,10 @@ class Client:
         columns: Sequence[tuple[bytes, bytes]] = (),
         **options: Any,
     ) -> Scanner:
-        """The newest version of each cell from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
+        """The cells from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
 
-        ``families`` and ``columns`` empty = everything. Raises NotFoundError.
+        ``families`` and ``columns`` empty = everything; ``options`` are the other fields of :class:`ScanRange`:
+        versions, time range, size of pages. Raises NotFoundError.
         """
         wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
         return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted)

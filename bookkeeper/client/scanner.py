@@ -1,4 +1,4 @@
-"""Scans: the newest version of every cell in a range of rows, tablet after tablet, page after page.
+"""Scans: the cells in a range of rows, tablet after tablet, page after page.
 
 Arrives: a range and what to see of it. Leaves: Arrow batches in row order. The next page is fetched while one is used.
 A tablet that moved, or whose tserver died, is located again and the scan goes on behind the last cell it gave. A scan
@@ -46,13 +46,20 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """What to see: rows from ``start_row`` (included) to ``stop_row`` (excluded), None = no end; families; columns."""
+    """What to see: rows from ``start_row`` (included) to ``stop_row`` (excluded), None = no end; families; columns.
+
+    Of each cell, newest first, at most ``versions`` (None = as many as the table's ``table.versions.max`` keeps) with
+    timestamps from ``from_ms`` (included) to ``to_ms`` (excluded), milliseconds.
+    """
 
     start_row: bytes | None = None
     stop_row: bytes | None = None
     families: tuple[bytes, ...] = ()
     columns: tuple[tuple[bytes, bytes], ...] = ()
     page_bytes: int = PAGE_BYTES
+    versions: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,18 @@ class Scanner:
         columns = tuple(part for column in wanted.columns for part in column)
         start_row = wanted.start_row if place.resume is not None else place.row or None
         page = self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(
-            ScanRequest(extent, start_row, wanted.stop_row, wanted.families, columns, place.resume, wanted.page_bytes)
+            ScanRequest(
+                extent,
+                start_row,
+                wanted.stop_row,
+                wanted.families,
+                columns,
+                place.resume,
+                wanted.page_bytes,
+                wanted.versions,
+                wanted.from_ms,
+                wanted.to_ms,
+            )
         )
         self._map = located
         return extent, page

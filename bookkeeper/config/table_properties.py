@@ -31,7 +31,7 @@ _Bytes = Annotated[int, Field(ge=0, le=2**40)]
 class TableProperties(BaseModel):
     """What a table's properties say; the field's alias is the key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     versions_max: Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(
         default=1,

@@ -75,10 +75,13 @@ struct ScanRequest {
   5: required list<binary> columns        // pairs family, qualifier, flattened; empty = all
   6: optional binary resume               // `resume` of the page before
   7: required i32 page_bytes
+  8: optional i32 versions                // of a cell, at most; absent = all that the table keeps (table.versions.max)
+  9: optional i64 from_ms                 // timestamps, inclusive
+  10: optional i64 to_ms                  // exclusive
 }
 
 struct ScanPage {
-  1: required binary records              // Arrow record batch, sorted, newest version, deletes resolved; may be empty
+  1: required binary records              // Arrow record batch, sorted, versions of a cell newest first, deletes resolved; may be empty
   2: optional binary resume               // absent = nothing left in this tablet
 }
 

@@ -71,7 +71,9 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before."""
+    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before;
+    ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``.
+    """
 
     extent: Extent
     start_row: bytes | None
@@ -80,11 +82,14 @@ class ScanRequest:
     columns: tuple[bytes, ...]
     resume: bytes | None
     page_bytes: int
+    versions: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPage:
-    """Sorted records, newest version, deletes resolved; ``resume`` None when the tablet holds nothing more."""
+    """Sorted records, versions newest first, deletes resolved; ``resume`` None when the tablet holds nothing more."""
 
     records: bytes
     resume: bytes | None

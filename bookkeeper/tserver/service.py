@@ -26,7 +26,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
-from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.configuration import Configuration
@@ -157,6 +157,8 @@ class TServerService:
             pairs,
             request.resume,
             min(request.page_bytes, parts.limits.page_bytes_max),
+            Asked(request.versions, request.from_ms, request.to_ms),
+            parts.path.desk.clock.wall_ms(),
         )
         parts.session.check()
         return ScanPage(encode_batch(page.records), page.next)

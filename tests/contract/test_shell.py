@@ -187,6 +187,21 @@ def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None
     assert shell.good("scan", table, "-b", "zz").out == ""
 
 
+def test_versions_are_kept_as_the_table_says_and_shown_as_one_asks(shell: Shell, table: str) -> None:
+    shell.good("config", "-t", table, "-s", "table.versions.max=3")
+    for time in ("5", "6", "7", "8"):
+        shell.good("insert", table, "a", "lat", "deg", time, "--timestamp", time)
+    assert shell.good("scan", table).out.split() == [*line("8"), *line("7"), *line("6")]
+    shell.good("flush", table)
+    assert shell.good("scan", table, "--versions", "2").out.split() == [*line("8"), *line("7")]
+    assert shell.good("scan", table, "--from-ms", "6", "--to-ms", "8").out.split() == [*line("7"), *line("6")]
+
+
+def line(time: str) -> list[str]:
+    """The words of one version."""
+    return ["a", "lat:deg", "[]", time, time]
+
+
 # ---- replication
 
 

@@ -243,6 +243,12 @@ FAULTS: dict[str, Fault] = {
         lambda state, opened: replace(state, frozen=None),  # noqa: ARG005
         "a reader misses acknowledged records after they were flushed",
     ),
+    "a-page-forgets-its-cell": Fault(
+        "bookkeeper.storage.tablet.resume",
+        "Resume.begun",
+        property(lambda self: None),  # type: ignore[arg-type]  # noqa: ARG005
+        "versions are counted anew in each page: a scan shows some that do not count",
+    ),
     "deletes-hide-nothing": Fault(
         "bookkeeper.storage.tablet.scan",
         "are_deletes",
@@ -250,7 +256,7 @@ FAULTS: dict[str, Fault] = {
         "a delete hides the entries of its cell that are not newer",
     ),
     "page-begins-at-its-row": Fault(
-        "bookkeeper.storage.tablet.data",
+        "bookkeeper.storage.tablet.resume",
         "after_cell",
         lambda cell: cell[:1],
         "a scan gives each cell once, however it is cut into pages",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.tablet import ScanPage, TabletData
+from bookkeeper.storage.tablet import Asked, ScanPage, TabletData
+from bookkeeper.storage.tablet.cells import EVERYTHING, Retention
 
 Cell = tuple[bytes, bytes, bytes, bytes]
+
+NOW_MS = 1_000
+"""When these scans take place."""
 
 
 class Record(NamedTuple):
@@ -31,22 +36,39 @@ class Record(NamedTuple):
 
 
 class Model:
-    """All records by sequence number; the newest of a cell, unless it is a delete, is what a reader sees."""
+    """All records by sequence number; of a cell, newest first, a reader sees what stands before the first delete."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.retention = Retention()
 
     def apply(self, records: Iterable[Record]) -> int:
         first_seq = len(self.records) + 1
         self.records += records
         return first_seq
 
-    def visible(self, wanted: Callable[[Record], bool] = lambda _: True) -> list[Record]:
-        newest: dict[Cell, tuple[int, int, Record]] = {}
+    def cells(self) -> dict[Cell, list[Record]]:
+        """The history of each cell, newest first."""
+        found: dict[Cell, list[tuple[int, int, Record]]] = {}
         for seq, record in enumerate(self.records):
-            newest[record.cell] = max(newest.get(record.cell, (-(2**63), -1, record)), (record.timestamp, seq, record))
-        found = [newest[cell][2] for cell in sorted(newest)]
-        return [record for record in found if not record.delete and wanted(record)]
+            found.setdefault(record.cell, []).append((record.timestamp, seq, record))
+        return {cell: [record for _, _, record in sorted(found[cell])[::-1]] for cell in sorted(found)}
+
+    def visible(self, wanted: Callable[[Record], bool] = lambda _: True, asked: Asked = EVERYTHING) -> list[Record]:
+        oldest, low, high = self.retention.oldest_ms, asked.from_ms, asked.to_ms
+        shown: list[Record] = []
+        for history in self.cells().values():
+            counting = list(takewhile(lambda record: not record.delete, history))[: self.retention.versions_max]
+            counting = [record for record in counting if oldest is None or record.timestamp >= oldest]
+            counting = [record for record in counting if low is None or record.timestamp >= low]
+            counting = [record for record in counting if high is None or record.timestamp < high]
+            shown += [record for record in counting[: asked.versions] if wanted(record)]
+        return shown
+
+
+def age_off(oldest_ms: int) -> int:
+    """The property under which nothing older than this is shown at :data:`NOW_MS`."""
+    return NOW_MS - oldest_ms
 
 
 def to_batch(records: Collection[Record]) -> pa.RecordBatch:
@@ -67,12 +89,13 @@ def scan_all(
     families: Collection[bytes] = (),
     columns: Collection[tuple[bytes, bytes]] = (),
     between_pages: Callable[[ScanPage], None] = lambda _: None,
+    asked: Asked = EVERYTHING,
 ) -> list[Record]:
     """All pages of a scan, joined."""
     found: list[Record] = []
     resume: bytes | None = None
     while True:
-        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes)
+        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes, asked, NOW_MS)
         found += to_records(page.records)
         if page.next is None:
             return found

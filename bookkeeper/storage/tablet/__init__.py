@@ -2,10 +2,12 @@
 
 Arrives: committed record batches, numbered; references to segments from the books. Leaves: pages of a scan, and new
 segments. Read in the order of the data: ``routing`` (the door), ``memtable``, ``flush`` and ``segment_writer``, then
-``segment_reader``, ``merge``, ``scan``; ``entries`` and ``order`` say what comes before what; ``data`` ties it all.
+``segment_reader``, ``merge``, ``cells``, ``scan``; ``entries`` and ``order`` say what comes before what; ``data`` ties it
+all.
 """
 
 from bookkeeper.storage.tablet.cache import BlockCache
+from bookkeeper.storage.tablet.cells import Asked
 from bookkeeper.storage.tablet.data import TabletData
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
@@ -16,6 +18,7 @@ from bookkeeper.storage.tablet.segment_writer import leftovers
 from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
 
 __all__ = [
+    "Asked",
     "BatchLimits",
     "BlockCache",
     "FrozenMemtable",

@@ -21,12 +21,14 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
-from bookkeeper.storage.tablet.entries import Position, after_cell, to_entries
+from bookkeeper.storage.tablet.cells import EVERYTHING, Asked, Retention
+from bookkeeper.storage.tablet.entries import Position, to_entries
 from bookkeeper.storage.tablet.flush import write_groups
 from bookkeeper.storage.tablet.groups import GroupMap
 from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
 from bookkeeper.storage.tablet.merge import Cursor, RunSource, Source
-from bookkeeper.storage.tablet.scan import ScanPage, Wanted, decode_token, read_page
+from bookkeeper.storage.tablet.resume import Resume
+from bookkeeper.storage.tablet.scan import ScanPage, View, Wanted, read_page
 from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
@@ -165,26 +167,33 @@ class TabletData:
         columns: Collection[tuple[bytes, bytes]],
         resume: bytes | None,
         page_bytes: int,
+        asked: Asked = EVERYTHING,
+        now_ms: int = 0,
     ) -> ScanPage:
-        """Records with ``start_row <= row < stop_row`` (None = unbounded): newest version of each cell, deletes
-        resolved, at most about ``page_bytes``, at least one unless the range is at its end or holds long stretches
-        that nobody asked for. ``families`` and ``columns`` (family, qualifier): empty = all, else a record must be in
-        both. ``resume``: ``next`` of the page before, with the other arguments unchanged.
+        """Records with ``start_row <= row < stop_row`` (None = unbounded): the versions ``asked`` for of those that
+        count by the table's properties at ``now_ms``, deletes resolved, at most about ``page_bytes``, at least one
+        unless the range is at its end or holds long stretches that nobody asked for. ``families`` and ``columns``
+        (family, qualifier): empty = all, else a record must be in both. ``resume``: ``next`` of the page before, with
+        the other arguments unchanged.
 
         Raises InvalidInputError for a bad token or size, CorruptionError for a bad segment.
         """
         if page_bytes < 1:
             raise InvalidInputError(f"a page of {page_bytes} bytes can't hold a record: ask for more")
+        asked.check()
         low, high = self._clip(start_row, stop_row)
         position: Position = (low,)
+        begun = None
         if resume is not None:
-            cell = decode_token(resume)
-            position = max(position, after_cell(cell))
-            low = max(low, cell[0])
+            behind = Resume.decode(resume)
+            position = max(position, behind.position)
+            begun = behind.begun
+            low = max(low, behind.cell[0])
         wanted = Wanted.of(families, columns)
         stop: Position | None = None if high is None else (high,)
         cursors = [Cursor(source, position, stop) for source in _sources(self._state, low, high, wanted)]
-        return read_page(cursors, wanted, page_bytes, self._settings)
+        view = View(wanted, retention(self.properties, now_ms), asked)
+        return read_page(cursors, view, page_bytes, self._settings, begun)
 
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
@@ -245,6 +254,12 @@ class TabletData:
             if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
                 raise InvalidInputError("finish_flush was given segments of another memtable")
             self._state = flushed_state(state, opened)
+
+
+def retention(properties: TableProperties, now_ms: int) -> Retention:
+    """What counts of a cell in a table of these properties."""
+    oldest_ms = now_ms - properties.age_off_ms if properties.age_off_ms else None
+    return Retention(properties.versions_max, oldest_ms)
 
 
 def _sources(state: _State, low: bytes, high: bytes | None, wanted: Wanted) -> list[Source]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell
+from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell, cell_at
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
+
+_T = TypeVar("_T", bound=Any)
 
 READ_AHEAD = 4
 """The block behind is read ahead when this many pages like the present one would reach it."""
@@ -233,12 +236,24 @@ class Round:
     entries: pa.RecordBatch
     starts: Mask
     order: CellOrder | None
-    last: Cell
+    end: Position
+    """Key of the last entry."""
 
     @property
     def records(self) -> int:
         """Number of entries."""
         return int(self.entries.num_rows)
+
+    @property
+    def first(self) -> Cell:
+        """Cell of the first entry."""
+        return cell_at(self.entries, 0 if self.order is None else int(self.order.indices[0]))
+
+    @property
+    def last(self) -> Cell:
+        """Cell of the last entry."""
+        cell: Cell = self.end[:4]
+        return cell
 
     def select(self, keep: Mask | None) -> pa.RecordBatch:
         """The entries in order, those of ``keep`` only; ``keep`` is in the order of ``starts``."""
@@ -248,7 +263,7 @@ class Round:
             return self.entries.filter(pa.array(keep))
         return self.entries.take(pa.array(self.order.indices[keep]))
 
-    def in_order(self, values: Mask) -> Mask:
+    def in_order(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Bring values that go with ``entries`` into the order of ``starts``."""
         return values if self.order is None else values[self.order.indices]
 
@@ -285,16 +300,15 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> li
 
 def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> Round:
     """Merge the windows up to their horizon and move their cursors behind ``behind``."""
-    cell: Cell = horizon[:4]  # the entry of that key is in the window that it ends
     taken = [parts for parts in (window.take(horizon, behind) for window in windows) if parts]
     batches = [part.block.batch.slice(part.low, part.high - part.low) for parts in taken for part in parts]
     if len(taken) == 1:
         entries = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        return Round(entries, cell_starts(entries), None, cell)
+        return Round(entries, cell_starts(entries), None, horizon)
     low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
     entries = pa.concat_batches(batches)
-    order = order_entries(entries, low_row, cell[0])
-    return Round(entries, order.starts, order, cell)
+    order = order_entries(entries, low_row, horizon[0])  # the entry of that key is in the window that it ends
+    return Round(entries, order.starts, order, horizon)
 
 
 def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:

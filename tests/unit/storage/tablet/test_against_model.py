@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import FrozenMemtable, GroupMap, NewSegment, ScanPage, TabletData, TabletSettings, order
-from tests.support.tablet_model import Model, Record, batches, families, qualifiers, rows, scan_all, to_batch
+from bookkeeper.storage.tablet import (
+    Asked,
+    FrozenMemtable,
+    GroupMap,
+    NewSegment,
+    ScanPage,
+    TabletData,
+    TabletSettings,
+    order,
+)
+from bookkeeper.storage.tablet.cells import Retention
+from tests.support.tablet_model import Model, Record, age_off, batches, families, qualifiers, rows, scan_all, to_batch
 
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g", b"\xff"})})
 REGROUPED = GroupMap({"one": frozenset({b"g"}), "three": frozenset({b"h\x00", b""})})
@@ -31,6 +43,8 @@ EXTENT = Extent("t", None, None)
 optional_row = st.one_of(st.none(), rows)
 page_sizes = st.sampled_from([1, 60, 200, 1 << 20])
 column_names = st.tuples(families, qualifiers)
+times = st.one_of(st.none(), st.integers(-2, 4))
+questions = st.builds(Asked, versions=st.sampled_from([None, 1, 2]), from_ms=times, to_ms=times)
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -79,10 +93,18 @@ class TabletMachine(RuleBasedStateMachine):
     def set_groups(self, groups: GroupMap) -> None:
         self.tablet.configure(groups, self.tablet.properties)
 
+    @rule(versions=st.sampled_from([1, 1, 2, 3, 50]), oldest=st.sampled_from([None, None, -1, 1, 2]))
+    def set_properties(self, versions: int, oldest: int | None) -> None:
+        off = 0 if oldest is None else age_off(oldest)
+        properties = parse_properties({"table.versions.max": str(versions), "table.age_off_ms": str(off)})
+        self.tablet.configure(self.tablet.groups, properties)
+        self.model.retention = Retention(versions, oldest)
+
     @rule()
     def reopen_what_is_on_disk(self) -> None:
         """A crash: memory is lost, the WAL gives it back."""
-        self.tablet = TabletData(EXTENT, self.tablet.groups, self.tablet.directory, self.tablet.segments, TINY)
+        old = self.tablet
+        self.tablet = TabletData(EXTENT, old.groups, old.directory, old.segments, TINY, properties=old.properties)
         flushed = max((segment.last_seq for segment in self.tablet.segments), default=0)
         rest = self.model.records[flushed:]
         if rest:
@@ -95,6 +117,7 @@ class TabletMachine(RuleBasedStateMachine):
         wanted=st.frozensets(families, max_size=3),
         columns=st.frozensets(column_names, max_size=3),
         page_bytes=page_sizes,
+        asked=questions,
     )
     def scan(
         self,
@@ -103,6 +126,7 @@ class TabletMachine(RuleBasedStateMachine):
         wanted: frozenset[bytes],
         columns: frozenset[tuple[bytes, bytes]],
         page_bytes: int,
+        asked: Asked,
     ) -> None:
         def in_scan(record: Record) -> bool:
             return (
@@ -112,18 +136,18 @@ class TabletMachine(RuleBasedStateMachine):
                 and (not columns or record[1:3] in columns)
             )
 
-        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns)
-        assert found == self.model.visible(in_scan)
+        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns, asked=asked)
+        assert found == self.model.visible(in_scan, asked)
 
     @rule(row=rows)
     def read_row(self, row: bytes) -> None:
         found = scan_all(self.tablet, start=row, stop=row + b"\x00")
         assert found == self.model.visible(lambda record: record.row == row)
 
-    @rule(data=st.data(), page_bytes=page_sizes)
-    def scan_while_things_happen(self, data: Any, page_bytes: int) -> None:
-        """What was there at the start and is not touched meanwhile is given once; nothing is given twice."""
-        before = self.model.visible()
+    @rule(data=st.data(), page_bytes=page_sizes, asked=questions)
+    def scan_while_things_happen(self, data: Any, page_bytes: int, asked: Asked) -> None:
+        """What was there at the start and is not touched meanwhile is given once; no cell is given twice."""
+        before = self.model.visible(asked=asked)
         touched: set[Any] = set()
 
         def meddle(page: ScanPage) -> None:
@@ -141,9 +165,11 @@ class TabletMachine(RuleBasedStateMachine):
                 elif self.written:
                     self.finish_flush()
 
-        found = scan_all(self.tablet, page_bytes, between_pages=meddle)
+        found = scan_all(self.tablet, page_bytes, between_pages=meddle, asked=asked)
         cells = [record.cell for record in found]
-        assert cells == sorted(set(cells))
+        assert cells == sorted(cells)
+        most = min(self.model.retention.versions_max, asked.versions or self.model.retention.versions_max)
+        assert max(Counter(cells).values(), default=0) <= most
         untouched = [record for record in found if record.cell not in touched]
         assert untouched == [record for record in before if record.cell not in touched]
         assert set(found) <= set(before) | set(self.model.records)

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletSettings
+from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, TabletData, TabletSettings
+from bookkeeper.storage.tablet.cells import EVERYTHING
 from bookkeeper.storage.tablet.entries import SortedBlock
-from bookkeeper.storage.tablet.scan import decode_token, encode_token
+from bookkeeper.storage.tablet.resume import Resume, Within
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal.files import path_of
 from tests.support.faults import fault
-from tests.support.tablet_model import Model, Record, scan_all, to_batch, to_records
+from tests.support.tablet_model import Model, Record, age_off, scan_all, to_batch, to_records
 
 EXTENT = Extent("t", None, None)
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
@@ -55,6 +57,73 @@ def test_a_delete_hides_what_is_not_newer(tablet: TabletData) -> None:
     assert scan_all(tablet) == model.visible()
     with fault("deletes-hide-nothing"):
         assert scan_all(tablet) != model.visible()
+
+
+HISTORY = [PLAIN._replace(timestamp=time, value=b"%d" % time) for time in range(10)]
+
+
+def keep_versions(tablet: TabletData, versions: int, age_off_ms: int = 0) -> None:
+    given = {"table.versions.max": str(versions), "table.age_off_ms": str(age_off_ms)}
+    tablet.configure(tablet.groups, parse_properties(given))
+
+
+def timestamps(tablet: TabletData, asked: Asked = EVERYTHING, page_bytes: int = 1) -> list[int]:
+    return [record.timestamp for record in scan_all(tablet, page_bytes, asked=asked)]
+
+
+def test_versions_that_count_are_shown_newest_first_however_they_are_cut_into_pages(tablet: TabletData) -> None:
+    for number in range(5):
+        tablet.apply(to_batch(HISTORY[number::5]), number * 2 + 1)
+        flush(tablet, number + 1)
+    assert timestamps(tablet) == [9]
+    keep_versions(tablet, 4)
+    for page_bytes in (1, 100, 1 << 20):
+        assert timestamps(tablet, page_bytes=page_bytes) == [9, 8, 7, 6]
+        assert timestamps(tablet, Asked(versions=2), page_bytes) == [9, 8]
+        assert timestamps(tablet, Asked(versions=1), page_bytes) == [9]
+    with fault("a-page-forgets-its-cell"):
+        assert timestamps(tablet) != [9, 8, 7, 6]
+
+
+def test_a_time_range_is_of_the_versions_that_count(tablet: TabletData) -> None:
+    tablet.apply(to_batch(HISTORY), 1)
+    assert timestamps(tablet, Asked(from_ms=9, to_ms=10)) == [9]
+    assert timestamps(tablet, Asked(to_ms=9)) == []
+    keep_versions(tablet, 4)
+    assert timestamps(tablet, Asked(to_ms=9)) == [8, 7, 6]
+    assert timestamps(tablet, Asked(from_ms=7, to_ms=9)) == [8, 7]
+    assert timestamps(tablet, Asked(versions=1, to_ms=8)) == [7]
+    assert timestamps(tablet, Asked(from_ms=5, to_ms=5)) == []
+    keep_versions(tablet, 4, age_off(8))
+    assert timestamps(tablet) == [9, 8]
+    assert timestamps(tablet, Asked(to_ms=9)) == [8]
+
+
+def test_a_delete_hides_what_is_not_newer_of_all_versions(tablet: TabletData) -> None:
+    keep_versions(tablet, 8)
+    tablet.apply(to_batch([*HISTORY, PLAIN._replace(timestamp=6, delete=True)]), 1)
+    assert timestamps(tablet) == [9, 8, 7]
+    assert timestamps(tablet, Asked(to_ms=9)) == [8, 7]
+    assert timestamps(tablet, Asked(to_ms=7)) == []
+
+
+def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
+    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletSettings(page_examined_records_max=200))
+    keep_versions(tablet, 3)
+    every = [PLAIN._replace(row=row, timestamp=time) for time in range(1000) for row in (b"a", b"b")]
+    tablet.apply(to_batch(every), 1)
+    flush(tablet, 1)
+    pages: list[ScanPage] = []
+    found = scan_all(tablet, between_pages=pages.append)
+    assert [(record.row, record.timestamp) for record in found] == [
+        (row, time) for row in (b"a", b"b") for time in (999, 998, 997)
+    ]
+    assert len(pages) <= 2
+
+
+def test_a_scan_of_no_versions_is_refused(tablet: TabletData) -> None:
+    with pytest.raises(InvalidInputError, match="1 or more"):
+        scan_all(tablet, asked=Asked(versions=0))
 
 
 def test_a_wide_row_may_end_a_page_anywhere(tablet: TabletData) -> None:
@@ -177,19 +246,23 @@ def test_a_bad_segment_fails_the_scan_that_needs_it(tablet: TabletData) -> None:
 parts = st.binary(max_size=5)
 
 
-@given(st.tuples(parts, parts, parts, parts))
-def test_a_token_is_its_cell(cell: tuple[bytes, bytes, bytes, bytes]) -> None:
-    token = encode_token(cell)
-    assert decode_token(token) == cell
+longs = st.integers(-(2**63), 2**63 - 1)
+counts = st.integers(0, 2**31)
+
+
+@given(st.tuples(parts, parts, parts, parts), st.none() | st.builds(Within, longs, longs, counts, counts))
+def test_a_token_is_its_place(cell: tuple[bytes, bytes, bytes, bytes], within: Within | None) -> None:
+    token = Resume(cell, within).encode()
+    assert Resume.decode(token) == Resume(cell, within)
     for damaged in (token[:-1], token[1:], token + b"\x00", b"", bytes([token[0] ^ 2]) + token[1:]):
         with pytest.raises(InvalidInputError, match="start the scan again"):
-            decode_token(damaged)
+            Resume.decode(damaged)
 
 
 @given(st.binary(max_size=60))
 def test_no_other_bytes_are_a_token(raw: bytes) -> None:
     with pytest.raises(InvalidInputError):
-        decode_token(raw)
+        Resume.decode(raw)
 
 
 @pytest.mark.parametrize("page_bytes", [0, -1])
