@@ -3,11 +3,13 @@
 Arrives: mutations or Arrow batches, from any thread. Leaves: acknowledged writes; an error names what was not written.
 One thread locates tablets, one thread for each tserver sends; memory is bounded, so that :meth:`BatchWriter.add` waits
 when tservers are slower than the caller. A write whose answer did not come is sent again: a mutation without a
-timestamp may then be written twice, with two times. Survives a crash: what was acknowledged, as durably as asked for.
+timestamp may then be written twice, with two times, but never after what was written later. Survives a crash: what was
+acknowledged, as durably as asked for.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
@@ -92,6 +94,8 @@ class BatchWriter:
         self._clock = clock
         self._rng = rng
         self._options = options
+        self._name = f"{rng.getrandbits(128):032x}"
+        self._attempts = itertools.count(1)
         self._changes = Changes()
         self._intake = threading.RLock()
         """Held while records are handed on, so that they keep the order in which they came."""
@@ -309,7 +313,7 @@ class BatchWriter:
         batches = [WriteBatch(extent, encode_batch(batch)) for extent, batch in taken]
         tserver = self._pool.tserver(address, self._options.call_timeout_ms)
         try:
-            result = tserver.write(batches, self._options.durability)
+            result = tserver.write(batches, self._options.durability, self._name, next(self._attempts))
         except TransientError as error:
             LOG.debug("%s: %s", address, error)
             return {extent for extent, _ in taken}, error

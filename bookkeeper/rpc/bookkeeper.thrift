@@ -227,7 +227,8 @@ service Master extends Node {
 
 service TServer extends Node {
   // clients
-  WriteResult write(1: list<WriteBatch> batches, 2: string durability) throws (1: Fault fault)
+  // A writer counts its calls in `attempt`: at a tablet a lower one is refused once a higher one came. Empty writer: no order is kept.
+  WriteResult write(1: list<WriteBatch> batches, 2: string durability, 3: string writer, 4: i64 attempt) throws (1: Fault fault)
   ScanPage scan(1: ScanRequest request) throws (1: Fault fault)
 
   // master

@@ -17,9 +17,10 @@ from typing import Protocol, TypeVar, cast
 import pyarrow as pa
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, GapError, NotServingError, UnavailableError
+from bookkeeper.errors import BookkeeperError, ConflictError, GapError, NotServingError, UnavailableError
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
+from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
 from bookkeeper.tserver.receiving import Accept, Gap, decide
 from bookkeeper.tserver.stamps import ConfigView, TableView
 from bookkeeper.tserver.tablet import FlushPoint, Moment, ServedTablet, Share, Undo
@@ -48,6 +49,7 @@ class Desk:
         self.clock = clock
         self.view = view
         """Changed by :class:`ConfigBarrier` in the commit thread; others may read it."""
+        self.attempts = Attempts()
         self.wal_uri: Callable[[], str] = lambda: ""
         """Set once, when the committer exists; nothing is submitted before."""
 
@@ -70,8 +72,15 @@ def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
 class ClientWrite:
     """A user's write to one or several tablets. Answers the extents that were not served any more."""
 
-    def __init__(self, desk: Desk, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability | None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        shares: Sequence[tuple[ServedTablet, Share]],
+        durability: Durability | None,
+        attempt: Attempt = NO_ATTEMPT,
+    ) -> None:
         """``durability`` None: as the properties of the tables say, the strongest of them."""
+        self._attempt = attempt
         self.durability = durability or Durability.NONE
         self._asked = durability
         self.approx_bytes = sum(int(share.batch.nbytes) for _, share in shares)
@@ -81,8 +90,11 @@ class ClientWrite:
         self._refused: list[Extent] = []
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`Submission`."""
+        """See :class:`Submission`. Raises ConflictError when the client has sent this again already."""
         del next_offset
+        for tablet, _ in self._shares:
+            if not self._desk.attempts.admit(self._attempt, tablet.extent):
+                raise ConflictError(f"attempt {self._attempt.number} comes after a later one of the same writer")
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
         moments = [self._desk.moment(tablet.extent.table_id) for tablet, _ in open_shares]
@@ -327,11 +339,16 @@ class CommitPath:
         self._timeout_ms = timeout_ms
         desk.wal_uri = lambda: committer.wal_uri
 
-    def write(self, shares: Sequence[tuple[ServedTablet, Share]], durability: Durability | None) -> list[Extent]:
+    def write(
+        self,
+        shares: Sequence[tuple[ServedTablet, Share]],
+        durability: Durability | None,
+        attempt: Attempt = NO_ATTEMPT,
+    ) -> list[Extent]:
         """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
-        TransientError, NotFoundError.
+        TransientError, NotFoundError, ConflictError.
         """
-        future = self._committer.submit(ClientWrite(self.desk, shares, durability))
+        future = self._committer.submit(ClientWrite(self.desk, shares, durability, attempt))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
 
     def receive(self, tablet: ServedTablet, received: ReceivedRange) -> Future[Applied]:

@@ -28,6 +28,7 @@ from bookkeeper.rpc.messages import (
 )
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
+from bookkeeper.tserver.attempts import Attempt
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import decode_records, share_for
@@ -115,8 +116,10 @@ class TServerService:
 
     # ---- clients
 
-    def write(self, batches: Sequence[WriteBatch], durability: str) -> WriteResult:
-        """Whole row mutations for some tablets; see ``Durability`` for when it returns, "default" is the tables'."""
+    def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
+        """Whole row mutations for some tablets; see ``Durability`` for when it returns, "default" is the tables', and
+        ``attempts`` for ``writer`` and ``attempt``.
+        """
         parts = self._parts
         asked = asked_durability(durability)
         shares: list[tuple[ServedTablet, Share]] = []
@@ -131,7 +134,7 @@ class TServerService:
                 shares.append((tablet, share_for(batch.extent, records)))
                 self._make_room(parts, tablet)
         if shares:
-            elsewhere += parts.path.write(shares, asked)
+            elsewhere += parts.path.write(shares, asked, Attempt(writer, attempt))
         return WriteResult(tuple(elsewhere))
 
     def _make_room(self, parts: Parts, tablet: ServedTablet) -> None:

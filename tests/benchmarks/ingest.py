@@ -52,7 +52,7 @@ def _send_all(west: Ground, node: ProcessNode, extent: Extent, payloads: list[li
     def send(mine: list[bytes]) -> None:
         tserver = west.tserver(node)
         for payload in mine:
-            tserver.write([WriteBatch(extent, payload)], "sync")
+            tserver.write([WriteBatch(extent, payload)], "sync", "", 0)
 
     threads = [threading.Thread(target=send, args=(mine,)) for mine in payloads]
     started = time.perf_counter()

@@ -96,7 +96,7 @@ class Cluster:
 
     def _write(self, table_id: str, extent: Extent, share: list[tuple[bytes, bytes]]) -> None:
         batch = WriteBatch(extent, encode_batch(records(share)).to_pybytes())
-        answer = self.ground.pool.tserver(self._home(table_id, extent)).write([batch], "sync")
+        answer = self.ground.pool.tserver(self._home(table_id, extent)).write([batch], "sync", "", 0)
         if answer.not_serving:
             raise NotServingError("not there")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.errors import (
+    ConflictError,
     CorruptionError,
     InvalidInputError,
     NotLeaderError,
@@ -22,8 +24,8 @@ from bookkeeper.master import closer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, RowPut
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import TabletAssignment
-from bookkeeper.storage.wal import Block, file_summary, path_of, read_seal, recover
+from bookkeeper.rpc.messages import TabletAssignment, WriteBatch
+from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
 from combiners import CLOSED
 from tests.support.tservers import (
     Ground,
@@ -169,6 +171,25 @@ def test_bad_requests_are_refused_whole(west: Ground) -> None:
     with pytest.raises(NotServingError):
         west.scan(node, right)
     assert west.scan(node, left) == {}
+    node.stop()
+
+
+def test_an_attempt_that_was_given_up_does_not_land_after_a_later_one(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    tserver = west.tserver(node)
+    batches = [
+        [WriteBatch(extent, encode_batch(records([(b"a", value)])).to_pybytes())]
+        for value in (b"old", b"again", b"new")
+    ]
+    tserver.write(batches[1], "sync", "w", 2)
+    tserver.write(batches[2], "sync", "w", 3)
+    with contextlib.suppress(ConflictError):
+        tserver.write(batches[0], "sync", "w", 1)
+    assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"new"}
+    tserver.write(batches[0], "sync", "another", 1)
+    assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"old"}
     node.stop()
 
 

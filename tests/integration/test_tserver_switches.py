@@ -18,6 +18,7 @@ pytestmark = pytest.mark.integration
 LAWS = [
     ("confirmed-unseen", laws.test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps),
     ("unsealed-logs-are-read", laws.test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal),
+    ("late-attempts-count", laws.test_an_attempt_that_was_given_up_does_not_land_after_a_later_one),
     ("late-uses-are-needed", laws.test_r4_a_use_that_came_after_its_log_was_collected_is_passed_over),
     ("flush-ids-begin-again", books_laws.test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing),
     ("orders-of-the-deposed-count", laws.test_orders_of_an_older_master_and_for_another_session_are_refused),

@@ -67,7 +67,8 @@ class FakeTServer(_Rest):
     scans: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def write(self, batches: Sequence[WriteBatch], durability: str) -> WriteResult:
+    def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
+        del writer, attempt
         self.before(batches)
         self.durabilities.add(durability)
         elsewhere = []

@@ -358,6 +358,12 @@ FAULTS: dict[str, Fault] = {
         lambda uri: Seal(10**6, 0),  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
+    "late-attempts-count": Fault(
+        "bookkeeper.tserver.attempts",
+        "is_late",
+        lambda number, latest: False,  # noqa: ARG005
+        "10.1: a request that its client has given up brings an old value back over an acknowledged one",
+    ),
     "late-uses-are-needed": Fault(
         "bookkeeper.tserver.loading",
         "is_void_use",

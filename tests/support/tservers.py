@@ -327,7 +327,7 @@ class Ground:
     def write(self, node: Node, extent: Extent, batch: pa.RecordBatch, durability: str = "sync") -> tuple[Extent, ...]:
         """Write one batch; returns the extents that were not served."""
         batches = [WriteBatch(extent, encode_batch(batch).to_pybytes())]
-        return tuple(self.tserver(node).write(batches, durability).not_serving)
+        return tuple(self.tserver(node).write(batches, durability, "", 0).not_serving)
 
     def scan(self, node: Node, extent: Extent, page_bytes: int = 1 << 20) -> Cells:
         """Everything in a tablet."""

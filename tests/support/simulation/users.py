@@ -129,7 +129,7 @@ class Users:
             write.table_id = extent.table_id
         batch = pa.RecordBatch.from_pylist([write.mutation(timestamp) for write in writes], schema=MUTATION_SCHEMA)
         answer = pool.tserver(address, 3_000).write(
-            [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability
+            [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability, "", 0
         )
         for write in writes:
             write.state = "refused" if answer.not_serving else "acked"
