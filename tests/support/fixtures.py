@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.support.cluster import Cluster
 from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
+from tests.support.spark import start_spark
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +38,13 @@ def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A second cluster, a peer for ``west``; the same manners."""
     with Cluster(tmp_path_factory.mktemp("clusters") / "east", "east") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session, as a user of the project has it, for the whole run; leave its settings as they are."""
+    session = start_spark()
+    try:
+        yield session
+    finally:
+        session.stop()
