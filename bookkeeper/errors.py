@@ -116,6 +116,12 @@ class RefusedError(PermanentError):
     code = "refused"
 
 
+class ReadOnlyError(RefusedError):
+    """A user's write to a table or cluster that is read-only (design section 10, rule 6)."""
+
+    code = "read_only"
+
+
 class IncompatibleError(PermanentError):
     """The other side speaks a protocol or format version that this one does not know."""
 

@@ -1,4 +1,4 @@
-"""Commands about tables: ``createtable deletetable tables setgroups getgroups flush``.
+"""Commands about tables: ``createtable deletetable tables setgroups getgroups readonly flush``.
 
 Arrives: names and groups as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -94,6 +94,27 @@ def getgroups(session: Session, output: Output, table: str) -> None:
 
 
 @click.command()
+@click.option("-t", "--table", metavar="TABLE", help="This table.")
+@click.option("--cluster", is_flag=True, help="Every table of the cluster.")
+@click.argument("switch", type=click.Choice(["on", "off"]), required=False)
+@in_session
+def readonly(session: Session, output: Output, table: str | None, cluster: bool, switch: str | None) -> None:
+    """Refuse users' writes (on) or take them again (off); without either, tell. Replicated data always comes in.
+
+    In force on every tablet server when the command returns. Writes, deletes and deletetable are refused; new tables
+    can be made, and everything can be read.
+    """
+    if cluster == bool(table):
+        raise click.UsageError("give either -t TABLE or --cluster", click.get_current_context())
+    tables = session.client.tables
+    if switch is not None:
+        tables.set_read_only(switch == "on", table)
+    is_on = tables.is_read_only(table)
+    what = "the cluster" if table is None else f"table {table}"
+    output.done(f"{what} {'is read-only' if is_on else 'takes writes'}", {"table": table, "read_only": is_on})
+
+
+@click.command()
 @click.argument("table")
 @in_session
 def flush(session: Session, output: Output, table: str) -> None:
@@ -102,4 +123,4 @@ def flush(session: Session, output: Output, table: str) -> None:
     output.done(f"table {table} flushed", {"name": table})
 
 
-COMMANDS = (createtable, deletetable, tables, setgroups, getgroups, flush)
+COMMANDS = (createtable, deletetable, tables, setgroups, getgroups, readonly, flush)

@@ -27,7 +27,15 @@ CALL_TIMEOUT_MS = 120_000
 LOOK_TIMEOUT_MS = 15_000
 """The same for methods that only look: a master that is stopped shall not hold up those who could ask another."""
 
-LOOKS = {"tables", "locate", "clusters", "replication_config", "replication_status", "replication_pending"}
+LOOKS = {
+    "tables",
+    "is_read_only",
+    "locate",
+    "clusters",
+    "replication_config",
+    "replication_status",
+    "replication_pending",
+}
 
 
 class MasterLink:

@@ -60,6 +60,24 @@ class Tables:
         table: TableInfo = self._master.call("change_properties", name, dict(changes or {}), list(removals))
         return table
 
+    def set_read_only(self, read_only: bool, name: str | None = None) -> None:
+        """Refuse users' writes to a table (None: to any table of the cluster), or take them again; replicated data
+        comes in all the time. In force on every tserver on return. Raises NotFoundError.
+        """
+        if name is None:
+            self._master.call("set_read_only", read_only)
+        elif read_only:
+            self.change_properties(name, {"table.read_only": "true"})
+        else:
+            self.change_properties(name, removals=["table.read_only"])
+
+    def is_read_only(self, name: str | None = None) -> bool:
+        """Whether a table refuses users' writes by its own setting (None: whether the whole cluster does)."""
+        if name is None:
+            cluster_is: bool = self._master.call("is_read_only")
+            return cluster_is
+        return self.get(name).properties.get("table.read_only") == "true"
+
     def flush(self, name: str) -> None:
         """Write what the tablets hold in memory to segments; raises NotFoundError."""
         self._master.call("flush_table", name)

@@ -23,6 +23,7 @@ VALUE_BYTES_MAX = 64 * 1024
 
 DurabilityName = Literal["sync", "flush", "log", "none"]
 CompressionName = Literal["lz4", "zstd", "snappy", "none"]
+SwitchName = Literal["false", "true"]
 
 _Millis = Annotated[int, Field(ge=0, le=1000 * 365 * 24 * 3600 * 1000)]
 _Bytes = Annotated[int, Field(ge=0, le=2**40)]
@@ -62,6 +63,12 @@ class TableProperties(BaseModel):
         alias="table.durability",
         description="Of writes that do not ask for one: acknowledged when synced to disk, handed to the operating "
         "system, queued for the log, or not logged at all.",
+    )
+    read_only: SwitchName = Field(
+        default="false",
+        alias="table.read_only",
+        description="true: writes of users are refused, replicated data still comes in. The command readonly sets it. "
+        "false: a table is there to be written to.",
     )
     segments_max: Annotated[int, Field(ge=2, le=1_000)] = Field(
         default=10,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from bookkeeper.coordination.config_tree import (
     INSTANCE_PATH,
+    READ_ONLY_PATH,
     TABLES,
     Instance,
     PeerCluster,
@@ -21,6 +22,7 @@ from bookkeeper.coordination.config_tree import (
     counter_path,
     format_cluster,
     format_instance,
+    format_read_only,
     format_table,
     name_path,
     parse_cluster,
@@ -59,6 +61,14 @@ def register_instance(coordination: Coordination, instance: Instance) -> None:
         )
     if current is None or current.value != format_instance(instance):
         coordination.put(INSTANCE_PATH, format_instance(instance), 0 if current is None else current.version)
+
+
+def set_read_only(coordination: Coordination, read_only: bool) -> None:
+    """Make the whole cluster read-only for users, or end that; the same again is fine. Raises ConflictError."""
+    current = coordination.get(READ_ONLY_PATH)
+    raw = format_read_only(read_only)
+    if current is None or current.value != raw:
+        coordination.put(READ_ONLY_PATH, raw, 0 if current is None else current.version)
 
 
 def next_count(coordination: Coordination, counter: str) -> int:

@@ -3,9 +3,10 @@
 Arrives: the coordination store. Leaves: :class:`ClusterConfig`, all of one generation. What does not parse raises
 CorruptionError and what can't be read raises TransientError: neither ever means "nothing configured" (rule R6).
 
-Tree: ``/instance`` {id, name} · ``/names/<table name>`` table id · ``/tables/<id>`` {id, name, state, groups,
-properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/counters/<name>`` a number. Values are
-compact JSON with sorted keys. The record under ``/tables`` is the truth about a table; ``/names`` claims its name.
+Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
+name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/counters/<name>`` a
+number. Values are compact JSON with sorted keys. The record under ``/tables`` is the truth about a table; ``/names``
+claims its name.
 Sources: design sections 6 and 9; rules R5, R6, R13 and R23.
 """
 
@@ -25,6 +26,7 @@ from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
 from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Stamp, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
+READ_ONLY_PATH = "/read_only"
 NAMES = "/names/"
 TABLES = "/tables/"
 CLUSTERS = "/clusters/"
@@ -72,12 +74,16 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The whole configuration at ``generation``. ``instance`` is None before the cluster was first started."""
+    """The whole configuration at ``generation``. ``instance`` is None before the cluster was first started.
+
+    ``read_only``: users write to no table here; one table alone is made so by its properties.
+    """
 
     generation: int
     instance: Instance | None
     clusters: Mapping[str, PeerCluster]
     tables: Mapping[str, TableConfig]
+    read_only: bool = False
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -127,16 +133,19 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     instance: Instance | None = None
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
+    read_only = False
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
             instance = parse_instance(path, versioned.value)
+        elif path == READ_ONLY_PATH:
+            read_only = parse_read_only(path, versioned.value)
         elif path.startswith(CLUSTERS):
             clusters[path_name(path, CLUSTERS)] = parse_cluster(path, versioned.value)
         elif path.startswith(TABLES):
             tables[path_name(path, TABLES)] = parse_table(path, versioned.value)
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
-    return ClusterConfig(generation, instance, MappingProxyType(clusters), MappingProxyType(tables))
+    return ClusterConfig(generation, instance, MappingProxyType(clusters), MappingProxyType(tables), read_only)
 
 
 # ---- paths
@@ -184,6 +193,17 @@ def parse_instance(path: str, raw: bytes) -> Instance:
     """Inverse of :func:`format_instance`."""
     record = _Record(path, raw, {"id", "name"})
     return Instance(record.text("id"), record.text("name"))
+
+
+def format_read_only(read_only: bool) -> bytes:
+    """Value of ``/read_only``; without one the cluster takes writes."""
+    return format_json({"read_only": read_only})
+
+
+def parse_read_only(path: str, raw: bytes) -> bool:
+    """Inverse of :func:`format_read_only`."""
+    read_only: bool = _Record(path, raw, {"read_only"}).member("read_only", bool)
+    return read_only
 
 
 def format_cluster(cluster: PeerCluster) -> bytes:

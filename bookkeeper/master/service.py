@@ -16,6 +16,7 @@ from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, Una
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
+from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
@@ -46,6 +47,7 @@ CONCURRENCY = {
     "delete_table": 4,
     "set_groups": 4,
     "change_properties": 4,
+    "set_read_only": 2,
     "flush_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
@@ -123,6 +125,15 @@ class MasterService:
         args = change_properties_args(name, changes, removals)
         self._lead.fate.run("change_properties", args, FATE_WAIT_MS)
         return table_info(self._config().table_named(name))
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Returns when every tserver refuses users' writes to any table, or takes them again (rule R14)."""
+        self._lead.fate.run("set_read_only", read_only_args(read_only), FATE_WAIT_MS)
+
+    def is_read_only(self) -> bool:
+        """Whether the whole cluster is; single tables say it in their properties."""
+        self._lead.reign.check()
+        return self._config().read_only
 
     def flush_table(self, name: str) -> None:
         """Everything written before is in segments. Raises UnavailableError when a tablet can't be flushed for long."""

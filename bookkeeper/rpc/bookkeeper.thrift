@@ -204,6 +204,8 @@ service Master extends Node {
   void delete_table(1: string name) throws (1: Fault fault)
   void set_groups(1: string name, 2: list<LocalityGroup> groups) throws (1: Fault fault)
   TableInfo change_properties(1: string name, 2: map<string,string> changes, 3: list<string> removals) throws (1: Fault fault)
+  void set_read_only(1: bool read_only) throws (1: Fault fault)                    // every table at once; one has the property table.read_only
+  bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

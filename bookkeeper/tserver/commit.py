@@ -20,6 +20,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, ConflictError, GapError, NotServingError, UnavailableError
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
+from bookkeeper.tserver import refusals
 from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
 from bookkeeper.tserver.receiving import Accept, Gap, decide
 from bookkeeper.tserver.stamps import ConfigView, TableView
@@ -90,7 +91,9 @@ class ClientWrite:
         self._refused: list[Extent] = []
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`Submission`. Raises ConflictError when the client has sent this again already."""
+        """See :class:`Submission`. Raises NotFoundError, ReadOnlyError, and ConflictError when the client has sent this
+        again already.
+        """
         del next_offset
         for tablet, _ in self._shares:
             if not self._desk.attempts.admit(self._attempt, tablet.extent):
@@ -98,6 +101,8 @@ class ClientWrite:
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
         moments = [self._desk.moment(tablet.extent.table_id) for tablet, _ in open_shares]
+        for moment in moments:
+            refusals.refuse_read_only(moment.view)
         if self._asked is None:
             self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
         unlogged = self.durability is Durability.NONE and not any(moment.view.stamps for moment in moments)
@@ -346,7 +351,7 @@ class CommitPath:
         attempt: Attempt = NO_ATTEMPT,
     ) -> list[Extent]:
         """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
-        TransientError, NotFoundError, ConflictError.
+        TransientError, NotFoundError, ReadOnlyError, ConflictError.
         """
         future = self._committer.submit(ClientWrite(self.desk, shares, durability, attempt))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
@@ -18,10 +19,13 @@ from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.convert import stamp_to_pb
 
+ReadOnly = Literal["", "table", "cluster"]
+"""What refuses users' writes: nothing, the table itself, or the whole cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """One table under one generation: its groups, and the stamps of every block written now."""
+    """One table under one generation: its groups, the stamps of every block written now, who refuses users' writes."""
 
     table_id: str
     name: str
@@ -29,6 +33,7 @@ class TableView:
     groups: GroupMap
     stamps: tuple[pb.Stamp, ...]
     properties: TableProperties = DEFAULT_PROPERTIES
+    read_only: ReadOnly = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +69,28 @@ def view_of(config: ClusterConfig) -> ConfigView:
     """The view of one generation; raises InvalidInputError when two groups of a table share a family, or for a
     property that this software does not know.
     """
-    return ConfigView(
-        config.generation,
-        {
-            table_id: TableView(
-                table_id,
-                table.name,
-                is_online(table),
-                GroupMap({group.name: group.families for group in table.groups}),
-                tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
-                parse_properties(table.properties),
-            )
-            for table_id, table in config.tables.items()
-        },
+    return ConfigView(config.generation, {table_id: _table_view(config, table_id) for table_id in config.tables})
+
+
+def _table_view(config: ClusterConfig, table_id: str) -> TableView:
+    table = config.tables[table_id]
+    properties = parse_properties(table.properties)
+    return TableView(
+        table_id,
+        table.name,
+        is_online(table),
+        GroupMap({group.name: group.families for group in table.groups}),
+        tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
+        properties,
+        read_only_by(config.read_only, properties),
     )
+
+
+def read_only_by(cluster_is: bool, properties: TableProperties) -> ReadOnly:
+    """Who refuses users' writes to a table; the cluster's word comes first, for it has to be taken back first."""
+    if cluster_is:
+        return "cluster"
+    return "table" if properties.read_only == "true" else ""
 
 
 def groups_present(families: Collection[bytes], groups: GroupMap) -> list[pb.Group]:

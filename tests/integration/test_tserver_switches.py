@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration import test_tserver_books as books_laws
 from tests.integration import test_tserver_node as laws
+from tests.integration import test_tserver_read_only as read_only_laws
 from tests.integration import test_tserver_receiving as receiving_laws
 from tests.support.faults import fault
 from tests.support.tservers import Ground, ground
@@ -16,6 +17,9 @@ from tests.support.tservers import Ground, ground
 pytestmark = pytest.mark.integration
 
 LAWS = [
+    ("read-only-is-a-word", read_only_laws.test_a_read_only_table_takes_no_users_write),
+    ("read-only-is-a-word", read_only_laws.test_a_read_only_cluster_takes_no_users_write_to_any_table),
+    ("confirmed-unseen", read_only_laws.test_r14_no_write_is_taken_after_the_confirmation),
     ("confirmed-unseen", laws.test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps),
     ("unsealed-logs-are-read", laws.test_r15_a_tablet_is_not_served_while_a_log_it_needs_has_no_seal),
     ("late-attempts-count", laws.test_an_attempt_that_was_given_up_does_not_land_after_a_later_one),

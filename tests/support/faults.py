@@ -262,6 +262,12 @@ FAULTS: dict[str, Fault] = {
         "a scan gives each cell once, however it is cut into pages",
     ),
     # ---- the tserver: writing, receiving, loading
+    "read-only-is-a-word": Fault(
+        "bookkeeper.tserver.refusals",
+        "refuse_read_only",
+        lambda view: None,  # noqa: ARG005
+        "design 10.6: a read-only peer takes a user's write",
+    ),
     "marks-of-ended-streams-stay": Fault(
         "bookkeeper.tserver.loader",
         "forgotten_streams",

@@ -11,6 +11,7 @@ from bookkeeper.master.fate import Operation
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.properties import ChangeProperties
+from bookkeeper.master.operations.read_only import SetReadOnly
 from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
@@ -23,6 +24,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "delete_table": DeleteTable(context),
         "set_groups": SetGroups(context),
         "change_properties": ChangeProperties(context),
+        "set_read_only": SetReadOnly(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

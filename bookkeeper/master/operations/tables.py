@@ -37,6 +37,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
+from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.snapshot import tablet_view
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
@@ -162,8 +163,13 @@ class DeleteTable:
         return {"mark": self.mark, "unload": self.unload, "forget": self.forget, "record": self.record}
 
     def mark(self, call: Call) -> Outcome:
-        """Say in the configuration that the table goes, and that it has no targets. Raises NotFoundError."""
-        table = self.context.config().table_named(text(call.args, "name"))
+        """Say in the configuration that the table goes, and that it has no targets. Raises NotFoundError, ReadOnlyError
+        (unless an earlier try of this step has begun to delete it).
+        """
+        config = self.context.config()
+        table = config.table_named(text(call.args, "name"))
+        if table.state == "online":
+            refuse_if_read_only(config, table, "deletetable")
         change_table(self.context.coordination, table.table_id, as_deleted)
         return Next("unload", {"table_id": table.table_id, "generation": self.context.coordination.generation()})
 

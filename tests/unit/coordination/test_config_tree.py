@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination import config_tree as tree
+from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConfig, parse_config, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.protocol import Versioned
@@ -136,6 +137,17 @@ def test_r6_with_the_fault_it_would_mean_nothing_configured(store: EmbeddedCoord
     store.put(tree.table_path("t1"), b"rubbish")
     with fault("unreadable-means-empty"):
         assert read_config(store).replicated_tables() == ()
+
+
+def test_a_cluster_takes_writes_unless_it_says_otherwise(store: EmbeddedCoordination) -> None:
+    assert not read_config(store).read_only
+    for read_only in (True, True, False):
+        set_read_only(store, read_only)
+        assert read_config(store).read_only is read_only
+    assert store.generation() == 2, "the same again writes nothing"
+    store.put(tree.READ_ONLY_PATH, b'{"read_only":"no"}')
+    with pytest.raises(CorruptionError, match="/read_only"):
+        read_config(store)
 
 
 @pytest.mark.parametrize("path", ["/", "/table/x", "/Instance", "/clusters"])

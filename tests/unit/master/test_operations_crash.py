@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
+from bookkeeper.coordination.config_changes import define_cluster, delete_cluster, set_read_only
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
+from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
@@ -136,6 +137,15 @@ def _changed_properties(scene: Scene, n: int) -> None:
     assert dict(scene.world.config().table_named(f"changed-{n}").properties) == PROPERTIES
 
 
+def _close_to_users(_scene: Scene, n: int) -> Args:
+    return read_only_args(n % 4 < 2)
+
+
+def _closed_to_users(scene: Scene, n: int) -> None:
+    assert scene.world.config().read_only is (n % 4 < 2)
+    set_read_only(scene.world.coordination, False)
+
+
 def _define(scene: Scene, n: int) -> Args:
     scene.define_peer("nobody")
     delete_cluster(scene.world.coordination, "nobody")
@@ -228,6 +238,7 @@ PLANS = {
     "delete_table": Plan(_delete, _deleted),
     "set_groups": Plan(_regroup, _regrouped),
     "change_properties": Plan(_change_properties, _changed_properties),
+    "set_read_only": Plan(_close_to_users, _closed_to_users),
     "define_cluster": Plan(_define, _defined),
     "delete_cluster": Plan(_undefine, _undefined),
     "enable_replication": Plan(_enable, _enabled),

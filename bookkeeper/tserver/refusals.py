@@ -1,0 +1,25 @@
+"""What a user may not write, as the commit thread judges it for each write, under the configuration in force there.
+
+Arrives: the view of a table. Leaves: nothing, or the error that the user gets; nothing was written then. Because the
+judgement falls behind the configuration's barrier (rule R14), no write is taken once the command has returned that
+forbade it. What other clusters replicate into a table never passes here. Pure.
+Sources: design section 9 and section 10, rule 6.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.errors import ReadOnlyError
+from bookkeeper.tserver.stamps import TableView
+
+
+def refuse_read_only(view: TableView) -> None:
+    """Raise ReadOnlyError when users may not write to the table."""
+    if view.read_only == "cluster":
+        raise ReadOnlyError(
+            f"this cluster is read-only, and so is table {view.name}: only replicated data is taken; to end that: "
+            "readonly --cluster off"
+        )
+    if view.read_only == "table":
+        raise ReadOnlyError(
+            f"table {view.name} is read-only: only replicated data is taken; to end that: readonly -t {view.name} off"
+        )
