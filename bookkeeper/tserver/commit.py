@@ -178,16 +178,27 @@ def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
     )
 
 
+def was_forgotten(knows: bool, forgets: int, now_forgets: int) -> bool:
+    """Rule R20: the tablet knows nothing of a stream that the books still had when ``forgets`` streams were forgotten
+    here; more were since, and it may be one of them.
+    """
+    return not knows and forgets != now_forgets
+
+
 class ReplicatedApply:
-    """One tablet's share of a replicated range; applied at most once, whoever else sends it at the same time."""
+    """One tablet's share of a replicated range; applied at most once, whoever else sends it at the same time.
+
+    ``forgets``: of the tablet, before the stream was found in the books or among the tablet's marks.
+    """
 
     durability = Durability.SYNC
 
-    def __init__(self, desk: Desk, tablet: ServedTablet, received: ReceivedRange) -> None:
+    def __init__(self, desk: Desk, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
         self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
         self._desk = desk
         self._tablet = tablet
         self._received = received
+        self._forgets = forgets
         self._whole = join_shares(received.blocks) if received.blocks else None
         self._high_water = 0
         self._undo: Undo | None = None
@@ -198,6 +209,10 @@ class ReplicatedApply:
         tablet, received = self._tablet, self._received
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
+        if was_forgotten(tablet.knows(received.stream), self._forgets, tablet.forgets):
+            raise UnavailableError(
+                f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
+            )
         moment = self._desk.moment(tablet.extent.table_id)
         known = tablet.known_high_water(received.stream)
         decision = decide(known, received.acked, received.after, received.to, received.blocks)
@@ -356,9 +371,9 @@ class CommitPath:
         future = self._committer.submit(ClientWrite(self.desk, shares, durability, attempt))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
 
-    def receive(self, tablet: ServedTablet, received: ReceivedRange) -> Future[Applied]:
-        """Submit a replicated range; the future has its answer."""
-        future = self._committer.submit(ReplicatedApply(self.desk, tablet, received))
+    def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
+        """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""
+        future = self._committer.submit(ReplicatedApply(self.desk, tablet, received, forgets))
         return cast("Future[Applied]", future)
 
     def wait_applied(self, future: Future[Applied]) -> Applied:

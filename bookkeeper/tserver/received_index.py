@@ -56,6 +56,12 @@ class ReceivedIndex:
         self._persistence.check()
         self._put(stream, 0)
 
+    def is_open(self, stream: StreamKey) -> bool:
+        """Whether the stream was announced and is not over, by the books. Raises TransientError."""
+        cell = keys.recv_cell(stream)
+        row = self._metadata.get(cell.key, ("recv",))
+        return row is not None and cell.column in row.cells
+
     def note(self, stream: StreamKey, offset: int) -> None:
         """Everything of the stream up to ``offset`` is durable here."""
         with self._lock:

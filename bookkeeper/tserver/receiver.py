@@ -2,7 +2,8 @@
 
 Arrives: ``replicate`` from other clusters, ``apply_replicated`` from tservers of this one. Leaves: the acknowledgement,
 or an error that tells the sender what to do next. Survives a crash: whatever was acknowledged, each tablet's part with
-its place in the stream in one WAL block (R18); a range that was answered in part is sent again and taken once.
+its place in the stream in one WAL block (R18); a range that was answered in part is sent again and taken once. What
+comes when its stream is over is refused, by the books, so no process has to be dead for that (R20).
 Sources: design section 7; plan, "Receiving side"; rules R18-R21 and R23.
 """
 
@@ -55,6 +56,12 @@ def proven_offset(acked: int, after: int, to: int) -> int:
     proves nothing beyond ``acked``.
     """
     return to if after <= acked else acked
+
+
+def refuse_ended(stream: StreamKey, is_open: bool) -> None:
+    """Raise RefusedError when a stream is over (R20): all of it was taken, and what told repeats from news is gone."""
+    if not is_open:
+        raise RefusedError(f"{stream.file} is over: its source said that all of it had arrived, and nothing can be new")
 
 
 def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
@@ -176,7 +183,14 @@ class Receiver:
         return lambda: self._path.wait_applied(future)
 
     def _submit(self, extent: Extent, received: ReceivedRange) -> Future[Applied]:
-        return self._path.receive(self._registry.serving(extent), received)
+        """Rule R20: a tablet that knows nothing of the stream, or nothing any more, asks the books if it is over. So a
+        message is harmless however late it comes, out of a process that was stopped on either side.
+        """
+        tablet = self._registry.serving(extent)
+        forgets = tablet.forgets
+        if not tablet.knows(received.stream):
+            refuse_ended(received.stream, self._index.is_open(received.stream))
+        return self._path.receive(tablet, received, forgets)
 
     def _forward(
         self, request: ReplicateRequest, extent: Extent, address: str, blocks: tuple[ReceivedBlock, ...]

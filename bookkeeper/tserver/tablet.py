@@ -104,6 +104,8 @@ class ServedTablet:
         """Log whose ``log:`` cell may show to the last offset of the tablet's records in it."""
         self.last_wal = recovered.last_wal
         self.high_water: dict[StreamKey, int] = dict(recovered.high_water)
+        self.forgets = 0
+        """Times that streams were forgotten here; changed by the commit thread."""
         self._in_flight: dict[StreamKey, int] = {}
         self._next_seq = recovered.next_seq
         self._applied_seq = recovered.next_seq - 1
@@ -117,6 +119,10 @@ class ServedTablet:
     def known_high_water(self, stream: StreamKey) -> int:
         """Rule R18: what the tablet has of a stream, what is in flight in this group included."""
         return self._in_flight.get(stream, self.high_water.get(stream, 0))
+
+    def knows(self, stream: StreamKey) -> bool:
+        """Whether the tablet would tell a message of the stream that it has from one that it lacks. Any thread."""
+        return stream in self.high_water or stream in self._in_flight
 
     def stage(
         self, share: Share, moment: Moment, provenance: Sequence[str] = (), origin: Origin | None = None
@@ -206,6 +212,7 @@ class ServedTablet:
 
     def forget_stream(self, stream: StreamKey) -> None:
         """The source will never send this stream again (R20). Commit thread, or who loads the tablet."""
+        self.forgets += 1
         if self.high_water.pop(stream, None) is not None:
             self._state_changed = True
 

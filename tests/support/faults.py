@@ -298,6 +298,18 @@ FAULTS: dict[str, Fault] = {
         lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
         "R21: data returns to a cluster that it has passed",
     ),
+    "ended-streams-are-taken": Fault(
+        "bookkeeper.tserver.receiver",
+        "refuse_ended",
+        lambda stream, is_open: None,  # noqa: ARG005
+        "R20: a message out of a process that was stopped for long is applied again",
+    ),
+    "forgotten-meanwhile-counts": Fault(
+        "bookkeeper.tserver.commit",
+        "was_forgotten",
+        lambda knows, forgets, now_forgets: False,  # noqa: ARG005
+        "R20: a message that saw its stream in the books is taken when the stream is forgotten",
+    ),
     "tokens-live-for-ever": Fault(
         "bookkeeper.tserver.streams",
         "is_expired",

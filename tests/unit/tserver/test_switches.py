@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.faults import fault
 from tests.unit.tserver import test_books as books_laws
+from tests.unit.tserver import test_commit as commit_laws
 from tests.unit.tserver import test_loading as loading_laws
 from tests.unit.tserver import test_receiver as receiver_laws
 from tests.unit.tserver import test_receiving as receiving_laws
@@ -44,6 +45,11 @@ LAWS = [
 def test_without_its_rule_a_law_is_red(name: str, law: Callable[[], None]) -> None:
     with fault(name), pytest.raises(RED):
         law()
+
+
+def test_without_a_count_of_what_is_forgotten_a_late_message_is_taken(tmp_path: Path) -> None:
+    with fault("forgotten-meanwhile-counts"), pytest.raises(RED):
+        commit_laws.test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path)
 
 
 def test_without_predecessors_a_move_leaves_no_trace(tmp_path: Path) -> None:
