@@ -85,18 +85,23 @@ class FateStore:
             self._table.put(puts, rank)
 
     def end(self, txids: Iterable[str]) -> None:
-        """Forget operations for good."""
+        """Forget operations for good; what a cut leaves, the next :meth:`load` finds."""
+        rows = map(keys.fate_row, txids)
+        self._purge([CellKey(row, column) for row in rows for column in (keys.FATE_OP, keys.FATE_STEP)])
+
+    def _purge(self, cells: Sequence[CellKey]) -> None:
         self._reign.check()
-        cells = [CellKey(keys.fate_row(txid), column) for txid in txids for column in (keys.FATE_OP, keys.FATE_STEP)]
         if cells:
             self._table.purge(cells)
 
     def load(self) -> list[FateRecord]:
-        """All operations there are, in order of beginning. Tells the reign what ranks it meets (rule R8).
+        """All operations there are, in order of beginning. Tells the reign what ranks it meets (rule R8). Purges what
+        is left of those that were ended: an operation is in the books before its first step is.
 
         A row that does not parse is left alone and said: it must not keep a master from leading.
         """
-        records = []
+        records: list[FateRecord] = []
+        remains: list[CellKey] = []
         start, stop = keys.section(keys.FATE_PREFIX)
         for row in self._table.scan(start, stop, ("fate",)):
             step = row.cells.get(keys.FATE_STEP)
@@ -107,6 +112,9 @@ class FateStore:
             except CorruptionError as error:
                 LOG.error("row %r is no operation and is left alone: %s", row.key, error.message)
                 continue
-            if record is not None:
+            if record is None:
+                remains += [CellKey(row.key, column) for column in row.cells]
+            else:
                 records.append(record)
+        self._purge(remains)
         return records

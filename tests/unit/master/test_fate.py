@@ -33,7 +33,7 @@ from bookkeeper.master.fate import (
 )
 from bookkeeper.master.fate_store import FateStore, parse_record
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Cell, Row
+from bookkeeper.metadata.table import Cell, CellKey, Row
 from bookkeeper.metadata.values import FateOp, FateStep
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
@@ -290,6 +290,20 @@ def test_the_remains_of_an_ended_operation_are_no_operation(world: World) -> Non
     with pytest.raises(CorruptionError):
         parse_record(Row(keys.fate_row("not hex"), {}))
     assert world.table.get(row.key) is None
+
+
+def test_the_remains_of_an_ended_operation_go_with_the_next_leader(world: World) -> None:
+    script = Script({})
+    script.steps = _two_steps(script.seen)
+    first = world.master()
+    engine = _engine(world, first, script)
+    engine.submit("script", {"n": 1})
+    engine.step_once()
+    (row,) = _rows(world)
+    world.table.purge([CellKey(row.key, keys.FATE_OP)])
+    assert [row.key for row in _rows(world)] == [row.key], "the step is left"
+    assert _engine(world, world.depose(first), script).store.load() == []
+    assert _rows(world) == []
 
 
 def test_what_can_t_be_written_is_refused_before_anything_begins(world: World) -> None:
