@@ -122,6 +122,12 @@ class ReadOnlyError(RefusedError):
     code = "read_only"
 
 
+class ConditionalRefusedError(RefusedError):
+    """A conditional write to a table that is replicated (design section 9)."""
+
+    code = "conditional_refused"
+
+
 class IncompatibleError(PermanentError):
     """The other side speaks a protocol or format version that this one does not know."""
 

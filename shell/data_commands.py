@@ -11,6 +11,7 @@ import click
 
 from bookkeeper.client import Cell, Mutation
 from shell import parameters
+from shell.conditions import condition_of, conditional, rejected
 from shell.output import Output, Record, parse_bytes, printable
 from shell.parameters import ColumnChoice
 from shell.session import Session, in_session
@@ -30,6 +31,7 @@ _TIMESTAMP = click.option(
 @click.argument("value", type=parse_bytes)
 @_VISIBILITY
 @_TIMESTAMP
+@conditional
 @in_session
 def insert(
     session: Session,
@@ -41,9 +43,16 @@ def insert(
     value: bytes,
     visibility: bytes,
     timestamp: int | None,
+    if_value: bytes | None,
+    if_absent: bool,
 ) -> None:
     r"""Write one cell; durable when the command returns. \xHH stands for any byte."""
-    _write(session, table, Mutation(row).put(family, qualifier, value, visibility=visibility, timestamp=timestamp))
+    mutation = Mutation(row).put(family, qualifier, value, visibility=visibility, timestamp=timestamp)
+    condition = condition_of(family, qualifier, visibility, if_value, if_absent)
+    if condition is None:
+        _write(session, table, mutation)
+    elif not session.client.write_if(table, mutation, [condition]):
+        raise rejected(table, condition)
     output.done("written", {"table": table, "written": 1})
 
 

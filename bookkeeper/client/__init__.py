@@ -1,6 +1,7 @@
 """The client of a cluster: :class:`Client` and what it gives out."""
 
 from bookkeeper.client.client import Client
+from bookkeeper.client.conditional import absent, equals
 from bookkeeper.client.mutation import Mutation
 from bookkeeper.client.replication import Replication
 from bookkeeper.client.scanner import Cell, Scanner, ScanRange
@@ -17,4 +18,6 @@ __all__ = [
     "Scanner",
     "Tables",
     "WriterOptions",
+    "absent",
+    "equals",
 ]

@@ -14,9 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bookkeeper.client.conditional import ConditionalWriter
 from bookkeeper.client.locations import TableMap, table_map
 from bookkeeper.client.master_link import MasterLink
+from bookkeeper.client.mutation import Mutation
 from bookkeeper.client.replication import Replication
+from bookkeeper.client.retry import retrying
 from bookkeeper.client.scanner import Scanner, ScanRange
 from bookkeeper.client.tables import Tables
 from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
@@ -24,9 +27,13 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, load_settings
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
+from bookkeeper.rpc.messages import Condition
 
 LOCATE_BUDGET_MS = 1_000
 """How long one look for tablets is tried for; those who look repeat it for longer."""
+
+CONDITIONAL_BUDGET_MS = 60_000.0
+"""How long a conditional write looks for a tserver that takes it: about as long as it takes to replace one."""
 
 
 class Client:
@@ -73,6 +80,25 @@ class Client:
         """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
         chosen = replace(WriterOptions(durability=durability), **options)
         return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen)
+
+    def write_if(
+        self,
+        table: str,
+        mutation: Mutation,
+        conditions: Sequence[Condition],
+        durability: DurabilityName = "default",
+        deadline_ms: float = CONDITIONAL_BUDGET_MS,
+    ) -> bool:
+        """Write the mutation if all conditions on cells of its row hold (:func:`equals`, :func:`absent`), judged and
+        written in one step; False: they don't hold, and nothing was written.
+
+        Raises NotFoundError, InvalidInputError, ReadOnlyError; ConditionalRefusedError for a replicated table;
+        UnavailableError when no tserver took it, or when its answer was lost: ``details["unknown"]`` says then that it
+        may have been written, and a scan of the row tells.
+        """
+        retry = retrying(self._clock, self._rng, self._stopped, deadline_ms, "a conditional write")
+        writer = ConditionalWriter(self._locator(table), self._pool, retry)
+        return writer.write_if(mutation, conditions, durability)
 
     def scan(
         self,

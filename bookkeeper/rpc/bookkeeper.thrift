@@ -67,6 +67,13 @@ struct WriteResult {
   1: required list<Extent> not_serving    // batches that were not applied, because the tablet is not here
 }
 
+struct Condition {
+  1: required binary family
+  2: required binary qualifier
+  3: required binary visibility
+  4: optional binary value                // of the newest version of the cell; absent = there must be no such cell
+}
+
 struct ScanRequest {
   1: required Extent extent
   2: optional binary start_row            // inclusive
@@ -231,6 +238,7 @@ service TServer extends Node {
   // clients
   // A writer counts its calls in `attempt`: at a tablet a lower one is refused once a higher one came. Empty writer: no order is kept.
   WriteResult write(1: list<WriteBatch> batches, 2: string durability, 3: string writer, 4: i64 attempt) throws (1: Fault fault)
+  bool write_if(1: Extent extent, 2: list<Condition> conditions, 3: binary records, 4: string durability) throws (1: Fault fault)   // one row; false = a condition does not hold, nothing was written
   ScanPage scan(1: ScanRequest request) throws (1: Fault fault)
 
   // master

@@ -70,6 +70,16 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """On one cell of a row: its newest version has this value; None: there is no such cell."""
+
+    family: bytes
+    qualifier: bytes
+    visibility: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScanRequest:
     """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before;
     ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``.
@@ -235,6 +245,7 @@ class TabletAssignment:
 STRUCTS: tuple[type, ...] = (
     ApplyRequest,
     ClusterInfo,
+    Condition,
     Extent,
     Fault,
     FileMark,

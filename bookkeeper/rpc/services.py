@@ -13,6 +13,7 @@ from bookkeeper.model import Extent, LocalityGroup, StreamKey
 from bookkeeper.rpc.messages import (
     ApplyRequest,
     ClusterInfo,
+    Condition,
     FileMark,
     ReplicateRequest,
     ReplicateResult,
@@ -97,6 +98,8 @@ class TServer(Node, Protocol):
     """A tserver."""
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult: ...
+
+    def write_if(self, extent: Extent, conditions: Sequence[Condition], records: bytes, durability: str) -> bool: ...
 
     def scan(self, request: ScanRequest) -> ScanPage: ...
 

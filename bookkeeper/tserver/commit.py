@@ -36,7 +36,7 @@ class Committer(Protocol):
     def wal_uri(self) -> str:
         """The log that the group at hand goes to."""
 
-    def submit(self, submission: Submission) -> Future[object]:
+    def submit(self, submission: Submission, *, begins_group: bool = ...) -> Future[object]:
         """Queue a submission."""
 
     def roll(self, timeout_ms: float = ...) -> Seal | None:
@@ -370,6 +370,10 @@ class CommitPath:
         """
         future = self._committer.submit(ClientWrite(self.desk, shares, durability, attempt))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
+
+    def judge(self, submission: Submission) -> object:
+        """Commit what decides by what it reads: all that was submitted before is applied when it is prepared."""
+        return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
 
     def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
         """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""

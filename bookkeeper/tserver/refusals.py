@@ -8,7 +8,7 @@ Sources: design section 9 and section 10, rule 6.
 
 from __future__ import annotations
 
-from bookkeeper.errors import ReadOnlyError
+from bookkeeper.errors import ConditionalRefusedError, ReadOnlyError
 from bookkeeper.tserver.stamps import TableView
 
 
@@ -22,4 +22,16 @@ def refuse_read_only(view: TableView) -> None:
     if view.read_only == "table":
         raise ReadOnlyError(
             f"table {view.name} is read-only: only replicated data is taken; to end that: readonly -t {view.name} off"
+        )
+
+
+def refuse_conditional(view: TableView) -> None:
+    """Raise ConditionalRefusedError for a table with targets: what a condition found true here may be false at a peer
+    that other writes have reached, and the peer gets the outcome without the condition.
+    """
+    if view.stamps:
+        clusters = ", ".join(sorted({stamp.cluster for stamp in view.stamps}))
+        raise ConditionalRefusedError(
+            f"table {view.name} is replicated to {clusters}, and a replicated table takes no conditional writes; write "
+            f"without a condition, or end that first: disablereplication -t {view.name} --all-loc-groups CLUSTER"
         )

@@ -15,6 +15,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
     ApplyRequest,
+    Condition,
     FileMark,
     ReplicateRequest,
     ReplicateResult,
@@ -30,6 +31,7 @@ from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver.attempts import Attempt
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import decode_records, share_for
 from bookkeeper.tserver.flusher import Flusher
@@ -136,6 +138,23 @@ class TServerService:
         if shares:
             elsewhere += parts.path.write(shares, asked, Attempt(writer, attempt))
         return WriteResult(tuple(elsewhere))
+
+    def write_if(self, extent: Extent, conditions: Sequence[Condition], records: bytes, durability: str) -> bool:
+        """One row's records, if the conditions on its cells hold; False: they don't, and nothing was written. Raises
+        NotServingError, ReadOnlyError, ConditionalRefusedError, InvalidInputError.
+        """
+        parts = self._parts
+        asked = asked_durability(durability)
+        tablet = parts.registry.serving(extent)
+        share = share_for(extent, decode_records(records, parts.limits.batch))
+        check_conditional(conditions, share)
+        desk = parts.path.desk
+        refuse_conditional_write(desk.view.table(extent.table_id))
+        if not holds_now(tablet.data, share.min_row, conditions, desk.clock.wall_ms()):
+            parts.session.check()
+            return False
+        self._make_room(parts, tablet)
+        return parts.path.judge(ConditionalWrite(desk, tablet, share, conditions, asked)) is True
 
     def _make_room(self, parts: Parts, tablet: ServedTablet) -> None:
         limit = tablet.data.properties.memtable_bytes or parts.limits.memtable_bytes

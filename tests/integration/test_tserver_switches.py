@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration import test_tserver_books as books_laws
+from tests.integration import test_tserver_conditional as conditional_laws
 from tests.integration import test_tserver_node as laws
 from tests.integration import test_tserver_read_only as read_only_laws
 from tests.integration import test_tserver_receiving as receiving_laws
@@ -17,6 +18,8 @@ from tests.support.tservers import Ground, ground
 pytestmark = pytest.mark.integration
 
 LAWS = [
+    ("conditions-are-replicated", conditional_laws.test_a_replicated_table_takes_no_conditional_write),
+    ("conditions-see-the-past", conditional_laws.test_of_many_at_once_each_condition_holds_for_one),
     ("read-only-is-a-word", read_only_laws.test_a_read_only_table_takes_no_users_write),
     ("read-only-is-a-word", read_only_laws.test_a_read_only_cluster_takes_no_users_write_to_any_table),
     ("confirmed-unseen", read_only_laws.test_r14_no_write_is_taken_after_the_confirmation),

@@ -262,6 +262,18 @@ FAULTS: dict[str, Fault] = {
         "a scan gives each cell once, however it is cut into pages",
     ),
     # ---- the tserver: writing, receiving, loading
+    "conditions-see-the-past": Fault(
+        "bookkeeper.storage.wal.committer",
+        "has_to_begin",
+        lambda entry: False,  # noqa: ARG005
+        "a condition is judged without what was written just before it",
+    ),
+    "conditions-are-replicated": Fault(
+        "bookkeeper.tserver.refusals",
+        "refuse_conditional",
+        lambda view: None,  # noqa: ARG005
+        "design 9: a conditional write is taken by a table that is replicated",
+    ),
     "read-only-is-a-word": Fault(
         "bookkeeper.tserver.refusals",
         "refuse_read_only",

@@ -80,6 +80,7 @@ class _Entry:
     submission: Submission
     future: Future[object]
     size: int
+    begins_group: bool
     durability: Durability = Durability.SYNC
     placed: list[PlacedBlock] = field(default_factory=list)
 
@@ -87,6 +88,11 @@ class _Entry:
 @dataclass(slots=True)
 class _Roll:
     future: Future[Seal | None]
+
+
+def has_to_begin(entry: _Entry | _Roll) -> bool:
+    """Whether what lies before it in the queue has to be applied before it is prepared."""
+    return isinstance(entry, _Entry) and entry.begins_group
 
 
 class GroupCommitter:
@@ -134,13 +140,14 @@ class GroupCommitter:
         """Approximate bytes that wait."""
         return self._queue_bytes
 
-    def submit(self, submission: Submission) -> Future[object]:
-        """Queue a submission; never waits. Submissions are committed in the order of these calls.
+    def submit(self, submission: Submission, *, begins_group: bool = False) -> Future[object]:
+        """Queue a submission; never waits. Submissions are committed in the order of these calls. ``begins_group``: it
+        is prepared when all that was submitted before is applied, so it may decide by what it reads.
 
         The future resolves to what ``applied`` returns, or to the BookkeeperError that ``prepare`` or the books
         raised. Raises OverloadedError when the queue is full and UnavailableError after :meth:`close`.
         """
-        entry = _Entry(submission, Future(), submission.approx_bytes)
+        entry = _Entry(submission, Future(), submission.approx_bytes, begins_group)
         with self._lock:
             if self._closed:
                 raise UnavailableError("the log is closed: this server goes down, ask the master for another")
@@ -210,10 +217,12 @@ class GroupCommitter:
         return True
 
     def _take(self) -> list[_Entry | _Roll]:
-        """The next group, up to the limits, or up to and with a roll."""
+        """The next group, up to the limits, up to and with a roll, or up to what has to begin a group."""
         taken: list[_Entry | _Roll] = []
         size = 0
         while self._queue and len(taken) < self._limits.group_count_max and size < self._limits.group_bytes_max:
+            if taken and has_to_begin(self._queue[0]):
+                break
             entry = self._queue.popleft()
             taken.append(entry)
             if isinstance(entry, _Roll):

@@ -1,0 +1,90 @@
+"""Conditional writes of a client: one row at a time, never sent twice unless nobody can have taken it.
+
+Arrives: a mutation and conditions on cells of its row. Leaves: whether it was written. A call whose answer was lost is
+not repeated: had it been written, its own conditions would hold no more, and "not written" would be a lie. Survives a
+crash of the client: what was answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tenacity
+
+from bookkeeper.client.locations import TableMap
+from bookkeeper.client.mutation import Changes, Mutation
+from bookkeeper.errors import (
+    BookkeeperError,
+    NotServingError,
+    OverloadedError,
+    PermanentError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.rpc.client import UNREACHED, RpcPool
+from bookkeeper.rpc.messages import Condition
+from bookkeeper.storage.wal import encode_batch
+
+CALL_TIMEOUT_MS = 35_000
+"""A little more than a tserver waits for its disk: what it answers by then is known."""
+
+
+def equals(family: bytes, qualifier: bytes, value: bytes, visibility: bytes = b"") -> Condition:
+    """The newest version of the cell has this value."""
+    return Condition(family, qualifier, visibility, value)
+
+
+def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Condition:
+    """There is no such cell: never written, deleted, or aged off."""
+    return Condition(family, qualifier, visibility, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalWriter:
+    """Of one table. ``retry`` bounds how long a tserver is looked for that can be reached and serves the tablet."""
+
+    locate: Callable[[], TableMap]
+    pool: RpcPool
+    retry: tenacity.Retrying
+
+    def write_if(self, mutation: Mutation, conditions: Sequence[Condition], durability: str) -> bool:
+        """See :meth:`Client.write_if`."""
+        changes = Changes()
+        changes.add(mutation)
+        records = encode_batch(changes.encode())
+
+        def attempt() -> bool:
+            tablets = self.locate()
+            place = tablets.index_of(mutation.row)
+            extent, address = tablets.extents[place], tablets.addresses[place]
+            if address is None:
+                raise NotServingError(f"nobody serves tablet {extent} now")
+            tserver = self.pool.tserver(address, CALL_TIMEOUT_MS)
+            try:
+                return tserver.write_if(extent, list(conditions), records, durability)
+            except TransientError as error:
+                if was_not_taken(error, address):
+                    raise
+                raise _UnknownError(error) from error
+
+        try:
+            return self.retry(attempt)
+        except _UnknownError as unknown:
+            reason = unknown.reason.message
+            raise UnavailableError(
+                f"it is not known whether row {mutation.row!r} was written: {reason}; read it", {"unknown": "yes"}
+            ) from unknown
+
+
+class _UnknownError(PermanentError):
+    """Carries the reason past those who try transient errors again."""
+
+    def __init__(self, reason: BookkeeperError) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+
+
+def was_not_taken(error: TransientError, address: str) -> bool:
+    """Nothing was written for sure: the tserver said so before it committed, or was never reached."""
+    return isinstance(error, NotServingError | OverloadedError) or error.details.get(UNREACHED) == address
