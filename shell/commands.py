@@ -1,15 +1,15 @@
 """All commands of the shell, by name.
 
 Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
-:mod:`shell.storage_commands`, :mod:`shell.data_commands` or :mod:`shell.replication_commands` run over
-:mod:`bookkeeper.client`.
+:mod:`shell.storage_commands`, :mod:`shell.data_commands`, :mod:`shell.replication_commands` or
+:mod:`shell.session_commands` run over :mod:`bookkeeper.client`.
 """
 
 from __future__ import annotations
 
 import click
 
-from shell import data_commands, replication_commands, storage_commands, table_commands
+from shell import data_commands, replication_commands, session_commands, storage_commands, table_commands
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,8 +18,16 @@ def commands(as_json: bool) -> None:
     """Commands of the shell; COMMAND --help tells more about one."""
 
 
+def _names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Commands that may follow the words of ``help`` so far."""
+    group: click.Command | None = commands
+    for word in ctx.params.get(parameter.name or "") or ():
+        group = group.commands.get(word) if isinstance(group, click.Group) else None
+    return [name for name in group.commands if name.startswith(begun)] if isinstance(group, click.Group) else []
+
+
 @commands.command(name="help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]")
+@click.argument("words", nargs=-1, metavar="[COMMAND]", shell_complete=_names)
 @click.pass_context
 def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
     """List the commands, or explain one."""
@@ -32,5 +40,6 @@ for _command in (
     *storage_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
+    *session_commands.COMMANDS,
 ):
     commands.add_command(_command)

@@ -24,7 +24,7 @@ _TIMESTAMP = click.option(
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @click.argument("row", type=parse_bytes)
 @click.argument("family", type=parse_bytes)
 @click.argument("qualifier", type=parse_bytes)
@@ -57,7 +57,7 @@ def insert(
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @click.argument("row", type=parse_bytes)
 @click.argument("family", type=parse_bytes)
 @click.argument("qualifier", type=parse_bytes)
@@ -85,7 +85,7 @@ def _write(session: Session, table: str, mutation: Mutation) -> None:
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @click.option("-b", "--begin", type=parse_bytes, metavar="ROW", help="First row.")
 @click.option("-e", "--end", type=parse_bytes, metavar="ROW", help="Last row (included).")
 @click.option("-c", "--columns", type=parameters.columns, multiple=True, metavar="FAM,FAM:QUAL", help="Only these.")

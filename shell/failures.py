@@ -7,6 +7,7 @@ caught here: its traceback is what its maintainers need.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import IntEnum
 
 import click
@@ -36,10 +37,16 @@ class WaitTimedOutError(PermanentError):
     code = "timed_out"
 
 
-def run(command: click.Command, words: list[str], obj: object = None, as_json: bool = False) -> int:
-    """Run one command line and return its exit code; errors are printed here."""
+def run(
+    command: click.Command,
+    words: list[str],
+    obj: object = None,
+    as_json: bool = False,
+    defaults: Mapping[str, object] | None = None,
+) -> int:
+    """Run one command line and return its exit code; errors are printed here. ``defaults`` are click's default map."""
     try:
-        result = command.main(words, prog_name=command.name, standalone_mode=False, obj=obj)
+        result = command.main(words, prog_name=command.name, standalone_mode=False, obj=obj, default_map=defaults)
     except click.UsageError as error:
         return _say(_usage_text(error), "usage", ExitCode.USAGE, as_json)
     except click.ClickException as error:

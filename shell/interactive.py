@@ -1,34 +1,39 @@
 """The shell's loop: one command given on the command line, or commands read line by line.
 
-Arrives: words, or lines from a terminal, file or pipe. Leaves: an exit code. On a terminal an error is shown and the
-loop goes on; in a script the first failing command ends it with its exit code, so that nothing runs on a wrong base.
+Arrives: words, or lines from a terminal, file or pipe. Leaves: an exit code. On a terminal an error or Ctrl-C ends one
+command and the loop goes on; in a script the first failing command ends it with its exit code, so that nothing runs on
+a wrong base.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import click
 
 from shell.commands import commands
+from shell.completion import QUIT
 from shell.failures import ExitCode, run
 from shell.session import Session
-
-QUIT = ("exit", "quit")
 
 
 def run_words(cluster: str, words: list[str], as_json: bool) -> int:
     """Run one command, or the loop when there is none; returns the exit code."""
     with Session(cluster, as_json) as session:
         if words:
-            return _run(session, words)
-        return _loop(session, sys.stdin.isatty())
+            return run_command(session, words)
+        if not sys.stdin.isatty():
+            return _loop(session, sys.stdin, stop_at_error=True)
+        # Imported here: it takes longer than many a command.
+        from shell.terminal import terminal_lines
+
+        return _loop(session, terminal_lines(commands, session), stop_at_error=False)
 
 
-def _loop(session: Session, terminal: bool) -> int:
-    for line in _terminal_lines(session.cluster) if terminal else sys.stdin:
+def _loop(session: Session, lines: Iterable[str], stop_at_error: bool) -> int:
+    for line in lines:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
@@ -37,23 +42,24 @@ def _loop(session: Session, terminal: bool) -> int:
         else:
             if words and words[0] in QUIT:
                 break
-            code = _run(session, words) if words else ExitCode.OK
-        if code != ExitCode.OK and not terminal:
+            code = run_command(session, words) if words else ExitCode.OK
+        if code != ExitCode.OK and stop_at_error:
             return code
     return ExitCode.OK
 
 
-def _terminal_lines(cluster: str) -> Iterator[str]:
-    click.echo(f"{cluster}: help lists the commands, exit leaves")
-    while True:
-        try:
-            yield input("bookkeeper> ")
-        except EOFError:
-            click.echo()
-            return
-        except KeyboardInterrupt:
-            click.echo()
+def run_command(session: Session, words: list[str]) -> int:
+    """Run one command of the shell and return its exit code."""
+    defaults = None if session.table is None else table_defaults(commands, session.table)
+    return run(commands, words, session, session.as_json or "--json" in words, defaults)
 
 
-def _run(session: Session, words: list[str]) -> int:
-    return run(commands, words, session, session.as_json or "--json" in words)
+def table_defaults(group: click.Group, table: str) -> dict[str, object]:
+    """Click's default map that gives ``table`` to every command of a group that must have one."""
+    defaults: dict[str, object] = {}
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            defaults[name] = table_defaults(command, table)
+        elif any(parameter.name == "table" and parameter.required for parameter in command.params):
+            defaults[name] = {"table": table}
+    return defaults

@@ -6,12 +6,37 @@ anywhere, so that every key can be typed: a comma inside a name is ``\x2c``, a c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import click
+from click.shell_completion import CompletionItem
 
 from bookkeeper.model import LocalityGroup
 from shell.output import parse_bytes
+from shell.session import Session
+
+
+class NameType(click.ParamType[str]):
+    """The name of a table or of a peer; the interactive shell completes it with those that there are."""
+
+    def __init__(self, kind: Literal["table", "cluster"]) -> None:
+        self.name = kind
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names that begin with what was typed; none where there is no cluster to ask."""
+        del param
+        session = ctx.find_object(Session)
+        if session is None:
+            return []
+        known = session.names.look()
+        names: Sequence[str] = known.tables if self.name == "table" else known.clusters
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+TABLE = NameType("table")
+CLUSTER = NameType("cluster")
 
 
 @dataclass(frozen=True, slots=True)

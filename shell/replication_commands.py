@@ -13,6 +13,7 @@ import click
 
 from bookkeeper.errors import NotFoundError
 from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig, TargetStatus
+from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
 from shell.session import Session, in_session
@@ -48,7 +49,7 @@ def definecluster(session: Session, output: Output, name: str, quorum: str) -> N
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=parameters.CLUSTER)
 @click.argument("quorum")
 @in_session
 def deletecluster(session: Session, output: Output, name: str, quorum: str) -> None:
@@ -68,10 +69,10 @@ def clusters(session: Session, output: Output) -> None:
 def _targeting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that both switches share."""
     for option in (
-        click.argument("cluster"),
+        click.argument("cluster", type=parameters.CLUSTER),
         click.option("--all-loc-groups", "-all-loc-groups", "all_groups", is_flag=True, help="Every locality group."),
         click.option("-lg", "--loc-group", "groups", multiple=True, metavar="LG", help="A locality group; repeatable."),
-        click.option("-t", "--table", required=True, metavar="TABLE"),
+        click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE"),
     ):
         command = option(command)
     return command
@@ -138,7 +139,7 @@ def replication() -> None:
 
 
 @replication.command()
-@click.argument("table", required=False)
+@click.argument("table", type=parameters.TABLE, required=False)
 @in_session
 def status(session: Session, output: Output, table: str | None) -> None:
     """One row for each file and target: state, needed, finished, lag, phase, next try, last error."""
@@ -179,8 +180,8 @@ def _short_file(uri: str) -> str:
 
 
 @replication.command()
-@click.argument("table")
-@click.option("--cluster", default="", metavar="NAME", help="Wait for this one only.")
+@click.argument("table", type=parameters.TABLE)
+@click.option("--cluster", type=parameters.CLUSTER, default="", metavar="NAME", help="Wait for this one only.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS")
 @in_session
 def wait(session: Session, output: Output, table: str, cluster: str, timeout: float) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 import click
 
 from bookkeeper.client import Client
+from shell.names import Names, ask_cluster
 from shell.output import Output
 
 
@@ -22,6 +23,9 @@ class Session:
     def __init__(self, cluster: str, as_json: bool) -> None:
         self.cluster = cluster
         self.as_json = as_json
+        self.table: str | None = None
+        """The current table: that of commands which need one and are given none."""
+        self.names = Names(lambda: ask_cluster(cluster))
         self._client: Client | None = None
 
     @property

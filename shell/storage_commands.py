@@ -14,7 +14,7 @@ from shell import parameters
 from shell.output import Output, Record
 from shell.session import Session, in_session
 
-_TABLE = click.option("-t", "--table", required=True, metavar="TABLE")
+_TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
 
 
 def _property_rows(given: Mapping[str, str], wanted: str) -> list[Record]:

@@ -53,7 +53,7 @@ def createtable(
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=parameters.TABLE)
 @in_session
 def deletetable(session: Session, output: Output, name: str) -> None:
     """Delete a table and its data here; what replication has to ship of it no longer counts."""
@@ -74,7 +74,7 @@ def tables(session: Session, output: Output) -> None:
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @click.argument("groups", type=parameters.group, nargs=-1, metavar="[NAME=FAM,FAM]...")
 @in_session
 def setgroups(session: Session, output: Output, table: str, groups: tuple[LocalityGroup, ...]) -> None:
@@ -84,7 +84,7 @@ def setgroups(session: Session, output: Output, table: str, groups: tuple[Locali
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @in_session
 def getgroups(session: Session, output: Output, table: str) -> None:
     """List the locality groups of a table."""
@@ -94,7 +94,7 @@ def getgroups(session: Session, output: Output, table: str) -> None:
 
 
 @click.command()
-@click.option("-t", "--table", metavar="TABLE", help="This table.")
+@click.option("-t", "--table", type=parameters.TABLE, metavar="TABLE", help="This table.")
 @click.option("--cluster", is_flag=True, help="Every table of the cluster.")
 @click.argument("switch", type=click.Choice(["on", "off"]), required=False)
 @in_session
@@ -115,7 +115,7 @@ def readonly(session: Session, output: Output, table: str | None, cluster: bool,
 
 
 @click.command()
-@click.argument("table")
+@click.argument("table", type=parameters.TABLE)
 @in_session
 def flush(session: Session, output: Output, table: str) -> None:
     """Write the memory of a table's tablets to segments."""

@@ -76,6 +76,10 @@ class Client:
             raise
         return client
 
+    def cluster_name(self) -> str:
+        """What the cluster calls itself; raises UnavailableError when no master says who leads."""
+        return self._pool.peer_hello(self._master.find_leader()).cluster_name
+
     def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
         """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
         chosen = replace(WriterOptions(durability=durability), **options)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -354,22 +352,6 @@ def test_a_script_ends_at_exit_and_json_holds_for_all_of_it(west: Cluster, table
     answer = bookkeeper("shell", "--json", west.quorum, stdin=f"insert {table} a lat deg 1\nexit\nnonsense\n")
     assert (answer.code, answer.err) == (ExitCode.OK, "")
     assert answer.json == {"table": table, "written": 1}
-
-
-def test_on_a_terminal_an_error_is_shown_and_the_loop_goes_on(west: Cluster, table: str) -> None:
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "shell.main", "shell", str(west.directory)]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as loop:
-        os.close(slave)
-        os.write(master, f"scan nosuch\nnonsense\n'\ngetgroups {table}\nexit\n".encode())
-        assert loop.wait(LIMIT_S) == ExitCode.OK
-    shown = os.read(master, 65_536).decode()
-    os.close(master)
-    assert "bookkeeper> " in shown
-    assert "error: no table nosuch" in shown
-    assert "No such command 'nonsense'" in shown
-    assert "No closing quotation" in shown
-    assert "lat,lon" in shown
 
 
 def test_help_names_every_command(shell: Shell) -> None:

@@ -1,0 +1,98 @@
+"""What Tab offers: commands, options, and the names of tables and peers, wherever one of them may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from shell.commands import commands
+from shell.completion import Candidate, candidates
+from shell.interactive import table_defaults
+from shell.names import Known, Names
+from shell.parameters import CLUSTER, TABLE
+from shell.session import Session
+
+
+@pytest.fixture
+def session() -> Session:
+    session = Session("nowhere:1", as_json=False)
+    session.names = Names(lambda: Known("west", ("cities", "countries", "it's"), ("east", "elsewhere")))
+    return session
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ena", ["enablereplication"]),
+        ("replication ", ["status", "wait"]),
+        ("scan c", ["cities", "countries"]),
+        ("  scan c", ["cities", "countries"]),
+        ("scan i", ["'it'\"'\"'s'"]),
+        ("scan cities --li", ["--limit"]),
+        ("scan cities --limit 3 -c geo -", ["-b", "--begin"]),
+        ("deletetable co", ["countries"]),
+        ("deletecluster ", ["east", "elsewhere"]),
+        ("enablereplication -t ci", ["cities"]),
+        ("enablereplication -t cities -lg geo ea", ["east"]),
+        ("replication wait --cluster=el", ["elsewhere"]),
+        ("replication status co", ["countries"]),
+        ("table ci", ["cities"]),
+        ("help enab", ["enablereplication"]),
+        ("help replication w", ["wait"]),
+        ("ex", ["exit"]),
+        ("scan 'ci", []),
+        ("nonsense ", []),
+        ("help nonsense ", []),
+        ("createtable ", []),
+        ("insert cities ", []),
+    ],
+)
+def test_the_words_that_may_follow_are_offered(session: Session, line: str, words: list[str]) -> None:
+    found = [candidate.word for candidate in candidates(commands, line, session)]
+    assert found[: len(words)] == words
+    assert line.endswith("-") or len(found) == len(words)
+
+
+def test_a_candidate_takes_the_place_of_what_was_typed_and_explains_itself(session: Session) -> None:
+    (found,) = candidates(commands, "help clus", session)
+    assert found == Candidate("clusters", 4, "")
+    (found,) = candidates(commands, "clus", session)
+    assert found == Candidate("clusters", 4, "List the clusters that are defined.")
+    (found,) = candidates(commands, "replication wait --cluster=el", session)
+    assert (found.word, found.replaced) == ("elsewhere", 2)
+
+
+def test_every_command_is_offered_at_the_start(session: Session) -> None:
+    assert {found.word for found in candidates(commands, "", session)} == {*commands.commands, "exit", "quit"}
+
+
+def test_where_there_is_no_cluster_there_are_no_names() -> None:
+    assert candidates(commands, "scan ", None) == []
+
+
+def _parameters(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Parameter]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _parameters(command, f"{path}{name} ")
+        else:
+            yield from ((path + name, parameter) for parameter in command.params)
+
+
+def test_every_parameter_that_names_a_table_or_a_peer_can_be_completed() -> None:
+    types = {"table": TABLE, "cluster": CLUSTER}
+    for command, parameter in _parameters(commands):
+        wanted = types.get(parameter.name or "")
+        flag = isinstance(parameter, click.Option) and parameter.is_flag
+        assert wanted is None or flag or parameter.type is wanted, (
+            f"{command}: give its parameter {parameter.name} the type parameters.TABLE or parameters.CLUSTER, so that "
+            "the shell completes it"
+        )
+
+
+def test_the_current_table_is_for_commands_that_must_have_one() -> None:
+    defaults = table_defaults(commands, "cities")
+    assert defaults["scan"] == defaults["config"] == {"table": "cities"}
+    assert defaults["replication"] == {"wait": {"table": "cities"}}
+    assert {"tables", "deletetable", "createtable", "table"}.isdisjoint(defaults)

@@ -1,0 +1,75 @@
+"""Names are asked for in the background: nobody waits long, and what was known stays known."""
+
+from __future__ import annotations
+
+import threading
+
+from bookkeeper.errors import UnavailableError
+from shell.names import FRESH_MS, Known, Names
+
+LONG_MS = 60_000.0
+
+
+class SteppedClock:
+    """Boot time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+
+    def wall_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+    def boot_ns(self) -> int:
+        return self.now_ns
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        return event.wait(timeout_ms / 1000)
+
+
+class Cluster:
+    """Answers, when it may, with the number of the question as its only table."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.reachable = True
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def ask(self) -> Known:
+        self.asked += 1
+        assert self.may_answer.wait(LONG_MS / 1000)
+        if not self.reachable:
+            raise UnavailableError("nobody answers")
+        return Known("west", (f"t{self.asked}",))
+
+
+def test_an_answer_holds_for_a_while() -> None:
+    cluster, clock = Cluster(), SteppedClock()
+    names = Names(cluster.ask, clock)
+    assert names.look(LONG_MS) == Known("west", ("t1",))
+    clock.now_ns += (FRESH_MS - 1) * 1_000_000
+    assert names.look(LONG_MS).tables == ("t1",)
+    clock.now_ns += 1_000_000
+    assert names.look(LONG_MS).tables == ("t2",)
+
+
+def test_who_looks_does_not_wait_for_a_cluster_that_hangs() -> None:
+    cluster = Cluster()
+    cluster.may_answer.clear()
+    names = Names(cluster.ask, SteppedClock())
+    assert names.look(1) == names.look(0) == Known()
+    assert cluster.asked == 1
+    cluster.may_answer.set()
+    assert names.look(LONG_MS).tables == ("t1",)
+
+
+def test_what_was_known_stays_when_nobody_answers_any_more() -> None:
+    cluster, clock = Cluster(), SteppedClock()
+    names = Names(cluster.ask, clock)
+    names.look(LONG_MS)
+    cluster.reachable = False
+    clock.now_ns += FRESH_MS * 1_000_000
+    assert names.look(LONG_MS) == Known("west", ("t1",))
+    cluster.reachable = True
+    clock.now_ns += FRESH_MS * 1_000_000
+    assert names.look(LONG_MS).tables == ("t3",)
