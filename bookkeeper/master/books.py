@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.errors import NotFoundError
+from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master import closer, remover, snapshot, work_maker
 from bookkeeper.master.files import FileEntry, Scopes, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
@@ -107,7 +107,11 @@ class Books:
         owners = read_owners()
         for file, cells in list(view.snapshot.open_cells.items()):
             uri = file.decode()
-            closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
+            try:
+                closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
+            except CorruptionError as error:  # this file stays OPEN and is kept; no other one waits for it
+                view.snapshot.problems.append(error.message)
+                continue
             if closed is None:
                 continue
             self._reign.check()

@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, Stamp, TargetKey
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, encode_batch, read_headers, stamp_to_pb
+from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.wal.frame import ALIGNMENT, frame_bytes
 from bookkeeper.storage.wal.writer import WalWriter
 
 WEST, EAST, NORTH = "instance-west", "instance-east", "instance-north"
@@ -87,3 +89,13 @@ def append(writer: WalWriter, specs: Sequence[Spec]) -> None:
         offset += len(spec.rows)
     writer.append(blocks)
     writer.sync()
+
+
+def damage(uri: str, offset: int, *, header: bool = False) -> None:
+    """Turn a byte of the block that holds record ``offset``: in its payload, or in its header."""
+    at = next(at for at in read_headers(uri) if at.last_offset >= offset)
+    place = at.position + frame_bytes(0, 0) if header else at.end_position - ALIGNMENT
+    path = path_of(uri)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0xFF
+    path.write_bytes(content)

@@ -12,9 +12,11 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.storage.wal import uri_of
+from combiners import CLOSED, OPEN
 from tests.support.faults import fault
 from tests.support.master_values import shipping
 from tests.support.master_world import Master, World
+from tests.support.wal_files import damage
 
 LAST = b"1<"
 
@@ -217,6 +219,24 @@ def test_garbage_in_one_cell_stops_neither_the_cycle_nor_other_files(world: Worl
     master.act(view)
     assert target in world.needed(file)
     assert "file:///garbage" in view.snapshot.problems[0]
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["not sealed", "sealed"])
+def test_a_damaged_log_stays_open_and_stops_no_other_file(world: World, target: TargetKey, sealed: bool) -> None:
+    session = world.tserver()
+    damaged, whole = (world.log(session, 5, number, seal=sealed) for number in (1, 2))
+    damage(damaged, 3, header=True)
+    for file in (damaged, whole):
+        world.use(b"1<", file, 5)
+    world.kill(session)
+    master = world.master()
+    view = master.look()
+    master.act(view)
+    assert [problem for problem in view.snapshot.problems if damaged in problem and "is damaged at byte" in problem]
+    assert world.repl(damaged)[b"1<"].state == OPEN
+    assert world.repl(whole)[b"1<"].state == CLOSED
+    assert world.exists(damaged)
+    assert target in world.needed(damaged)
 
 
 def test_garbage_where_a_tablet_should_be_is_said(world: World) -> None:
