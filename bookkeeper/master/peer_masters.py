@@ -4,13 +4,14 @@ Arrives: a quorum as it was defined. Leaves: the identity of whoever answers, id
 streams are over. Nothing survives a crash; every call may be repeated. Sources: design sections 7 and 9; R20 and R23.
 
 A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
-quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which has no master to ask: its quorum is its identity.
+quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which is asked itself.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bookkeeper.errors import (
@@ -18,12 +19,14 @@ from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
     NotFoundError,
+    PermanentError,
     RefusedError,
     TransientError,
     UnavailableError,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.registry import BUILT_IN, installed_system, split_quorum
+from bookkeeper.peers.protocol import Peer
+from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.client import RpcPool
 
@@ -35,11 +38,16 @@ CONTACT_TIMEOUT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """Who answers at a quorum, and at which address its leading master does ("" without a master)."""
+    """Who answers at a quorum: through which replica system, and at which address its leading master does.
+
+    Of another replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
+    """
 
     instance_id: str
     name: str
     leader: str
+    system: str = BUILT_IN
+    quorum: str = ""
 
 
 class PeerMasters:
@@ -48,6 +56,7 @@ class PeerMasters:
     def __init__(self, pool: RpcPool, own_instance_id: str) -> None:
         self._pool = pool
         self._own_instance_id = own_instance_id
+        self._systems = Registry()
 
     def contact(self, quorum: str) -> PeerIdentity:
         """Find the leading master and who it is.
@@ -57,7 +66,7 @@ class PeerMasters:
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
-            return self._foreign(system, quorum)
+            return refuse_self(self._identify(system, rest), self._own_instance_id)
         problems: list[str] = []
         for address in parse_quorum(rest):
             try:
@@ -83,8 +92,9 @@ class PeerMasters:
 
     def resolve_table(self, alias: str, peer: PeerIdentity, name: str) -> str:
         """The id of a table there. Raises NotFoundError with the next step, TransientError."""
-        if not peer.leader:
-            return name
+        if peer.system != BUILT_IN:
+            with foreign_errors(peer.system):
+                return self._systems.installed(peer.system).resolve_table(place_of(alias, peer), name)
         try:
             return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).resolve_table(name)
         except NotFoundError as error:
@@ -95,21 +105,47 @@ class PeerMasters:
     def tell_done(self, alias: str, quorum: str, instance_id: str, streams: Sequence[StreamKey]) -> None:
         """Rule R20: these streams are over and will never be sent again. Raises TransientError, RefusedError."""
         peer = self.contact_as(alias, quorum, instance_id)
-        if peer.leader:
+        if peer.system != BUILT_IN:
+            with foreign_errors(peer.system):
+                self._systems.installed(peer.system).stream_done(place_of(alias, peer), streams)
+        else:
             self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).stream_done(streams)
 
-    def _foreign(self, system: str, quorum: str) -> PeerIdentity:
+    def _identify(self, system: str, quorum: str) -> PeerIdentity:
         try:
-            installed_system(system, (BUILT_IN,))
+            installed = self._systems.installed(system)
         except NotFoundError as error:
-            raise InvalidInputError(f"cluster {quorum}: {error.message}") from error
-        return PeerIdentity(quorum, system, "")
+            raise InvalidInputError(f"cluster {system}://{quorum}: {error.message}") from error
+        with foreign_errors(system):
+            found = installed.identify(quorum)
+        if not found.instance_id:
+            raise IncompatibleError(f"replica system {system} gives the peer at {quorum} no instance id")
+        return PeerIdentity(found.instance_id, found.name, "", system, quorum)
+
+
+def place_of(alias: str, peer: PeerIdentity) -> Peer:
+    """The peer as its replica system knows it."""
+    return Peer(alias, peer.quorum, peer.instance_id)
+
+
+@contextmanager
+def foreign_errors(system: str) -> Iterator[None]:
+    """Code of another package runs inside: whatever it raises is an error of ours, and ends no process."""
+    try:
+        yield
+    except BookkeeperError:
+        raise
+    except Exception as error:
+        raise PermanentError(
+            f"replica system {system} failed in an unforeseen way: {type(error).__name__}: {error}"
+        ) from error
 
 
 def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
     """Rule R23: clusters are told apart by instance id; this cluster is no peer of itself, whatever the name."""
     if found.instance_id == own_instance_id:
-        raise RefusedError(f"{found.leader} is a master of this cluster itself ({found.name}): name another cluster")
+        where = found.leader or found.quorum
+        raise RefusedError(f"{where} is a master of this cluster itself ({found.name}): name another cluster")
     return found
 
 

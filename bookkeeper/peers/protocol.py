@@ -26,8 +26,11 @@ Sources: design sections 7 and 10; books.md R18, R19, R20, R21, R23.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from bookkeeper.config import Settings
 from bookkeeper.model import StreamKey
@@ -44,12 +47,36 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a peer is: its instance id, which no other peer ever has (R23), and a name for people."""
+
+    instance_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What the source knows of a block besides its records, for peers that keep a history.
+
+    ``write_time_ms`` is the server time of its tablet there, ``first_seq`` the tablet's sequence number of the block's
+    first record. ``positions`` (uint64, from 0) says where in the block each record lay, None when all were kept. All
+    of it is the same whenever the block is sent.
+    """
+
+    write_time_ms: int
+    first_seq: int
+    positions: pa.Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """Everything that this target wants of ``(after_offset, to_offset]`` of the source file; ``blocks`` ascend.
 
     A block's records may be any object that gives a buffer; they often lie in the pages of the source file.
     ``provenance`` holds for all of its blocks and ends with the sender's own instance id. ``acked_offset`` is a fact:
-    everything up to there that this target wants is durable at the peer.
+    everything up to there that this target wants is durable at the peer. ``facts`` has one element for each block (none
+    where a receiver puts a message together again: facts do not travel to clusters of this project).
+    Which blocks of a file a target wants, and what of them, is the same whenever and by whomever it is sent.
     """
 
     provenance: tuple[str, ...]
@@ -57,6 +84,7 @@ class Message:
     after_offset: int
     to_offset: int
     blocks: tuple[SourceBlock, ...]
+    facts: tuple[BlockFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +119,22 @@ class ReplicaSystem(Protocol):
 
     def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ReplicaSession:
         """A session for one stream. May connect at once or with the first message; raises like ``ship``."""
+
+
+@runtime_checkable
+class InstalledSystem(ReplicaSystem, Protocol):
+    """A replica system of an installed package: what the master asks a bookkeeper peer's master, it asks the system.
+
+    Quorums come without the system's name. Every call may be repeated, and raises TransientError or PermanentError.
+    """
+
+    def identify(self, quorum: str) -> Identity:
+        """Who is there. Asked when a cluster is defined and before anything else is asked; may prepare the place."""
+
+    def resolve_table(self, peer: Peer, name: str) -> str:
+        """The id of the table to which streams go when a user names it so; raises NotFoundError, InvalidInputError."""
+
+    def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
+        """Rule R20: these streams are over. Messages sent before may still be on their way, for as long as a session
+        or a stream lives: what keeps them from being applied twice must outlast them.
+        """

@@ -7,19 +7,20 @@ names a callable without arguments::
     [project.entry-points."bookkeeper.replica_systems"]
     hbase = "my_package.my_module:HBaseSystem"
 
-A quorum ``NAME://REST`` asks for the system NAME; without a scheme it is another cluster of this project.
+The system ``parquet`` of this package comes in the same way. A quorum ``NAME://REST`` asks for the system NAME; without
+a scheme it is another cluster of this project.
 Source: design section 7 ("Other replica systems plug in by name").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import cast
 
-from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.errors import BookkeeperError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
-from bookkeeper.peers.protocol import ReplicaSystem
+from bookkeeper.peers.protocol import InstalledSystem, ReplicaSystem
 
 GROUP = "bookkeeper.replica_systems"
 BUILT_IN = "bookkeeper"
@@ -38,26 +39,49 @@ def split_quorum(quorum: str) -> tuple[str, str]:
 
 
 class Registry:
-    """Makes each system once, when it is first asked for. Not thread-safe: one per task process."""
+    """Makes each system once, when it is first asked for. Thread-safe."""
 
     def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
         """``factories`` come before what installed packages offer."""
         self._factories: dict[str, Factory] = {BUILT_IN: BookkeeperSystem, **(factories or {})}
         self._systems: dict[str, ReplicaSystem] = {}
+        self._lock = threading.Lock()
 
     def system(self, name: str) -> ReplicaSystem:
-        """The system of that name; raises NotFoundError with the names that are known."""
-        if name not in self._systems:
-            factory = self._factories.get(name) or installed_system(name, known=self._factories)
-            self._systems[name] = factory()
-        return self._systems[name]
+        """The system of that name; raises NotFoundError with the names that are known, IncompatibleError."""
+        with self._lock:
+            if name not in self._systems:
+                factory = self._factories.get(name)
+                self._systems[name] = factory() if factory is not None else load_installed(name)
+            return self._systems[name]
+
+    def installed(self, name: str) -> InstalledSystem:
+        """The same for a system that is no cluster of ours; raises IncompatibleError for one that lacks a method."""
+        return expect_installed(name, self.system(name))
 
 
-def installed_system(name: str, known: Collection[str] = ()) -> Factory:
-    """What an installed package offers under ``name``; raises NotFoundError."""
+def load_installed(name: str) -> InstalledSystem:
+    """What an installed package offers under ``name``; raises NotFoundError, IncompatibleError."""
     offered = entry_points(group=GROUP)
     for point in offered:
         if point.name == name:
-            return cast(Factory, point.load())
-    names = ", ".join(sorted({*known, *(point.name for point in offered)}))
+            try:
+                return expect_installed(name, point.load()())
+            except BookkeeperError:
+                raise
+            except Exception as error:
+                raise IncompatibleError(
+                    f"replica system {name} ({point.value}) can't be loaded: {type(error).__name__}: {error}"
+                ) from error
+    names = ", ".join(sorted({BUILT_IN, *(point.name for point in offered)}))
     raise NotFoundError(f"no replica system {name!r} is installed; known are: {names}")
+
+
+def expect_installed(name: str, made: object) -> InstalledSystem:
+    """Raise IncompatibleError unless ``made`` has all that a replica system of an installed package needs."""
+    if not isinstance(made, InstalledSystem):
+        raise IncompatibleError(
+            f"replica system {name} is no InstalledSystem of bookkeeper.peers.protocol: {type(made).__name__} lacks a "
+            "method; get a version of its package that fits this one"
+        )
+    return made

@@ -75,10 +75,9 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
     return (*header.provenance, own_instance_id)
 
 
-def keep_families(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.RecordBatch:
-    """Records of these families, order kept."""
-    mask = pc.is_in(batch.column("family"), value_set=pa.array(sorted(families), pa.binary()))
-    return batch.filter(mask)
+def family_mask(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.Array:
+    """For each record whether it is of one of these families."""
+    return pc.is_in(batch.column("family"), value_set=pa.array(sorted(families), pa.binary()))
 
 
 def row_bounds(batch: pa.RecordBatch) -> tuple[bytes, bytes]:

@@ -18,16 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, GapError, IncompatibleError, InvalidInputError, PermanentError
-from bookkeeper.peers.protocol import Acked, Message, ReplicaSession
+from bookkeeper.peers.protocol import Acked, BlockFacts, Message, ReplicaSession
 from bookkeeper.replay import filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.wal import Block, encode_batch
 
 OpenSession = Callable[[Range], ReplicaSession]
+_Part = tuple[SourceBlock, BlockFacts]
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class RangeStream:
         self._index = 0
         self._counts = _Counts()
         self._results: list[RangeResult] = []
-        self._pending: list[SourceBlock] = []
+        self._pending: list[_Part] = []
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
         self._after = self._acked = self._seen = ranges[0].finished
@@ -146,7 +148,7 @@ class RangeStream:
             raise
         if part is not None:
             self._append(part, filters.provenance_for(block.header, current.own_instance_id))
-        self._counts.filtered += block.header.record_count - (part.record_count if part else 0)
+        self._counts.filtered += block.header.record_count - (part[0].record_count if part else 0)
         self._counts.blocks += 1
         self._seen, self._seen_position = block.last_offset, block.end_position
         if self._pending_bytes >= self._message_bytes or self._seen == current.last:
@@ -156,7 +158,7 @@ class RangeStream:
             if self._index < len(self._ranges):
                 self._begin()
 
-    def _part(self, block: Block, current: Range) -> SourceBlock | None:
+    def _part(self, block: Block, current: Range) -> _Part | None:
         header = block.header
         decision = filters.decide(header, current.target, current.peer_instance_id)
         if decision.share is filters.Share.NOTHING:
@@ -164,15 +166,19 @@ class RangeStream:
         first, last = block.first_offset, block.last_offset
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
-            return SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row)
-        kept = filters.keep_families(block.batch(), decision.families)
+            whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row)
+            return whole, BlockFacts(header.write_time_ms, header.first_seq)
+        batch = block.batch()
+        mask = filters.family_mask(batch, decision.families)
+        kept = batch.filter(mask)
         if kept.num_rows == 0:
             return None
         rest = encode_batch(kept, header.compression)
-        return SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept))
+        facts = BlockFacts(header.write_time_ms, header.first_seq, pc.indices_nonzero(mask))
+        return SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept)), facts
 
-    def _append(self, part: SourceBlock, provenance: tuple[str, ...]) -> None:
-        size = payload_bytes(part)
+    def _append(self, part: _Part, provenance: tuple[str, ...]) -> None:
+        size = payload_bytes(part[0])
         if self._pending and (provenance != self._provenance or self._pending_bytes + size > self._message_bytes):
             self._flush()
         self._provenance = provenance
@@ -181,7 +187,8 @@ class RangeStream:
 
     def _flush(self) -> None:
         if self._pending:
-            message = Message(self._provenance, self._acked, self._after, self._seen, tuple(self._pending))
+            blocks, facts = zip(*self._pending, strict=True)
+            message = Message(self._provenance, self._acked, self._after, self._seen, blocks, facts)
             self._count(message, self._ship(message))
         self._pending, self._pending_bytes = [], 0
         self._after = self._acked = self._seen

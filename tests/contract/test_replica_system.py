@@ -1,4 +1,4 @@
-"""What every replica system promises (``bookkeeper.peers.protocol``), over the twin in memory and over real sockets."""
+"""What every replica system promises (``bookkeeper.peers.protocol``), in memory, over sockets and in files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from bookkeeper.config import Settings, new_settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
-from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession, ReplicaSystem
+from bookkeeper.peers.parquet import ParquetSystem
+from bookkeeper.peers.parquet.store import open_store
+from bookkeeper.peers.protocol import Acked, BlockFacts, Message, Peer, ReplicaSession, ReplicaSystem
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.wal import encode_batch
+from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.wal_files import EAST, NORTH, WEST, records
 
+NOON_MS = 1_795_348_800_000
 STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
 
 
@@ -28,7 +32,8 @@ def block(first: int, last: int) -> SourceBlock:
 
 
 def message(after: int, to: int, acked: int | None = None) -> Message:
-    return Message((WEST,), after if acked is None else acked, after, to, (block(after + 1, to),))
+    facts = BlockFacts(NOON_MS, after + 1)
+    return Message((WEST,), after if acked is None else acked, after, to, (block(after + 1, to),), (facts,))
 
 
 def rows(first: int, last: int) -> list[bytes]:
@@ -41,18 +46,25 @@ class Setting:
 
     system: ReplicaSystem
     quorum: str
-    received: MemoryPeer
+    received: MemoryPeer | DirectoryPeer
     settings: Settings
+    instance_id: str = EAST
 
-    def open(self, stream: StreamKey = STREAM, instance_id: str = EAST) -> ReplicaSession:
-        return self.system.open(Peer("east", self.quorum, instance_id), stream, self.settings)
+    def open(self, stream: StreamKey = STREAM, instance_id: str = "") -> ReplicaSession:
+        return self.system.open(Peer("east", self.quorum, instance_id or self.instance_id), stream, self.settings)
 
 
-@pytest.fixture(params=["memory", "bookkeeper"])
+@pytest.fixture(params=["memory", "bookkeeper", "parquet", "parquet-remote"])
 def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
     received = MemoryPeer(EAST, splits=[b"000010"])
     base = new_settings(tmp_path, "west", instance_id=WEST)
     settings = base.model_copy(update={"replay": base.replay.model_copy(update={"message_retries": 0})})
+    if request.param.startswith("parquet"):
+        place = str(tmp_path / "lake")
+        system = ParquetSystem(opener=open_store if request.param == "parquet" else remote_twin)
+        instance_id = system.identify(place).instance_id
+        yield Setting(system, place, DirectoryPeer(tmp_path / "lake"), settings, instance_id)
+        return
     if request.param == "memory":
         yield Setting(MemorySystem({"east": received}), "east", received, settings)
         return
@@ -95,7 +107,9 @@ def test_a_fact_raises_the_high_water(setting: Setting) -> None:
     assert setting.open().ship(message(7, 9, acked=7)) == Acked(9, 2, 0)
 
 
+@pytest.mark.parametrize("setting", ["memory", "bookkeeper"], indirect=True)
 def test_a_failure_of_one_tablet_is_an_error_and_a_resend_completes_it(setting: Setting) -> None:
+    assert isinstance(setting.received, MemoryPeer)
     setting.received.trouble = lambda _: frozenset({1})
     session = setting.open()
     with pytest.raises(UnavailableError):
@@ -106,14 +120,14 @@ def test_a_failure_of_one_tablet_is_an_error_and_a_resend_completes_it(setting: 
 
 
 def test_nothing_is_shipped_to_another_instance_at_the_address(setting: Setting) -> None:
-    with pytest.raises(RefusedError, match=EAST):
+    with pytest.raises(RefusedError, match=setting.instance_id):
         setting.open(instance_id=NORTH).ship(message(0, 5))
     assert setting.received.messages == []
 
 
 def test_a_cluster_declines_what_has_been_there(setting: Setting) -> None:
     with pytest.raises(RefusedError):
-        setting.open().ship(replace(message(0, 5), provenance=(EAST, WEST)))
+        setting.open().ship(replace(message(0, 5), provenance=(setting.instance_id, WEST)))
     assert setting.received.rows == []
 
 

@@ -16,6 +16,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.values import LOG
 from bookkeeper.model import Stamp
+from bookkeeper.peers.parquet.layout import first_run as _first_run
+from bookkeeper.peers.parquet.system import ParquetSession
 from bookkeeper.replay.filters import WHOLE
 from bookkeeper.storage.wal import Seal
 from bookkeeper.tserver.worker_plan import Fact
@@ -43,6 +45,11 @@ def fault(name: str) -> Iterator[None]:
         holder = getattr(holder, part)
     with patch.object(holder, attribute, switch.broken):
         yield
+
+
+def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
+    """Go on behind a fact as if nobody else had been at work."""
+    session.known, session.seen = max(session.known, acked_offset), True
 
 
 FAULTS: dict[str, Fault] = {
@@ -417,6 +424,32 @@ FAULTS: dict[str, Fault] = {
         "is_deposed",
         lambda epoch, known: False,  # noqa: ARG005
         "R7: a deposed master moves a tablet",
+    ),
+}
+FAULTS |= {
+    "names-are-given-twice": Fault(
+        "bookkeeper.peers.parquet.store",
+        "take_name",
+        lambda temporary, target, ops: temporary.replace(target) is not None,  # noqa: ARG005
+        "R18: of two writers of a name in a change log the last one wins",
+    ),
+    "nobody-looks-what-is-there": Fault(
+        "bookkeeper.peers.parquet.system",
+        "ParquetSession._covered",
+        lambda self, directory: 0,  # noqa: ARG005
+        "R18: a sender believes that nothing of its stream is in a change log",
+    ),
+    "facts-are-not-looked-behind": Fault(
+        "bookkeeper.peers.parquet.system",
+        "ParquetSession._take_fact",
+        take_fact_blindly,
+        "R18: a sender that learns of others does not look at what they put into a change log",
+    ),
+    "runs-where-the-last-writer-wins": Fault(
+        "bookkeeper.peers.parquet.layout",
+        "first_run",
+        lambda parts, to_offset, one_block: _first_run(parts, to_offset, False),  # noqa: ARG005
+        "R18: two writers of a name in a change log write different records under it",
     ),
 }
 FAULTS |= {name: Fault(*parts) for name, parts in MASTER_FAULTS.items()}

@@ -32,6 +32,8 @@ class Spec:
     groups: Sequence[tuple[str, Sequence[bytes]]] = ()
     table_id: str = "t1"
     compression: str = ""
+    write_time_ms: int = 0
+    first_seq: int = 0
 
 
 def records(rows: Sequence[bytes], families: Sequence[bytes] = ()) -> pa.RecordBatch:
@@ -65,6 +67,8 @@ def block(spec: Spec, first_offset: int) -> Block:
         min_row=min(spec.rows),
         max_row=max(spec.rows),
         compression=spec.compression,
+        write_time_ms=spec.write_time_ms,
+        first_seq=spec.first_seq,
     )
     return Block(header, encode_batch(records(spec.rows, spec.families), spec.compression))
 

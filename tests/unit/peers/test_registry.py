@@ -6,9 +6,10 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers import registry
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
+from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.registry import GROUP, Registry, split_quorum
 from tests.support.memory_peer import MemorySystem
 
@@ -38,13 +39,22 @@ def test_the_built_in_system_needs_no_entry_point_and_is_made_once() -> None:
 
 
 def test_an_installed_package_adds_a_system_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("memory", "tests.unit.peers.test_registry:make_memory_system", GROUP)
+    point = EntryPoint("another", "bookkeeper.peers.parquet:ParquetSystem", GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]).select(group=group))
-    assert Registry().system("memory").name == "memory"
+    systems = Registry()
+    assert isinstance(systems.system("another"), ParquetSystem)
+    assert systems.installed("another") is systems.system("another")
 
 
-def make_memory_system() -> MemorySystem:
-    return MemorySystem({})
+def test_the_parquet_system_comes_through_its_entry_point() -> None:
+    assert isinstance(Registry().system("parquet"), ParquetSystem)
+
+
+def test_a_system_that_only_ships_can_not_be_asked() -> None:
+    systems = Registry({"memory": lambda: MemorySystem({})})
+    assert systems.system("memory").name == "memory"
+    with pytest.raises(IncompatibleError, match="MemorySystem"):
+        systems.installed("memory")
 
 
 def test_an_unknown_name_says_which_are_known() -> None:

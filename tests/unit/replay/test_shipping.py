@@ -149,6 +149,23 @@ def test_what_is_filtered_between_counts_as_covered(bench: Bench) -> None:
     assert (result.acked_offset, result.filtered, result.records) == (8, 4, 4)
 
 
+def test_each_block_travels_with_what_the_source_knows_of_it_and_where_its_records_lay(bench: Bench) -> None:
+    mixed = Spec(
+        rows(1, 4),
+        families=[b"b", b"a", b"b", b"a"],
+        groups=[("ga", [b"a"]), ("gb", [b"b"])],
+        stamps=[Stamp(TO_EAST, ("ga",))],
+        write_time_ms=77,
+        first_seq=501,
+    )
+    file = write_wal(bench.directory / "w", [mixed, Spec(rows(5, 2), write_time_ms=78, first_seq=9)])
+    bench.ship([a_range(file, 1, 6)])
+    facts = [fact for message in bench.east.messages for fact in message.facts]
+    assert [(fact.write_time_ms, fact.first_seq) for fact in facts] == [(77, 501), (78, 9)]
+    assert [fact.positions and fact.positions.to_pylist() for fact in facts] == [[1, 3], None]
+    assert [len(message.facts) for message in bench.east.messages] == [len(m.blocks) for m in bench.east.messages]
+
+
 def test_of_a_mixed_block_only_the_groups_of_the_stamp_travel(bench: Bench) -> None:
     spec = Spec(
         rows(1, 4),

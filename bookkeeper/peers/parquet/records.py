@@ -1,0 +1,98 @@
+"""Files of a change log as bytes: a run of blocks in, a Parquet file out, and what its footer says.
+
+Arrives: blocks as they travel. Leaves: one row a record, in the order of offsets, whole in memory (a message has a few
+megabytes). No record is touched in Python. Nothing here survives a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.model import MUTATION_SCHEMA, StreamKey
+from bookkeeper.peers.parquet.layout import Part, Run
+from bookkeeper.storage.wal import decode_batch
+
+FILE_FORMAT = "1"
+ROW_GROUP_RECORDS = 65_536
+
+CHANGE_SCHEMA = pa.schema(
+    [
+        *MUTATION_SCHEMA,
+        pa.field("_written", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("_sequence", pa.int64(), nullable=False),
+        pa.field("_source", pa.string(), nullable=False),
+        pa.field("_table_id", pa.string(), nullable=False),
+        pa.field("_file", pa.string(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_run", pa.string(), nullable=False),
+    ]
+)
+"""A mutation, and where it comes from.
+
+``_written``: when the source wrote it. ``_sequence``: its number in its tablet there; of equal timestamps the higher
+wins. ``_source``, ``_table_id``, ``_file``, ``_offset``: instance, table and log there, and the record's place in it:
+together they name a record. ``_run`` is empty except for what was sent again on purpose.
+"""
+
+_PLACE = b"bookkeeper.stream", b"bookkeeper.first", b"bookkeeper.to", b"bookkeeper.format"
+
+
+def encode_run(stream: StreamKey, run: Run) -> pa.Buffer:
+    """The file of a run; raises CorruptionError when a block is none."""
+    table = pa.Table.from_batches([change_batch(stream, part) for part in run.parts], CHANGE_SCHEMA)
+    values = (stream.encode(), str(run.first), str(run.to_offset), FILE_FORMAT)
+    told = dict(zip(_PLACE, (value.encode() for value in values), strict=True))
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata(told),
+        sink,
+        compression="zstd",
+        row_group_size=ROW_GROUP_RECORDS,
+        use_dictionary=["family", "qualifier", "visibility", "_source", "_table_id", "_file", "_run"],
+    )
+    return sink.getvalue()
+
+
+def change_batch(stream: StreamKey, part: Part) -> pa.RecordBatch:
+    """The records of one block as rows of the change log."""
+    batch = decode_batch(part.block.records)
+    facts, rows = part.facts, batch.num_rows
+    if facts.positions is None:
+        positions = np.arange(rows, dtype=np.int64)
+    else:
+        positions = facts.positions.to_numpy(zero_copy_only=False).astype(np.int64)
+    if rows != part.block.record_count or rows != len(positions):
+        raise CorruptionError(
+            f"the block at offset {part.block.first_offset} of {stream.file} announces {part.block.record_count} "
+            f"records, holds {rows} and places {len(positions)}"
+        )
+    written = pa.scalar(facts.write_time_ms, pa.timestamp("ms", "UTC"))
+    return pa.RecordBatch.from_arrays(
+        [
+            *batch.columns,
+            pa.repeat(written, rows),
+            pa.array(positions + facts.first_seq),
+            pa.repeat(pa.scalar(stream.source_instance_id), rows),
+            pa.repeat(pa.scalar(stream.source_table_id), rows),
+            pa.repeat(pa.scalar(stream.file), rows),
+            pa.array(positions + part.block.first_offset),
+            pa.repeat(pa.scalar(stream.run_id), rows),
+        ],
+        schema=CHANGE_SCHEMA,
+    )
+
+
+def covered_to(metadata: Mapping[bytes, bytes], stream: StreamKey, path: str) -> int:
+    """Up to where a file has everything of its stream, by its footer; raises CorruptionError for a foreign file."""
+    try:
+        found, first, to_offset, _ = (metadata[key].decode() for key in _PLACE)
+        if found == stream.encode() and int(to_offset) >= int(first):
+            return int(to_offset)
+    except (KeyError, ValueError) as error:
+        raise CorruptionError(f"{path} is no file of a change log: its footer does not say of which stream") from error
+    raise CorruptionError(f"{path} holds another stream than its place says ({found}): was it moved?")

@@ -1,0 +1,45 @@
+"""What a ``parquet`` peer holds, as a reader finds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from bookkeeper.peers.parquet.store import RemoteStore
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryPeer:
+    """A directory of a change log."""
+
+    root: Path
+
+    @property
+    def messages(self) -> list[Path]:
+        """Every file that a reader sees, by stream and offset."""
+        return sorted(self.root.rglob("*.parquet"), key=lambda path: (path.parent.name, path.name))
+
+    @property
+    def rows(self) -> list[bytes]:
+        """Rows in the order of files."""
+        return [row for path in self.messages for row in pq.read_table(path).column("row").to_pylist()]
+
+    def table(self) -> pa.Table:
+        """All records, without the columns that are directories."""
+        return pa.concat_tables(pq.ParquetFile(path).read() for path in self.messages)
+
+    @property
+    def leftovers(self) -> list[Path]:
+        """Temporary files."""
+        return sorted((self.root / "_unfinished").iterdir())
+
+
+def remote_twin(quorum: str) -> RemoteStore:
+    """A local directory as if it were on a filesystem where the last writer of a name wins."""
+    path = Path(quorum)
+    path.mkdir(parents=True, exist_ok=True)
+    return RemoteStore(pyarrow.fs.SubTreeFileSystem(str(path), pyarrow.fs.LocalFileSystem()), "")
