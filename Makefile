@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv hbase hbase-image lint test demo bench soak clean
+.PHONY: help system-deps venv hbase hbase-image lint docs test demo bench soak clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -33,6 +33,10 @@ lint: venv ## Style, format, types, and the direction of imports
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports
+
+docs: venv ## The documentation as a site, under build/site (a warning is an error)
+	@$(PY) -m sphinx -W --keep-going -n -q -b html docs build/site
+	@echo build/site/index.html
 
 test: system-deps venv lint hbase-image ## Everything: lint and all tests, real HBase and containers included
 	@$(PY) -m pytest -m "not benchmark" $(PYTEST_ARGS)

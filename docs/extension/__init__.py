@@ -1,0 +1,60 @@
+"""The directive ``generated``: a part of a page that is made from the sources whenever the pages are built.
+
+Arrives: the name of a generator and its argument, in a page::
+
+    ```{generated} settings master
+    ```
+
+Leaves: what the generator says, as Markdown, in that place. Nothing generated is kept, so nothing of it can grow old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from docs.extension import books, plots, settings, storage
+
+GENERATORS: Mapping[str, Callable[[str], str]] = {
+    "settings": settings.section,
+    "table-properties": settings.table_properties,
+    "tablet-columns": books.tablet_columns,
+    "section-rows": books.section_rows,
+    "ranks": books.ranks,
+    "values": books.values_shown,
+    "told": storage.told,
+    "magic": storage.magic,
+    "schema": storage.schema,
+    "errors": storage.errors,
+    "plots": plots.plots,
+}
+"""By name: a function from the directive's argument ("" if there is none) to Markdown; raises ValueError."""
+
+
+class Generated(SphinxDirective):
+    """See the module."""
+
+    required_arguments = 1
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """The nodes of the generated Markdown."""
+        name, argument = self.arguments[0], " ".join(self.arguments[1:])
+        try:
+            text = GENERATORS[name](argument)
+        except (KeyError, ValueError) as error:
+            raise self.error(f"generated {name} {argument}: {error}") from error
+        made = nodes.container()
+        self.state.nested_parse(StringList(text.splitlines(), name), self.content_offset, made)
+        return made.children
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Called by Sphinx."""
+    app.add_directive("generated", Generated)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,167 @@
+"""The reference of the metadata table: rows, columns, ranks and values, each made by the function that makes it.
+
+Arrives: the public functions and values of :mod:`bookkeeper.metadata.keys` and ``values``. Leaves: tables, every
+example in them made from :data:`SAMPLES` by the code itself. A maker that needs something new raises ValueError, which
+ends the build; add a sample for it.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, Column
+from bookkeeper.model import StreamKey, TargetKey
+from docs.extension.markdown import code, doc, table
+
+_WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
+_STREAM = StreamKey("ff9fae57", _WAL, "1", "4", 2)
+
+SAMPLES: Mapping[str, object] = {
+    "table_id": "1",
+    "end_row": b"m",
+    "uri": "file:///srv/west/tables/1/t-0001/4294967297.geo.parquet",
+    "wal": _WAL,
+    "file": _WAL,
+    "target": TargetKey("east", "4", "1", 2),
+    "source_instance_id": "ff9fae57",
+    "stream": _STREAM,
+    "txid": "00c0ffee00c0ffee",
+    "offset": 100,
+    "needed": 100,
+    "through": 100,
+    "final": 100,
+    "finished": 100,
+    "serial": 3,
+    "done": False,
+    "epoch": 2,
+    "number": 41,
+}
+"""What the examples are made from, by the name of the argument."""
+
+_TABLET_FAMILIES = ("tablet", "location", "segment", "log", "repl")
+
+
+_CONSTANTS: Mapping[Column, str] = {
+    keys.PREV_ROW: "Where the tablet begins: 0x00 for the first one, else 0x01 and the last row of the one before it.",
+    keys.DIR: "The directory of its segments, UTF-8.",
+    keys.FLUSH: "Which segments count, and what they hold; see the values below.",
+    keys.SERIAL: "Empty; its rank counts the holders that the tablet has had.",
+    keys.LOCATION: "The session that holds the tablet.",
+    keys.FATE_OP: "What an operation is to do; written once.",
+    keys.FATE_STEP: "How far it is.",
+    keys.DEL: "The file may go: a mark of the garbage collector.",
+}
+
+
+def _makers(result: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Public functions of ``keys`` that return ``result``."""
+    for name, function in vars(keys).items():
+        own = inspect.isfunction(function) and function.__module__ == keys.__name__
+        if own and not name.startswith(("_", "parse_")) and typing.get_type_hints(function)["return"] is result:
+            yield name, function
+
+
+def _example(function: Callable[..., Any]) -> Any:
+    names = inspect.signature(function).parameters
+    missing = [name for name in names if name not in SAMPLES]
+    if missing:
+        raise ValueError(f"{function.__name__}: add a sample of {', '.join(missing)} to docs/extension/books.py")
+    return function(*(SAMPLES[name] for name in names))
+
+
+def _shown(raw: bytes) -> str:
+    return code(raw.decode())
+
+
+def _column(column: Column) -> str:
+    return code(f"{column.family}:{column.qualifier.decode()}")
+
+
+def tablet_columns(_: str) -> str:
+    """The row of a tablet, and its columns."""
+    last = _shown(keys.tablet_row("1", None))
+    rows = [["row", f"{_shown(_example(keys.tablet_row))}, {last}", doc(keys.tablet_row)]]
+    rows += [["column", _column(column), _meaning(column)] for column in _constants(tablet=True)]
+    rows += [["column", _column(_example(function)), doc(function)] for function in _column_makers(tablet=True)]
+    return table(("", "example", "what it is"), rows)
+
+
+def section_rows(_: str) -> str:
+    """The rows outside tables, and their columns."""
+    rows = [
+        ["row", _shown(_example(function)), doc(function)]
+        for name, function in _makers(bytes)
+        if function is not keys.tablet_row and name.endswith("_row")
+    ]
+    rows += [["column", _column(column), _meaning(column)] for column in _constants(tablet=False)]
+    rows += [["column", _column(_example(function)), doc(function)] for function in _column_makers(tablet=False)]
+    rows += [["column", _column(_example(function).column), doc(function)] for _, function in _makers(CellKey)]
+    return table(("", "example", "what it is"), rows)
+
+
+def _meaning(column: Column) -> str:
+    if column not in _CONSTANTS:
+        raise ValueError(f"say in docs/extension/books.py what {_column(column)} is")
+    return _CONSTANTS[column]
+
+
+def _constants(tablet: bool) -> Iterator[Column]:
+    for column in vars(keys).values():
+        if isinstance(column, Column) and (column.family in _TABLET_FAMILIES) == tablet:
+            yield column
+
+
+def _column_makers(tablet: bool) -> Iterator[Callable[..., Any]]:
+    for _, function in _makers(Column):
+        if ("target" not in inspect.signature(function).parameters) == tablet:
+            yield function
+
+
+def ranks(_: str) -> str:
+    """Every rank."""
+    rows = []
+    for name, function in _makers(int):
+        arguments = ", ".join(f"{given} {SAMPLES.get(given)}" for given in inspect.signature(function).parameters)
+        rows.append([code(name), f"{arguments}: {_example(function):,}", doc(function)])
+    return table(("rank", "example", "what it is"), rows)
+
+
+def values_shown(_: str) -> str:
+    """Every value that is JSON, with an example of its bytes."""
+    parts = []
+    for value in vars(values).values():
+        if inspect.isclass(value) and is_dataclass(value) and value.__module__ == values.__name__:
+            hints = typing.get_type_hints(value, vars(values) | {"Json": object})
+            made = value(**{field.name: _sample(field.name, hints[field.name]) for field in fields(value)})
+            parts.append(f"{doc(value)}\n\n```json\n{made.encode().decode()}\n```")  # type: ignore[attr-defined]
+    return "\n\n".join(parts)
+
+
+def _sample(name: str, hint: Any) -> object:
+    """A value of a field's type; raises ValueError on a type that nothing here knows."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _sample(name, next(kind for kind in arguments if kind is not type(None)))
+    if origin is tuple:
+        kinds = arguments[:1] if arguments[-1] is Ellipsis else arguments
+        return tuple(_sample(name, kind) for kind in kinds)
+    if origin in (dict, collections.abc.Mapping):
+        return {_sample(f"{name}_key", arguments[0]): _sample(name, arguments[1])}
+    plain: Mapping[object, object] = {
+        int: 7,
+        bool: True,
+        str: _WAL if name in ("last_wal", "through_key") else SAMPLES.get(name, name),
+        bytes: b"bern",
+        object: "...",
+        StreamKey: _STREAM,
+    }
+    if hint not in plain:
+        raise ValueError(f"{name}: say in docs/extension/books.py what a {hint} looks like")
+    return plain[hint]
