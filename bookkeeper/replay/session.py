@@ -21,8 +21,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from bookkeeper.config import Settings
+from bookkeeper.replay import class_archive
 
 LOOPBACK = "127.0.0.1"
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps numpy and Arrow from starting threads when they are imported: the daemon forks its workers afterwards."""
 
@@ -30,15 +32,18 @@ SCRATCH = "replay"
 """Directory below the cluster's for what Spark writes; emptied at start, because a killed JVM leaves its files."""
 
 
-def start_session(settings: Settings) -> SparkSession:
-    """Start the JVM and the session; takes seconds. Once in the life of a process."""
+def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
+    """Start the JVM and the session; takes seconds. Once in the life of a process. ``java_options`` are further ones
+    for the JVM, those of the class archive if not given.
+    """
     scratch = _fresh_scratch(settings)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     os.environ["PYTHONPATH"] = _python_path()
     os.environ.update(SINGLE_THREADED)
     builder = SparkSession.builder.master(spark_master(settings)).appName(f"{settings.instance.name} replay")
-    for key, value in session_conf(settings, scratch).items():
+    options = class_archive.java_options() if java_options is None else java_options
+    for key, value in session_conf(settings, scratch, options).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -49,14 +54,14 @@ def spark_master(settings: Settings) -> str:
     return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
 
 
-def session_conf(settings: Settings, scratch: Path) -> dict[str, str]:
+def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> dict[str, str]:
     """Every Spark setting that differs from Spark's own."""
     return {
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": f"{settings.replay.heap_mib}m",
         # The first compiler only: the JVM passes descriptors on, and starts in half the time on two busy cores.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError",
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

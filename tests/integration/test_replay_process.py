@@ -17,6 +17,7 @@ from bookkeeper.config import new_settings, write_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.replay.class_archive import archive_directory, archive_key, find_archive
 from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
@@ -134,6 +135,13 @@ def test_ranges_arrive_exactly_and_are_shipped_by_task_processes(
 def test_the_process_that_forks_the_tasks_has_one_thread(process: ReplayProcess) -> None:
     daemons = [child for child in process.jvm().children() if child.status() != psutil.STATUS_ZOMBIE]
     assert [daemon.num_threads() for daemon in daemons] == [1]
+
+
+def test_the_jvm_maps_the_classes_that_were_prepared(process: ReplayProcess) -> None:
+    archive = find_archive(archive_directory(), archive_key())
+    if archive is None:
+        pytest.skip("NO CLASS ARCHIVE: run `make venv` with a Java installed")
+    assert str(archive) in Path(f"/proc/{process.jvm().pid}/maps").read_text()
 
 
 def test_a_stream_is_never_cut_between_tasks(process: ReplayProcess, tmp_path: Path, east: ThriftPeer) -> None:
