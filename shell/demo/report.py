@@ -46,7 +46,7 @@ def print_report(screen: Screen, ending: Ending) -> None:
             screen.line(f"{name}: {example}")
     screen.line(shipped_text(ending.totals, ending.written))
     for doubt in ending.totals.doubts:
-        screen.line(f"more may have been shipped: {doubt}")
+        screen.line(f"more may have been sent: {doubt}")
     screen.line(f"lag of a row while loading: {lag_text(ending.lags_ms)}")
     ready, loaded, drained, compared = ending.times_s
     screen.line(

@@ -1,7 +1,7 @@
 """Sums up what replication shipped.
 
 Arrives: the journal of a cluster's replay processes, whole runs of them. Leaves: exact sums, or sums with the reasons
-why more may have been shipped. They outlive any process that was killed: the journal has a line for every range whose
+why more may have been sent. They outlive any process that was killed: the journal has a line for every range whose
 result went back, and one for every run that began.
 """
 
