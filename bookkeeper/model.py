@@ -45,9 +45,54 @@ class Extent:
     end_row: bytes | None
     prev_row: bytes | None
 
+    @property
+    def rows(self) -> RowRange:
+        """The rows without the table."""
+        return RowRange(self.prev_row, self.end_row)
+
     def contains(self, row: bytes) -> bool:
         """Tell whether ``row`` lies in this tablet."""
         return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows after ``prev_row`` (None: from the start) through ``end_row`` (None: to the end)."""
+
+    prev_row: bytes | None
+    end_row: bytes | None
+
+    def contains(self, row: bytes) -> bool:
+        """Tell whether ``row`` lies in it."""
+        return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
+
+    def part_in(self, other: RowRange) -> RowRange | None:
+        """The rows that both have; None when there is none."""
+        prev_row = max(self.prev_row or b"", other.prev_row or b"") or None
+        end_row = min((end for end in (self.end_row, other.end_row) if end is not None), default=None)
+        if prev_row is not None and end_row is not None and prev_row >= end_row:
+            return None
+        return RowRange(prev_row, end_row)
+
+
+def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
+    """The same rows in as few ranges as can be, in order."""
+    joined: list[RowRange] = []
+    for new in sorted(ranges, key=lambda found: (found.prev_row or b"", found.end_row is None, found.end_row or b"")):
+        last = joined[-1] if joined else None
+        if last is None or (last.end_row is not None and last.end_row < (new.prev_row or b"")):
+            joined.append(new)
+        elif last.end_row is not None and (new.end_row is None or new.end_row > last.end_row):
+            joined[-1] = RowRange(last.prev_row, new.end_row)
+    return tuple(joined)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Some rows of a tablet that hold a stream up to ``offset``, beyond what all its rows hold (rule R18)."""
+
+    rows: RowRange
+    offset: int
 
 
 def _escape(part: str) -> str:

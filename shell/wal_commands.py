@@ -179,7 +179,7 @@ def _block_record(at: BlockAt) -> Record:
         ],
         "provenance": list(header.provenance),
         "origin": _origin(header),
-        "after": {"file": header.after.file, "offset": header.after.offset} if header.HasField("after") else None,
+        "after": [{"file": place.file, "offset": place.offset} for place in header.after],
         "first_seq": header.first_seq,
         "written": _utc(header.write_time_ms),
         "min_row": printable(header.min_row),

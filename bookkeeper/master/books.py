@@ -71,6 +71,7 @@ class Books:
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
         self._rows_of: dict[str, list[bytes]] = {}
+        self._passed: set[bytes] = set()
         self._moving: set[bytes] = set()
         self.snapshot = Snapshot(0)
 
@@ -215,6 +216,7 @@ class Books:
             del view.snapshot.files[file]
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
+        self._passed.clear()
         self._moving = view.snapshot.moving()
 
     # ---- a quick look
@@ -259,13 +261,16 @@ class Books:
         for column, cell in found.cells.items():
             entry = self._fold(table_id, column.qualifier, cell.value, changed)
             for barrier in entry.barriers:
-                if barrier.file not in self.snapshot.files:
+                if barrier.file not in self.snapshot.files and barrier.file not in self._passed:
                     self._look_for(row, table_id, barrier.file, changed)
 
     def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
-        """A barrier names a file that is not known: it is outstanding if the tablet's row names it, else passed."""
-        found = get_slice(self._table, row, "repl", file, file + b"\x00")
+        """A barrier names a file that is not known: it is outstanding if a row of the table names it, the tablet's own
+        or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it was passed.
+        """
+        found = get_slice(self._table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
         if found is None:
+            self._passed.add(file)
             return
         entry = self._fold(table_id, file, found.cells[Column("repl", file)].value, changed)
         books = self._table.get(keys.REPL_PREFIX + file, ("done",))
@@ -273,6 +278,14 @@ class Books:
             place = entry.scope.index.get(column.qualifier)
             if place is not None:
                 entry.advance(place, read_done(cell, file, self.snapshot.problems))
+
+    def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
+        """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
+        for row in predecessor_rows(self._table, table_id):
+            found = get_slice(self._table, row, "repl", file, file + b"\x00")
+            if found is not None:
+                return found
+        return None
 
     def _fold(self, table_id: str, file: bytes, value: bytes, changed: dict[bytes, FileEntry]) -> FileEntry:
         files = self.snapshot.files
@@ -301,6 +314,13 @@ class Books:
         ]
         if puts:
             self._table.put(puts, self._reign.next_rank())
+
+
+def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
+    """Rule R24: where a file may be named that a tablet's records wait for: in the row of any tablet that there is or
+    was, because splits and merges leave `repl:` cells where they are. Every row has a `tablet:` cell, for its serial.
+    """
+    return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
 
 
 def scopes_of(config: ClusterConfig) -> Scopes:

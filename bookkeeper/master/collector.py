@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master import gc, remover
+from bookkeeper.master import gc, remover, snapshot
 from bookkeeper.master.books import configuration
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
-from bookkeeper.master.snapshot import BrokenChainError, tablet_view, verify_chain
+from bookkeeper.master.snapshot import BrokenChainError, tablet_view
 from bookkeeper.master.strays import is_over
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
@@ -199,11 +199,12 @@ def _chained(rows: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
     """Rows as they come; raises BrokenChainError where tablets do not join up (rule R16)."""
     last = None
     for row in rows:
-        view = tablet_view(row)
-        verify_chain(last, view, online)
-        last = view
+        if keys.is_tablet(row):
+            view = tablet_view(row)
+            snapshot.verify_chain(last, view, online)
+            last = view
         yield row
-    verify_chain(last, None, online)
+    snapshot.verify_chain(last, None, online)
 
 
 def _noted(rows: Iterable[Row], marked: Collection[str], named: set[str], late: list[CellKey]) -> Iterator[Row]:

@@ -36,12 +36,14 @@ class LogFile:
 def referenced_files(tablet_rows: Iterable[Row], books_rows: Iterable[Row]) -> set[str]:
     """Every file that a `log:`, `segment:` or `repl:` cell of a tablet or a needed cell of a `~repl_` row names.
 
-    Rule R3: done cells don't count.
+    Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
+    the tablet that it became a part of. Rule R3: done cells don't count.
     """
     found: set[str] = set()
     for row in tablet_rows:
+        families = ("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)
         for column in row.cells:
-            if column.family in ("log", "segment", "repl"):
+            if column.family in families:
                 found.add(keys.parse_file(column.qualifier))
     for row in books_rows:
         if any(column.family == "repl" for column in row.cells):

@@ -15,7 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress, Scopes
 from bookkeeper.master.finished import read_done
-from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot
+from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot, verify_chain
 from bookkeeper.master.status import TargetState, pending_of_marks
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys
@@ -42,12 +42,14 @@ class Queries:
     def locate(self, table_id: str) -> list[TabletLocation]:
         """Every tablet of a table in order, and where it is served; None while its tserver is dead or not chosen.
 
-        Raises NotFoundError.
+        Raises NotFoundError, and BrokenChainError while tablets change: then nobody could tell what is whose.
         """
         self.read_config().table(table_id)
         live = self.tservers.live()
         rows = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
-        views = [tablet_view(row) for row in rows]
+        views = [tablet_view(row) for row in rows if keys.is_tablet(row)]
+        for before, after in zip([None, *views], [*views, None], strict=True):
+            verify_chain(before, after, (table_id,))
         return [TabletLocation(view.extent, live.get(view.session or "")) for view in views]
 
     def pick_tserver(self, table_id: str) -> str:

@@ -38,13 +38,16 @@ class BrokenChainError(TransientError):
 
 @dataclass(frozen=True, slots=True)
 class TabletView:
-    """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any."""
+    """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
+    the session that held a tablet which nobody may load now.
+    """
 
     row: bytes
     extent: Extent
     directory: str
     session: str | None
     address: str | None
+    parked_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,12 @@ class Snapshot:
         return {file for file in self.fresh if file in self.files and not self.files[file].is_settled()}
 
     def tablets_of_session(self) -> dict[str, list[bytes]]:
-        """Session to the rows of the tablets that it holds."""
+        """Session to the rows of the tablets that it holds, or has not let go of yet."""
         held: dict[str, list[bytes]] = {}
         for view in self.tablets.values():
-            if view.session is not None:
-                held.setdefault(view.session, []).append(view.row)
+            session = view.session or view.parked_at
+            if session is not None:
+                held.setdefault(session, []).append(view.row)
         return held
 
 
@@ -99,10 +103,11 @@ class SnapshotBuilder:
         self._seen_tables: set[str] = set()
 
     def add(self, row: Row) -> None:
-        """Fold one tablet row. Raises BrokenChainError when it does not follow the row before."""
+        """Fold one tablet row, or what stays of one. Raises BrokenChainError when it does not follow the one before."""
         view = tablet_view(row)
-        self._follow(view)
-        self._snapshot.tablets[row.key] = view
+        if keys.is_tablet(row):
+            self._follow(view)
+            self._snapshot.tablets[row.key] = view
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
@@ -195,13 +200,12 @@ def tablet_view(row: Row) -> TabletView:
     location = row.cells.get(keys.LOCATION)
     prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
     assigned = None if location is None else values.Location.decode(location.value)
-    return TabletView(
-        row.key,
-        Extent(table_id, end_row, prev_row),
-        "" if dir_cell is None else dir_cell.value.decode(),
-        None if assigned is None else assigned.session,
-        None if assigned is None else assigned.address,
-    )
+    extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
+    if assigned is None:
+        return TabletView(row.key, extent, directory, None, None)
+    if assigned.is_parked:
+        return TabletView(row.key, extent, directory, None, None, assigned.session)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address)
 
 
 def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:

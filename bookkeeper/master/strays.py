@@ -51,6 +51,8 @@ def read_named(rows: Iterable[Row]) -> Named:
     segments: set[str] = set()
     holdings: dict[str, Holding] = {}
     for row in rows:
+        if not keys.is_tablet(row):
+            continue
         table_id, _ = keys.parse_tablet_row(row.key)
         segments.update(keys.parse_file(uri) for uri in row.family("segment"))
         serial, flush, directory = (row.cells.get(column) for column in (keys.SERIAL, keys.FLUSH, keys.DIR))

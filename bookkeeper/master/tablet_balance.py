@@ -24,11 +24,12 @@ class Assignment:
 
 
 def is_free(tablet: TabletView, live: Collection[str], unsealed: Collection[str]) -> bool:
-    """Nobody holds the tablet: it never had a tserver, or that one is dead and all its logs are sealed (rule R15).
+    """Nobody holds the tablet: it never had a tserver, was parked, or its tserver is dead; and that one's logs are all
+    sealed if it is dead (rule R15).
 
     ``unsealed`` are dead sessions with a log that is not sealed yet: who loads before that, misses its tail.
     """
-    return tablet.session is None or (tablet.session not in live and tablet.session not in unsealed)
+    return tablet.session not in live and not {tablet.session, tablet.parked_at} & set(unsealed)
 
 
 def assign_free(tablets: Iterable[TabletView], live: Collection[str], unsealed: Collection[str]) -> list[Assignment]:

@@ -15,7 +15,7 @@ import re
 from urllib.parse import quote, unquote
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, prefix_stop
+from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, Row, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
 
 TABLETS_START, TABLETS_STOP = b"", b"~"
@@ -75,6 +75,13 @@ def parse_tablet_row(key: bytes) -> tuple[str, bytes | None]:
     if match is None:
         raise CorruptionError(f"not a tablet row: {key!r}")
     return match[1].decode("ascii"), match[2]
+
+
+def is_tablet(row: Row) -> bool:
+    """Whether a row, read with the family ``tablet``, is a tablet's, and not a *remnant*: what stays of a tablet that
+    was merged into a later one, its serial and the files that it needs replicated.
+    """
+    return PREV_ROW in row.cells
 
 
 def segment_column(uri: str) -> Column:

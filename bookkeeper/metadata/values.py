@@ -8,25 +8,30 @@ refuses, with InvalidInputError, what decoding would refuse. Source: design sect
 
 from __future__ import annotations
 
-import json
-import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.model import StreamKey
+from bookkeeper.metadata.strict_json import (
+    encode_json,
+    mapping,
+    number,
+    offsets,
+    raw_bytes,
+    read_fields,
+    read_object,
+    text,
+    texts,
+    tuples,
+)
+from bookkeeper.model import Ahead, RowRange, StreamKey
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-_T = TypeVar("_T")
-
-INT_MAX = 2**63 - 1
-"""Highest integer a typed field may hold."""
-
 LOG = b"{}"
 """Value of a ``log:`` cell: the column says everything."""
 
@@ -36,20 +41,27 @@ EMPTY = b""
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """``location:assigned``: the tserver session a tablet is given to, and where it answers."""
+    """``location:assigned``: the tserver session a tablet is given to, and where it answers. Without an address the
+    tablet is parked: nobody may load it, and ``session`` is the one that had it.
+    """
 
     session: str
     address: str
 
+    @property
+    def is_parked(self) -> bool:
+        """Nobody may load the tablet."""
+        return not self.address
+
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        return _encode(self.decode, {"session": self.session, "address": self.address})
+        return encode_json(self.decode, {"session": self.session, "address": self.address})
 
     @classmethod
     def decode(cls, raw: bytes) -> Location:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = _fields(raw, "a location", "session", "address")
-        return cls(_str(fields, "session"), _str(fields, "address"))
+        fields = read_fields(raw, "a location", "session", "address")
+        return cls(text(fields, "session"), text(fields, "address"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +70,11 @@ class FlushState:
 
     ``flush_id`` counts these states: flushes and compactions. ``through`` WAL to the offset from which on recovery
     replays (exclusive), ``last_seq`` and ``last_time_ms`` the tablet's sequence number and server time, ``high_water``
-    what is held of each received stream, ``last_wal`` the tablet's last record in any WAL (rules R18 and R24).
-    ``segments`` are the URIs that count: a ``segment:`` cell that the newest state does not name is dead, whoever wrote
-    it and however late. ``compacted`` is the state of the last compaction of everything, 0 = none.
+    what is held of each received stream by all rows, and ``ahead`` which rows hold more: those of a tablet that was
+    merged into this one (rule R18). ``last_wals`` are what the tablet's next record comes after (rule R24): its last
+    record, or the last ones of the tablets that were merged into it; WAL and offset. ``segments`` are the URIs that
+    count: a ``segment:`` cell that the newest state does not name is dead, whoever wrote it and however late.
+    ``compacted`` is the state of the last compaction of everything, 0 = none.
     """
 
     flush_id: int
@@ -68,13 +82,14 @@ class FlushState:
     last_seq: int
     last_time_ms: int
     high_water: Mapping[StreamKey, int]
-    last_wal: tuple[str, int] | None
+    last_wals: tuple[tuple[str, int], ...]
     segments: tuple[str, ...] = ()
     compacted: int = 0
+    ahead: Mapping[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        return _encode(
+        return encode_json(
             self.decode,
             {
                 "flush_id": self.flush_id,
@@ -82,9 +97,13 @@ class FlushState:
                 "last_seq": self.last_seq,
                 "last_time_ms": self.last_time_ms,
                 "high_water": {stream.encode(): offset for stream, offset in self.high_water.items()},
-                "last_wal": self.last_wal,
+                "last_wals": self.last_wals,
                 "segments": list(self.segments),
                 "compacted": self.compacted,
+                "ahead": {
+                    stream.encode(): [[*_encode_range(part.rows), part.offset] for part in parts]
+                    for stream, parts in self.ahead.items()
+                },
             },
         )
 
@@ -92,26 +111,26 @@ class FlushState:
     def decode(cls, raw: bytes) -> FlushState:
         """Parse :meth:`encode`; raises CorruptionError."""
         what = "a flush state"
-        names = ("flush_id", "through", "last_seq", "last_time_ms", "high_water", "last_wal", "segments", "compacted")
-        fields = _fields(raw, what, *names)
-        last = fields["last_wal"]
-        if last is not None and not (isinstance(last, list) and len(last) == 2):
-            raise CorruptionError(f"{what}: last_wal is neither null nor a pair")
+        names = ("flush_id", "through", "last_seq", "last_time_ms", "high_water", "last_wals", "segments", "compacted")
+        fields = read_fields(raw, what, *names, "ahead")
         return cls(
-            flush_id=_int(fields, "flush_id", 1),
-            through=_offsets(fields, "through"),
-            last_seq=_int(fields, "last_seq"),
-            last_time_ms=_int(fields, "last_time_ms"),
-            high_water={_stream(key): offset for key, offset in _offsets(fields, "high_water").items()},
-            last_wal=None if last is None else (_str(dict(enumerate(last)), 0), _int(dict(enumerate(last)), 1)),
-            segments=_texts(fields, "segments"),
-            compacted=_int(fields, "compacted"),
+            flush_id=number(fields, "flush_id", 1),
+            through=offsets(fields, "through"),
+            last_seq=number(fields, "last_seq"),
+            last_time_ms=number(fields, "last_time_ms"),
+            high_water={_stream(key): offset for key, offset in offsets(fields, "high_water").items()},
+            last_wals=tuple((text(place, 0), number(place, 1)) for place in tuples(fields, "last_wals", 2)),
+            segments=texts(fields, "segments"),
+            compacted=number(fields, "compacted"),
+            ahead=_ahead(mapping(fields, "ahead")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are inclusive."""
+    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the whole file,
+    inclusive. ``ranges`` are the rows of it that count in this tablet, () = all: several tablets may share a file.
+    """
 
     group: str
     records: int
@@ -121,10 +140,11 @@ class SegmentEntry:
     first_seq: int
     last_seq: int
     flush_id: int
+    ranges: tuple[RowRange, ...] = ()
 
     def encode(self) -> bytes:
-        """JSON bytes, rows in base64; raises InvalidInputError."""
-        return _encode(
+        """JSON bytes, rows in base64, ``ranges`` only when there are some; raises InvalidInputError."""
+        return encode_json(
             self.decode,
             {
                 "group": self.group,
@@ -135,23 +155,27 @@ class SegmentEntry:
                 "first_seq": self.first_seq,
                 "last_seq": self.last_seq,
                 "flush_id": self.flush_id,
-            },
+            }
+            | ({"ranges": [_encode_range(rows) for rows in self.ranges]} if self.ranges else {}),
         )
 
     @classmethod
     def decode(cls, raw: bytes) -> SegmentEntry:
         """Parse :meth:`encode`; raises CorruptionError."""
         names = ("group", "records", "bytes", "min_row", "max_row", "first_seq", "last_seq", "flush_id")
-        fields = _fields(raw, "a segment entry", *names)
+        fields = read_object(raw, "a segment entry")
+        if fields.keys() != set(names) and (fields.keys() != {*names, "ranges"} or not fields["ranges"]):
+            raise CorruptionError(f"a segment entry has {', '.join(names)} and perhaps ranges: {raw[:200]!r}")
         return cls(
-            group=_str(fields, "group"),
-            records=_int(fields, "records"),
-            size_bytes=_int(fields, "bytes"),
-            min_row=_base64(fields, "min_row"),
-            max_row=_base64(fields, "max_row"),
-            first_seq=_int(fields, "first_seq"),
-            last_seq=_int(fields, "last_seq"),
-            flush_id=_int(fields, "flush_id"),
+            group=text(fields, "group"),
+            records=number(fields, "records"),
+            size_bytes=number(fields, "bytes"),
+            min_row=raw_bytes(fields, "min_row"),
+            max_row=raw_bytes(fields, "max_row"),
+            first_seq=number(fields, "first_seq"),
+            last_seq=number(fields, "last_seq"),
+            flush_id=number(fields, "flush_id"),
+            ranges=tuple(_range(pair) for pair in tuples(fields, "ranges", 2)) if "ranges" in fields else (),
         )
 
 
@@ -164,15 +188,15 @@ class Received:
 
     def encode(self) -> bytes:
         """JSON bytes, ``done`` only when it is true; raises InvalidInputError."""
-        return _encode(self.decode, {"offset": self.offset} | ({"done": True} if self.done else {}))
+        return encode_json(self.decode, {"offset": self.offset} | ({"done": True} if self.done else {}))
 
     @classmethod
     def decode(cls, raw: bytes) -> Received:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = _object(raw, "a recv value")
+        fields = read_object(raw, "a recv value")
         if fields.keys() not in ({"offset"}, {"offset", "done"}) or fields.get("done", True) is not True:
             raise CorruptionError(f"a recv value has an offset and perhaps done: {raw[:200]!r}")
-        return cls(_int(fields, "offset"), "done" in fields)
+        return cls(number(fields, "offset"), "done" in fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +209,13 @@ class FateOp:
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        return _encode(self.decode, {"type": self.type, "args": dict(self.args), "created_ms": self.created_ms})
+        return encode_json(self.decode, {"type": self.type, "args": dict(self.args), "created_ms": self.created_ms})
 
     @classmethod
     def decode(cls, raw: bytes) -> FateOp:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = _fields(raw, "a FATE operation", "type", "args", "created_ms")
-        return cls(_str(fields, "type"), _mapping(fields, "args"), _int(fields, "created_ms"))
+        fields = read_fields(raw, "a FATE operation", "type", "args", "created_ms")
+        return cls(text(fields, "type"), mapping(fields, "args"), number(fields, "created_ms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +227,13 @@ class FateStep:
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        return _encode(self.decode, {"step": self.step, "state": dict(self.state)})
+        return encode_json(self.decode, {"step": self.step, "state": dict(self.state)})
 
     @classmethod
     def decode(cls, raw: bytes) -> FateStep:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = _fields(raw, "a FATE step", "step", "state")
-        return cls(_str(fields, "step"), _mapping(fields, "state"))
+        fields = read_fields(raw, "a FATE step", "step", "state")
+        return cls(text(fields, "step"), mapping(fields, "state"))
 
 
 def encode_status(status: ReplicationStatus) -> bytes:
@@ -239,6 +263,16 @@ def decode_prev_row(raw: bytes) -> bytes | None:
     return raw[1:]
 
 
+def encode_row(row: bytes | None) -> str | None:
+    """A row, or no border, as JSON holds it."""
+    return None if row is None else b64encode(row).decode()
+
+
+def decode_row(encoded: str | None) -> bytes | None:
+    """Inverse of :func:`encode_row`."""
+    return None if encoded is None else b64decode(encoded)
+
+
 def encode_dir(directory: str) -> bytes:
     """``tablet:dir`` in UTF-8; raises InvalidInputError."""
     try:
@@ -255,91 +289,22 @@ def decode_dir(raw: bytes) -> str:
         raise CorruptionError(f"a directory is not UTF-8: {raw[:200]!r}") from error
 
 
-# ---- strict JSON
+# ---- parts
 
 
-def _encode(decode: Callable[[bytes], object], fields: dict[str, Any]) -> bytes:
-    try:
-        raw = json.dumps(fields, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
-        decode(raw)
-    except (ValueError, TypeError, RecursionError, CorruptionError) as error:
-        raise InvalidInputError(f"can't be written to the metadata table: {error}") from error
-    return raw
+def _encode_range(rows: RowRange) -> list[str | None]:
+    return [encode_row(rows.prev_row), encode_row(rows.end_row)]
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key is repeated")
-    return fields
+def _range(pair: Mapping[Any, Any]) -> RowRange:
+    prev_row, end_row = (None if pair[index] is None else raw_bytes(pair, index) for index in (0, 1))
+    return RowRange(prev_row, end_row)
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _object(raw: bytes, what: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
-        json.dumps(parsed, ensure_ascii=False).encode()  # a lone surrogate can't be written again
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"{what} is not JSON: {raw[:200]!r} ({error})") from error
-    if not isinstance(parsed, dict):
-        raise CorruptionError(f"{what} is not a JSON object: {raw[:200]!r}")
-    return parsed
-
-
-def _fields(raw: bytes, what: str, *names: str) -> dict[str, Any]:
-    fields = _object(raw, what)
-    if fields.keys() != set(names):
-        raise CorruptionError(f"{what} has {', '.join(sorted(names))}, and nothing else: {raw[:200]!r}")
-    return fields
-
-
-def _typed(fields: Mapping[Any, Any], name: object, kind: type[_T]) -> _T:
-    value = fields[name]
-    if type(value) is not kind:
-        raise CorruptionError(f"field {name} is {value!r}, not of type {kind.__name__}")
-    return value
-
-
-def _str(fields: Mapping[Any, Any], name: object) -> str:
-    return _typed(fields, name, str)
-
-
-def _int(fields: Mapping[Any, Any], name: object, least: int = 0) -> int:
-    value = _typed(fields, name, int)
-    if not least <= value <= INT_MAX:
-        raise CorruptionError(f"field {name} is {value}, outside {least} to {INT_MAX}")
-    return value
-
-
-def _mapping(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return _typed(fields, name, dict)
-
-
-def _texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    texts = dict(enumerate(_typed(fields, name, list)))
-    return tuple(_str(texts, index) for index in texts)
-
-
-def _offsets(fields: Mapping[str, Any], name: str) -> dict[str, int]:
-    offsets = _mapping(fields, name)
-    return {key: _int(offsets, key) for key in offsets}
-
-
-def _base64(fields: Mapping[str, Any], name: str) -> bytes:
-    text = _str(fields, name)
-    try:
-        raw = b64decode(text, validate=True)
-    except ValueError as error:
-        raise CorruptionError(f"field {name} is not base64: {text!r}") from error
-    if b64encode(raw).decode() != text:
-        raise CorruptionError(f"field {name} is not canonical base64: {text!r}")
-    return raw
+def _ahead(fields: dict[str, Any]) -> dict[StreamKey, tuple[Ahead, ...]]:
+    return {
+        _stream(key): tuple(Ahead(_range(part), number(part, 2)) for part in tuples(fields, key, 3)) for key in fields
+    }
 
 
 def _stream(text: str) -> StreamKey:

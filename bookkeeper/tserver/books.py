@@ -81,7 +81,7 @@ def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
     """
     if use is None or not use.logged:
         return True
-    return bool(header.stamps) and (not use.replicated or header.HasField("after"))
+    return bool(header.stamps) and (not use.replicated or bool(header.after))
 
 
 def first_use_values(wal: str, use: TabletUse, replicated: bool, status: ReplicationStatus) -> dict[Column, bytes]:
@@ -211,10 +211,7 @@ class WalBooks:
 
 def barriers_of(block: Block) -> tuple[Barrier, ...]:
     """Rule R24: what the block's records wait for."""
-    if not block.header.HasField("after"):
-        return ()
-    after = WalPlace(block.header.after.file, block.header.after.offset)
-    return (barrier_at(block.first_offset, after),)
+    return tuple(barrier_at(block.first_offset, WalPlace(after.file, after.offset)) for after in block.header.after)
 
 
 def tablet_of(header: BlockHeader) -> tuple[str, bytes | None]:

@@ -23,8 +23,9 @@ from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Su
 from bookkeeper.tserver import refusals
 from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
 from bookkeeper.tserver.receiving import Accept, Gap, decide
+from bookkeeper.tserver.rows_ahead import unknown_parts
 from bookkeeper.tserver.stamps import ConfigView, TableView
-from bookkeeper.tserver.tablet import FlushPoint, Moment, ServedTablet, Share, Undo
+from bookkeeper.tserver.tablet import FlushPoint, Moment, ReceivedBlock, ServedTablet, Share, Undo
 
 T = TypeVar("T")
 
@@ -135,15 +136,6 @@ def durability_of(view: TableView) -> Durability:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedBlock:
-    """A block of a source file, or one tablet's part of it: source offsets, both inclusive, and the records."""
-
-    first_offset: int
-    last_offset: int
-    share: Share
-
-
-@dataclass(frozen=True, slots=True)
 class ReceivedRange:
     """One tablet's share of ``(after, to]`` of a source file."""
 
@@ -215,7 +207,10 @@ class ReplicatedApply:
             )
         moment = self._desk.moment(tablet.extent.table_id)
         known = tablet.known_high_water(received.stream)
-        decision = decide(known, received.acked, received.after, received.to, received.blocks)
+        blocks = received.blocks
+        if received.stream in tablet.ahead:
+            blocks = unknown_parts(blocks, tablet.ahead[received.stream])
+        decision = decide(known, received.acked, received.after, received.to, blocks)
         if isinstance(decision, Gap):
             raise GapError(
                 f"{received.stream.file} is here up to {decision.high_water}, the range starts after {received.after}",
@@ -226,7 +221,7 @@ class ReplicatedApply:
             self._undo = tablet.stage_high_water(received.stream, decision.high_water)
             return []
         whole = self._whole
-        if whole is None or len(decision.blocks) < len(received.blocks):
+        if whole is None or blocks is not received.blocks or len(decision.blocks) < len(blocks):
             whole = join_shares(decision.blocks)
         origin = Origin(received.stream, received.after, decision.high_water)
         draft, self._undo = tablet.stage(whole, moment, received.provenance, origin)

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits, min_max_row, split_by_tablets, validate_batch
+from bookkeeper.storage.tablet import BatchLimits, split_by_tablets, validate_batch
 from bookkeeper.storage.wal import decode_batch, encode_batch
-from bookkeeper.tserver.commit import ReceivedBlock
-from bookkeeper.tserver.tablet import Share
+from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
 
 
 def decode_records(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
@@ -28,12 +26,6 @@ def decode_records(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
         raise InvalidInputError(f"records do not parse: {error.message}") from error
     validate_batch(batch, limits)
     return batch
-
-
-def share_of(batch: pa.RecordBatch) -> Share:
-    """What the commit thread needs to know of a batch of at least one record."""
-    low, high = min_max_row(batch)
-    return Share(batch, pc.unique(batch.column("family")).to_pylist(), low, high)
 
 
 def share_for(extent: Extent, batch: pa.RecordBatch) -> Share:

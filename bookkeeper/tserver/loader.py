@@ -183,7 +183,8 @@ class Loader:
         """Check that the tablet is this session's and take the next serial, before anything is served."""
         self._session.check()
         cells = self._metadata.get(row_key, TABLET_FAMILIES)
-        row = check_assignment(None if cells is None else parse_tablet(cells), extent, self._session.session_id)
+        found = parse_tablet(cells) if cells is not None and keys.is_tablet(cells) else None
+        row = check_assignment(found, extent, self._session.session_id)
         serial = next_serial(row)
         self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
         self._session.check()

@@ -14,7 +14,7 @@ from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Ahead, Extent, StreamKey
 from bookkeeper.storage.wal import Block, BlockHeader, Seal, stream_from_pb
 from bookkeeper.tserver.ordering import WalPlace
 
@@ -45,12 +45,17 @@ def parse_tablet(row: Row) -> TabletRow:
     return TabletRow(
         extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
         directory=values.decode_dir(directory.value),
-        session=None if location is None else values.Location.decode(location.value).session,
+        session=None if location is None else assigned_to(values.Location.decode(location.value)),
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
         logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
     )
+
+
+def assigned_to(location: values.Location) -> str | None:
+    """The session that may load the tablet; None when it is parked, for an operation that changes its borders."""
+    return None if location.is_parked else location.session
 
 
 def check_assignment(row: TabletRow | None, extent: Extent, session_id: str) -> TabletRow:
@@ -126,12 +131,11 @@ def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
 
 
 def belongs(extent: Extent, header: BlockHeader) -> bool:
-    """Whether a block can hold rows of the tablet; it was written by it, or by one that was split or merged since."""
-    if header.table_id != extent.table_id:
-        return False
-    too_low = extent.prev_row is not None and header.max_row <= extent.prev_row
-    too_high = extent.end_row is not None and header.min_row > extent.end_row
-    return not (too_low or too_high)
+    """Whether the tablet of this row wrote the block: its `log:` cell speaks of no others. What those wrote that it was
+    split from or merged of is in segments, for they were flushed before.
+    """
+    end_row = header.end_row if header.HasField("end_row") else None
+    return (header.table_id, end_row) == (extent.table_id, extent.end_row)
 
 
 def is_wanted(extent: Extent, log: LogToRead, header: BlockHeader) -> bool:
@@ -152,19 +156,26 @@ class Recovered:
     next_seq: int = 1
     last_time_ms: int = 0
     high_water: dict[StreamKey, int] = field(default_factory=dict)
-    last_wal: WalPlace | None = None
+    last_wals: tuple[WalPlace, ...] = ()
     log_uses: dict[str, int] = field(default_factory=dict)
     """Log to the offset that a flush of everything replayed covers: behind its seal, for nothing can follow."""
     flush: FlushState | None = None
     """The newest state in the books."""
+    ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
         """The state at the tablet's last flush."""
         if flush is None:
             return cls()
-        last = None if flush.last_wal is None else WalPlace(*flush.last_wal)
-        return cls(flush.last_seq + 1, flush.last_time_ms, dict(flush.high_water), last, flush=flush)
+        return cls(
+            flush.last_seq + 1,
+            flush.last_time_ms,
+            dict(flush.high_water),
+            tuple(WalPlace(*place) for place in flush.last_wals),
+            flush=flush,
+            ahead=dict(flush.ahead),
+        )
 
     def absorb(self, uri: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.
@@ -176,15 +187,26 @@ class Recovered:
         first_seq = max(self.next_seq, header.first_seq)
         self.next_seq = first_seq + header.record_count
         self.last_time_ms = max(self.last_time_ms, header.write_time_ms)
-        self.last_wal = WalPlace(uri, block.last_offset)
+        self.last_wals = (WalPlace(uri, block.last_offset),)
         if header.HasField("origin"):
-            raise_high_water(self.high_water, stream_from_pb(header.origin.stream), header.origin.to_offset)
+            stream = stream_from_pb(header.origin.stream)
+            raise_high_water(self.high_water, stream, header.origin.to_offset)
+            drop_passed(self.ahead, stream, header.origin.to_offset)
         return first_seq
 
 
 def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:
     """Rule R18: a block header is the truth about what its tablet has of a stream."""
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
+
+
+def drop_passed(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
+    """All rows hold the stream up to ``high_water`` now."""
+    left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
+    if left:
+        ahead[stream] = left
+    else:
+        ahead.pop(stream, None)
 
 
 def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[StreamKey]) -> list[StreamKey]:

@@ -27,15 +27,15 @@ class Located:
 
 
 def located(row: Row) -> Located | None:
-    """A tablet row read with :data:`LOCATION_FAMILIES`; None when it is none yet. Raises CorruptionError."""
-    prev_row, location = row.cells.get(keys.PREV_ROW), row.cells.get(keys.LOCATION)
-    if prev_row is None:
+    """A tablet row read with :data:`LOCATION_FAMILIES`; None for a remnant. Raises CorruptionError."""
+    if not keys.is_tablet(row):
         return None
+    location = row.cells.get(keys.LOCATION)
     table_id, end_row = keys.parse_tablet_row(row.key)
-    extent = Extent(table_id, end_row, values.decode_prev_row(prev_row.value))
-    if location is None:
+    extent = Extent(table_id, end_row, values.decode_prev_row(row.cells[keys.PREV_ROW].value))
+    assigned = None if location is None else values.Location.decode(location.value)
+    if assigned is None or assigned.is_parked:
         return Located(extent, None, None)
-    assigned = values.Location.decode(location.value)
     return Located(extent, assigned.session, assigned.address)
 
 

@@ -1,12 +1,14 @@
 """Order across WALs: what must be at a peer before a tablet's records of another WAL may follow (rule R24).
 
-Arrives: where a tablet's latest logged record lies, and the WAL that its next one goes to. Leaves: the predecessor
-for the block's header and the barrier for the books, or None. Survives a crash: both, in the block header and in
-the ``repl:`` cell, and ``last_wal`` in ``tablet:flush``. Pure; the simulation drives the same functions.
+Arrives: where a tablet's latest logged record lies (or the latest ones of tablets that were merged into it), and the
+WAL that its next one goes to. Leaves: the predecessors for the block's header and the barriers for the books. Survives
+a crash: both, in the block header and in the ``repl:`` cell, and ``last_wals`` in ``tablet:flush``. Pure; the
+simulation drives the same functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bookkeeper.model import Barrier
@@ -20,15 +22,11 @@ class WalPlace:
     offset: int
 
 
-def predecessor(last: WalPlace | None, wal: str) -> WalPlace | None:
-    """What a tablet's next block in ``wal`` must say it comes after; None when its latest record is there too.
-
-    That is the first block of a tablet in a WAL, and also the first after the tablet came back from elsewhere to a
-    tserver that still writes the WAL it used before.
+def predecessors(last: Iterable[WalPlace], wal: str) -> list[WalPlace]:
+    """What a tablet's next block in ``wal`` must say it comes after: the latest records elsewhere. Those in ``wal``
+    come before it anyway.
     """
-    if last is None or last.file == wal:
-        return None
-    return last
+    return [place for place in last if place.file != wal]
 
 
 def barrier_at(offset: int, after: WalPlace) -> Barrier:

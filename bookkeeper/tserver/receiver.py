@@ -24,7 +24,7 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateResult, SourceBlock
 from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.tserver.commit import Applied, CommitPath, ReceivedBlock, ReceivedRange
+from bookkeeper.tserver.commit import Applied, CommitPath, ReceivedRange
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
 from bookkeeper.tserver.locations import Located, Locations
@@ -32,6 +32,7 @@ from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.tablet import ReceivedBlock
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.model import Extent, Origin, StreamKey
-from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
+from bookkeeper.model import Ahead, Extent, Origin, StreamKey
+from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData, min_max_row
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
-from bookkeeper.tserver.loading import Recovered, first_flush_id, raise_high_water
-from bookkeeper.tserver.ordering import WalPlace, predecessor
+from bookkeeper.tserver.loading import Recovered, drop_passed, first_flush_id, raise_high_water
+from bookkeeper.tserver.ordering import WalPlace, predecessors
 from bookkeeper.tserver.stamps import TableView, groups_present
 
 _TIMESTAMP = 4
@@ -37,6 +37,21 @@ class Share:
     families: Sequence[bytes]
     min_row: bytes
     max_row: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBlock:
+    """A block of a source file, or one tablet's part of it: source offsets, both inclusive, and the records."""
+
+    first_offset: int
+    last_offset: int
+    share: Share
+
+
+def share_of(batch: pa.RecordBatch) -> Share:
+    """What the commit thread needs to know of a batch of at least one record."""
+    low, high = min_max_row(batch)
+    return Share(batch, pc.unique(batch.column("family")).to_pylist(), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +117,18 @@ class ServedTablet:
         """The newest ``tablet:flush`` in the books; changed by whoever holds ``flush_lock``."""
         self.log_uses: dict[str, int] = dict(recovered.log_uses)
         """Log whose ``log:`` cell may show to the last offset of the tablet's records in it."""
-        self.last_wal = recovered.last_wal
+        self.last_wals = recovered.last_wals
+        """What the next record comes after: the last one, or those of the tablets that were merged into this one."""
         self.high_water: dict[StreamKey, int] = dict(recovered.high_water)
         self.forgets = 0
         """Times that streams were forgotten here; changed by the commit thread."""
+        self.ahead: dict[StreamKey, tuple[Ahead, ...]] = dict(recovered.ahead)
+        """Rows that hold more of a stream (see ``rows_ahead``). Changed by the commit thread."""
         self._in_flight: dict[StreamKey, int] = {}
         self._next_seq = recovered.next_seq
         self._applied_seq = recovered.next_seq - 1
         self._last_time_ms = recovered.last_time_ms
-        self._staged_wal = recovered.last_wal.file if recovered.last_wal else ""
+        self._staged_wal = recovered.last_wals[0].file if len(recovered.last_wals) == 1 else ""
         self._flush_id = first_flush_id(serial)
         self._state_changed = False
 
@@ -184,12 +202,12 @@ class ServedTablet:
         in_flight = None if stream is None else self._in_flight.get(stream)
         return Undo(self._next_seq, self._last_time_ms, self._staged_wal, stream, in_flight)
 
-    def _after(self, wal_uri: str) -> Predecessor | None:
-        """Rule R24, at the first block of this tablet in a log; groups do not span logs, so ``last_wal`` is exact."""
+    def _after(self, wal_uri: str) -> list[Predecessor]:
+        """Rule R24, at the first block of this tablet in a log; groups do not span logs, so ``last_wals`` is exact."""
         if self._staged_wal == wal_uri:
-            return None
-        place = predecessor(self.last_wal, wal_uri)
-        return None if place is None else Predecessor(file=place.file, offset=place.offset)
+            return []
+        places = predecessors(self.last_wals, wal_uri)
+        return [Predecessor(file=place.file, offset=place.offset) for place in places]
 
     # ---- applying: commit thread, in the same order
 
@@ -199,13 +217,14 @@ class ServedTablet:
         self.data.apply(placed.batch, header.first_seq)
         self._applied_seq = header.first_seq + placed.batch.num_rows - 1
         if placed.wal_uri:
-            self.last_wal = WalPlace(placed.wal_uri, placed.last_offset)
+            self.last_wals = (WalPlace(placed.wal_uri, placed.last_offset),)
             with self.lock:
                 self.log_uses[placed.wal_uri] = placed.last_offset
 
     def apply_high_water(self, stream: StreamKey, to_offset: int) -> None:
         """What :meth:`stage` or :meth:`stage_high_water` put in flight is durable."""
         raise_high_water(self.high_water, stream, to_offset)
+        drop_passed(self.ahead, stream, to_offset)
         self._state_changed = True
         if self._in_flight.get(stream) == to_offset:
             del self._in_flight[stream]
@@ -213,6 +232,7 @@ class ServedTablet:
     def forget_stream(self, stream: StreamKey) -> None:
         """The source will never send this stream again (R20). Commit thread, or who loads the tablet."""
         self.forgets += 1
+        self.ahead.pop(stream, None)
         if self.high_water.pop(stream, None) is not None:
             self._state_changed = True
 
@@ -237,7 +257,8 @@ class ServedTablet:
             last_seq=self._applied_seq,
             last_time_ms=self._last_time_ms,
             high_water=dict(self.high_water),
-            last_wal=None if self.last_wal is None else (self.last_wal.file, self.last_wal.offset),
+            last_wals=tuple((place.file, place.offset) for place in self.last_wals),
+            ahead=dict(self.ahead),
         )
         self._state_changed = False
         self._flush_id += 1

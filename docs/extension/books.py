@@ -17,7 +17,7 @@ from typing import Any
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column
-from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.model import Ahead, RowRange, StreamKey, TargetKey
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
@@ -157,10 +157,12 @@ def _sample(name: str, hint: Any) -> object:
     plain: Mapping[object, object] = {
         int: 7,
         bool: True,
-        str: _WAL if name in ("last_wal", "through_key") else SAMPLES.get(name, name),
+        str: _WAL if name in ("last_wals", "through_key") else SAMPLES.get(name, name),
         bytes: b"bern",
         object: "...",
         StreamKey: _STREAM,
+        RowRange: RowRange(b"bern", b"zug"),
+        Ahead: Ahead(RowRange(b"bern", b"zug"), 90),
     }
     if hint not in plain:
         raise ValueError(f"{name}: say in docs/extension/books.py what a {hint} looks like")

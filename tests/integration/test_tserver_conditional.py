@@ -17,7 +17,7 @@ from bookkeeper.rpc.messages import Condition
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.commit import SyncBarrier
 from bookkeeper.tserver.conditional import CONDITIONS_MAX, ConditionalWrite
-from bookkeeper.tserver.door import share_of
+from bookkeeper.tserver.tablet import share_of
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
 
 pytestmark = pytest.mark.integration

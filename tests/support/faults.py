@@ -343,8 +343,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "moves-leave-no-trace": Fault(
         "bookkeeper.tserver.tablet",
-        "predecessor",
-        lambda last, wal: None,  # noqa: ARG005
+        "predecessors",
+        lambda last, wal: [],  # noqa: ARG005
         "R24: a delete overtakes its put in another log",
     ),
     "no-barriers-in-the-books": Fault(

@@ -258,7 +258,7 @@ class World:
                 stamp = Stamp(cluster="east", remote_table_id="r1", source_table_id=table_id, incarnation=1)
                 made.header.stamps.append(stamp)
             if offset in predecessors:
-                made.header.after.CopyFrom(predecessors[offset])
+                made.header.after.append(predecessors[offset])
             writer.append([made])
         writer.sync()
         if seal:

@@ -120,12 +120,7 @@ class CreateTable:
     def place(self, call: Call) -> Outcome:
         """Wait until every tablet has a tserver, if there is any tserver."""
         table_id = text(call.state, "table_id")
-        live = self.context.tservers.live()
-        homeless = sum(tablet_view(row).session not in live for row in tablet_rows(self.context, table_id))
-        if homeless and live:
-            self.context.wake()
-            return Wait(f"{homeless} tablets have no tserver yet", PLACE_AGAIN_MS)
-        return Done(table_id)
+        return wait_for_homes(self.context, table_id) or Done(table_id)
 
 
 def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
@@ -142,8 +137,19 @@ def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
 
 
 def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("tablet", "location")) -> list[Row]:
-    """The tablets' rows of one table."""
+    """The tablets' rows of one table, remnants included."""
     return list(context.table.scan(*keys.table_section(table_id), families))
+
+
+def wait_for_homes(context: Context, table_id: str) -> Wait | None:
+    """None when every tablet of a table has a tserver, or there is none."""
+    live = context.tservers.live()
+    tablets = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
+    homeless = sum(tablet.session not in live for tablet in tablets)
+    if not (homeless and live):
+        return None
+    context.wake()
+    return Wait(f"{homeless} tablets have no tserver yet", PLACE_AGAIN_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +183,7 @@ class DeleteTable:
         """Wait until no tserver holds a tablet of it or can still write to one."""
         table_id = text(call.state, "table_id")
         waiting_for = self.context.tservers.unconfirmed(cast(int, call.state["generation"]))
-        extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id)]
+        extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
         waiting_for += self.context.tservers.unload_everywhere(extents, self.context.reign.epoch)
         if waiting_for:
             return Wait(f"waiting for tservers to let go of the table: {'; '.join(waiting_for)}")

@@ -240,8 +240,8 @@ class BlockHeader(_message.Message):
     @_builtins.property
     def origin(self) -> Global___Origin: ...
     @_builtins.property
-    def after(self) -> Global___Predecessor:
-        """on the tablet's first block in this file, and when it comes back to it"""
+    def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
+        """on the tablet's first block in this file; several when it was merged of tablets"""
 
     def __init__(
         self,
@@ -254,25 +254,21 @@ class BlockHeader(_message.Message):
         stamps: _abc.Iterable[Global___Stamp] | None = ...,
         provenance: _abc.Iterable[_builtins.str] | None = ...,
         origin: Global___Origin | None = ...,
-        after: Global___Predecessor | None = ...,
+        after: _abc.Iterable[Global___Predecessor] | None = ...,
         first_seq: _builtins.int = ...,
         write_time_ms: _builtins.int = ...,
         min_row: _builtins.bytes = ...,
         max_row: _builtins.bytes = ...,
         compression: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_origin", b"_origin", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "stamps", b"stamps", "table_id", b"table_id", "write_time_ms", b"write_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "stamps", b"stamps", "table_id", b"table_id", "write_time_ms", b"write_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
-    _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
     _WhichOneofReturnType__end_row: _TypeAlias = _typing.Literal["end_row"]  # noqa: Y015
     _WhichOneofArgType__end_row: _TypeAlias = _typing.Literal["_end_row", b"_end_row"]  # noqa: Y015
     _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
     _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_row) -> _WhichOneofReturnType__end_row | None: ...
     @_typing.overload

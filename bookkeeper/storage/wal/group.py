@@ -114,7 +114,7 @@ def mergeable(left: PlacedBlock, right: PlacedBlock) -> bool:
         and one.HasField("end_row") == two.HasField("end_row")
         and one.end_row == two.end_row
         and one.first_seq + left.batch.num_rows == two.first_seq
-        and not (one.HasField("origin") or two.HasField("origin") or two.HasField("after"))
+        and not (one.HasField("origin") or two.HasField("origin") or two.after)
         and one.stamps == two.stamps
         and one.provenance == two.provenance
         and one.compression == two.compression

@@ -164,8 +164,7 @@ class _Tally:
     def add(self, at: BlockAt) -> None:
         header = at.header
         self.last_offset = at.last_offset
-        if header.HasField("after"):
-            self.barriers.append(Barrier(header.first_offset, header.after.file, header.after.offset))
+        self.barriers += [Barrier(header.first_offset, after.file, after.offset) for after in header.after]
         if header.stamps != self.known_stamps:
             self.known_stamps = header.stamps
             self.stamps.update(map(stamp_from_pb, header.stamps))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import CorruptionError
+from bookkeeper.master import books
 from bookkeeper.master.assigner import next_range
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.storage.wal import uri_of
 from combiners import CLOSED, OPEN
@@ -185,6 +186,55 @@ def test_without_the_second_look_records_pass_a_barrier_that_was_not_seen_yet(wo
         early, later = _read_too_early(world)
     assert early == (1, 9), "what lies behind offset 3 overtakes the other log"
     assert later == (1, 3)
+
+
+def _barrier_on_a_parents_log(world: World) -> tuple[int, int] | None:
+    """A tablet was split while a log of it is outstanding, and the new half writes to another log; both are new to the
+    master. Returns what may be shipped of the new half's log.
+    """
+    rows = world.create_table("2", [b"m"])
+    target = world.enable("2")
+    session, before = world.tserver(), world.tserver()
+    master = world.master()
+    master.cycle()
+    file, first = world.uri(session), world.uri(before)
+    world.use(rows[1], first, 6)
+    world.use(rows[0], file, 4, [Barrier(2, first, 6)])
+    master.books.note_assigned(session, rows[0])
+    for _ in range(2):
+        _look(world, master, session)
+    files = master.books.snapshot.files
+    return next_range(files[file.encode()], target, files, shipping())
+
+
+def test_r24_a_log_that_only_the_row_of_a_parent_names_is_waited_for(world: World) -> None:
+    assert _barrier_on_a_parents_log(world) == (1, 1)
+
+
+def test_r24_without_a_look_at_other_rows_a_record_overtakes_the_log_of_its_parent(world: World) -> None:
+    with fault("only-the-own-row-is-asked"):
+        assert _barrier_on_a_parents_log(world) == (1, 4)
+
+
+def test_a_log_that_no_row_names_was_passed_and_is_looked_for_once(world: World) -> None:
+    rows = world.create_table("2", [b"m"])
+    world.enable("2")
+    session = world.tserver()
+    master = world.master()
+    master.cycle()
+    world.use(rows[0], world.uri(session), 4, [Barrier(2, "file:///gone/000001.wal", 6)])
+    master.books.note_assigned(session, rows[0])
+    asked: list[str] = []
+
+    def nowhere(_table: MetadataTable, table_id: str) -> list[bytes]:
+        asked.append(table_id)
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(books, "predecessor_rows", nowhere)
+        for _ in range(3):
+            _look(world, master, session)
+    assert asked == ["2"]
 
 
 def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_last(world: World) -> None:

@@ -8,7 +8,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.master import gc
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.snapshot import BrokenChainError
-from bookkeeper.metadata import keys
+from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
@@ -21,11 +21,16 @@ SEGMENT = "file:///tables/1/t-0/a.parquet"
 
 
 def test_every_kind_of_reference_counts_and_the_finished_side_does_not() -> None:
-    tablets = [
-        Row(b"1<", {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")})
-    ]
+    cells = {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")}
+    tablets = [Row(b"1<", {**cells, keys.PREV_ROW: Cell(1, values.encode_prev_row(None))})]
     books = [books_row(W1.encode(), {EAST: status_value(1)}), books_row(W2.encode(), None, {EAST: 1})]
     assert gc.referenced_files(tablets, books) == {"file-log", "file-segment", "file-repl", W1}
+
+
+def test_of_a_remnant_only_what_is_to_be_replicated_counts() -> None:
+    cells = {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")}
+    remnant = Row(b"1;m", {**cells, keys.SERIAL: Cell(4, keys.SERIAL_VALUE)})
+    assert gc.referenced_files([remnant], []) == {"file-repl"}
 
 
 @pytest.mark.parametrize(

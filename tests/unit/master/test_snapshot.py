@@ -9,7 +9,8 @@ import pytest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.files import FileBarrier, FileEntry
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, take_snapshot
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Cell, Row
 from bookkeeper.model import Barrier, TargetKey
 from tests.support.faults import fault
 from tests.support.master_values import EAST, name, scopes, status_value, tablet_row
@@ -43,6 +44,37 @@ def test_one_closed_cell_closes_the_file_whatever_the_others_say() -> None:
         seen = _take(order)
         assert seen.files[W1].is_closed()
         assert not seen.open_cells
+
+
+def _remnant(end: bytes, repl: Mapping[bytes, bytes]) -> Row:
+    """What stays of a tablet that was merged into a later one."""
+    row = tablet_row(end, None, repl, session="s1")
+    gone = {keys.PREV_ROW, keys.DIR}
+    return Row(row.key, {c: cell for c, cell in row.cells.items() if c not in gone})
+
+
+def test_what_a_remnant_needs_replicated_counts_and_it_is_no_link_of_the_chain() -> None:
+    rows = [
+        _remnant(b"g", {W1: status_value(3), W2: status_value(2)}),
+        tablet_row(b"m"),
+        _remnant(b"p", {W1: status_value(5)}),
+        tablet_row(None, b"m", {W1: status_value(4)}),
+    ]
+    seen = _take(rows)
+    assert (seen.files[W1].needed, seen.files[W2].needed) == (5, 2)
+    assert set(seen.tablets) == {b"1;m", b"1<"}
+    assert {cell.row for cell in seen.open_cells[W1]} == {b"1;g", b"1;p", b"1<"}
+    with pytest.raises(BrokenChainError), fault("remnants-are-tablets"):
+        _take(rows)
+
+
+def test_a_parked_tablet_is_nobodys_and_is_looked_at_where_it_was() -> None:
+    parked = values.Location("s1", "").encode()
+    row = tablet_row(None, None, {W1: status_value(3)})
+    seen = _take([Row(row.key, {**row.cells, keys.LOCATION: Cell(5, parked)})])
+    (view,) = seen.tablets.values()
+    assert (view.session, view.address, view.parked_at) == (None, None, "s1")
+    assert seen.tablets_of_session() == {"s1": [b"1<"]}, "it may have begun to use a log a moment ago"
 
 
 def test_offsets_are_safe_as_far_as_they_were_known_before_the_scan() -> None:

@@ -23,7 +23,7 @@ LAST = FIRST + 4
 @pytest.fixture
 def master(world: World) -> Master:
     """A leader over a tablet whose third holder has flushed five times."""
-    state = FlushState(LAST, {}, 1, 1, {}, None)
+    state = FlushState(LAST, {}, 1, 1, {}, ())
     world.table.put([RowPut(ROW, {keys.SERIAL: keys.SERIAL_VALUE})], SERIAL)
     world.table.put([RowPut(ROW, {keys.FLUSH: state.encode()})], LAST)
     return world.master()

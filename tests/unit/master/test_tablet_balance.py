@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,13 @@ def test_tablets_of_a_dead_session_wait_until_its_logs_are_sealed() -> None:
     assert len(assign_free(waiting, LIVE, ())) == 1
     with fault("unsealed-tablets-move"):
         assert len(assign_free(waiting, LIVE, {"dead"})) == 1, "without R15 it is loaded without its last writes"
+
+
+def test_a_parked_tablet_is_free_unless_who_had_it_died_and_left_an_open_log() -> None:
+    for had in ("a", "dead"):
+        parked = [replace(tablet(b"m"), parked_at=had)]
+        assert len(assign_free(parked, LIVE, ())) == 1
+        assert len(assign_free(parked, LIVE, {"dead"})) == (had == "a")
 
 
 @given(st.lists(st.sampled_from(LIVE), max_size=30), st.integers(0, 30))

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata import values
+from bookkeeper.metadata import strict_json, values
 from bookkeeper.metadata.values import FateOp, FateStep, FlushState, Json, Location, Received, SegmentEntry
-from bookkeeper.model import StreamKey
+from bookkeeper.model import Ahead, RowRange, StreamKey
 from combiners import ReplicationStatus
 from tests.support.status_strategies import statuses
 
 TEXT = st.text(max_size=6)
-COUNTS = st.integers(0, values.INT_MAX)
+COUNTS = st.integers(0, strict_json.INT_MAX)
 STREAMS = st.builds(StreamKey, TEXT, TEXT, TEXT, TEXT, COUNTS, TEXT)
 LEAVES = st.none() | st.booleans() | COUNTS | TEXT | st.floats(allow_nan=False, allow_infinity=False)
 JSON: st.SearchStrategy[Json] = st.recursive(
@@ -25,20 +25,28 @@ JSON: st.SearchStrategy[Json] = st.recursive(
 OBJECTS = st.dictionaries(TEXT, JSON, max_size=3)
 OFFSETS = st.dictionaries(TEXT, COUNTS, max_size=3)
 
+ROWS = st.none() | st.binary(max_size=4)
+RANGES = st.builds(RowRange, ROWS, ROWS)
+
 ANY = st.one_of(
     st.builds(Location, TEXT, TEXT),
     st.builds(
         FlushState,
-        flush_id=st.integers(1, values.INT_MAX),
+        flush_id=st.integers(1, strict_json.INT_MAX),
         through=OFFSETS,
         last_seq=COUNTS,
         last_time_ms=COUNTS,
         high_water=st.dictionaries(STREAMS, COUNTS, max_size=3),
-        last_wal=st.none() | st.tuples(TEXT, COUNTS),
+        last_wals=st.lists(st.tuples(TEXT, COUNTS), max_size=3).map(tuple),
         segments=st.lists(TEXT, max_size=3).map(tuple),
         compacted=COUNTS,
+        ahead=st.dictionaries(STREAMS, st.lists(st.builds(Ahead, RANGES, COUNTS), max_size=2).map(tuple), max_size=2),
     ),
-    st.builds(SegmentEntry, TEXT, COUNTS, COUNTS, st.binary(), st.binary(), COUNTS, COUNTS, COUNTS),
+    st.builds(
+        SegmentEntry,
+        *(TEXT, COUNTS, COUNTS, st.binary(), st.binary(), COUNTS, COUNTS, COUNTS),
+        st.lists(RANGES, max_size=2).map(tuple),
+    ),
     st.builds(Received, COUNTS, st.booleans()),
     st.builds(FateOp, TEXT, OBJECTS, COUNTS),
     st.builds(FateStep, TEXT, OBJECTS),
@@ -48,16 +56,18 @@ Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
-    b'{"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,"last_time_ms":1000,'
-    b'"last_wal":["file:/w/1.wal",9],"segments":["file:/s/1.parquet"],"through":{"file:/w/1.wal":9}}': FlushState(
+    b'{"ahead":{"i|f|a|b|1|":[["bQ==",null,9]]},"compacted":1,"flush_id":2,"high_water":{"i|f|a|b|1|":7},"last_seq":9,'
+    b'"last_time_ms":1000,"last_wals":[["file:/w/1.wal",9]],"segments":["file:/s/1.parquet"],'
+    b'"through":{"file:/w/1.wal":9}}': FlushState(
         2,
         {"file:/w/1.wal": 9},
         9,
         1000,
         {StreamKey("i", "f", "a", "b", 1): 7},
-        ("file:/w/1.wal", 9),
+        (("file:/w/1.wal", 9),),
         ("file:/s/1.parquet",),
         1,
+        {StreamKey("i", "f", "a", "b", 1): (Ahead(RowRange(b"m", None), 9),)},
     ),
     b'{"bytes":10,"first_seq":1,"flush_id":2,"group":"default","last_seq":9,"max_row":"/w==","min_row":"AA==",'
     b'"records":9}': SegmentEntry("default", 9, 10, b"\x00", b"\xff", 1, 9, 2),
@@ -101,7 +111,7 @@ def test_garbage_is_corrupt(kind: type[Value], raw: bytes) -> None:
 @given(data=st.data())
 def test_a_field_less_or_more_or_of_another_type_is_corrupt(raw: bytes, data: st.DataObject) -> None:
     kind = type(GOLDEN[raw])
-    fields = values._object(raw, "a value")
+    fields = strict_json.read_object(raw, "a value")
     name = data.draw(st.sampled_from(sorted(fields)))
     less = {key: value for key, value in fields.items() if key != name}
     wrong: object = 1.5 if not isinstance(fields[name], float) else "x"
@@ -135,10 +145,10 @@ def _dump(fields: object) -> bytes:
         (FateStep, b'{"step":"a","state":[]}'),
         (SegmentEntry, next(raw for raw in GOLDEN if b"AA==" in raw).replace(b"AA==", b"AB==")),
         (SegmentEntry, next(raw for raw in GOLDEN if b"AA==" in raw).replace(b"AA==", b"A!A==")),
-        (FlushState, next(raw for raw in GOLDEN if b"last_wal" in raw).replace(b'"flush_id":2', b'"flush_id":0')),
-        (FlushState, next(raw for raw in GOLDEN if b"last_wal" in raw).replace(b",9]", b"]")),
-        (FlushState, next(raw for raw in GOLDEN if b"last_wal" in raw).replace(b"i|f|a|b|1|", b"i|f|a|b|01|")),
-        (FlushState, next(raw for raw in GOLDEN if b"last_wal" in raw).replace(b"i|f|a|b|1|", b"i|f|a")),
+        (FlushState, next(raw for raw in GOLDEN if b"last_wals" in raw).replace(b'"flush_id":2', b'"flush_id":0')),
+        (FlushState, next(raw for raw in GOLDEN if b"last_wals" in raw).replace(b",9]", b"]")),
+        (FlushState, next(raw for raw in GOLDEN if b"last_wals" in raw).replace(b"i|f|a|b|1|", b"i|f|a|b|01|")),
+        (FlushState, next(raw for raw in GOLDEN if b"last_wals" in raw).replace(b"i|f|a|b|1|", b"i|f|a")),
     ],
 )
 def test_what_is_not_exactly_a_value_is_corrupt(kind: type[Value], raw: bytes) -> None:
@@ -154,7 +164,7 @@ def test_what_is_not_exactly_a_value_is_corrupt(kind: type[Value], raw: bytes) -
         Location("\ud800", "a"),
         FateStep("a", {"x": float("nan")}),
         FateOp("a", {"x": {1, 2}}, 5),  # type: ignore[dict-item]  # a set is not JSON
-        FlushState(0, {}, 0, 0, {}, None),
+        FlushState(0, {}, 0, 0, {}, ()),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(value: Value) -> None:

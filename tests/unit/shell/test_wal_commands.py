@@ -85,13 +85,13 @@ def test_origin_and_predecessor_are_told(tmp_path: Path, capsys: pytest.CaptureF
     made = block(Spec([b"a"]), 1)
     stream = StreamKey(NORTH, "file:///north/7.wal", "t9", "t1", 3)
     made.header.origin.CopyFrom(origin_to_pb(Origin(stream, 20, 40)))
-    made.header.after.CopyFrom(Predecessor(file="file:///w/0.wal", offset=7))
+    made.header.after.append(Predecessor(file="file:///w/0.wal", offset=7))
     made.header.end_row = b"m"
     writer.append([made])
     writer.abandon()
     _, found, _ = show_json(capsys, tmp_path / "1.wal")
     assert found["origin"] == {"stream": stream.encode(), "file": "file:///north/7.wal", "after": 20, "to": 40}
-    assert found["after"] == {"file": "file:///w/0.wal", "offset": 7}
+    assert found["after"] == [{"file": "file:///w/0.wal", "offset": 7}]
     assert found["end_row"] == "m"
     _, lines, _ = show(capsys, tmp_path / "1.wal")
     assert lines[3].endswith("21-40 of file:///north/7.wal")

@@ -30,7 +30,7 @@ def block(
         first_offset=first,
         record_count=count,
         stamps=[TARGET] if stamped else [],
-        after=None if after is None else Predecessor(file=after[0], offset=after[1]),
+        after=[] if after is None else [Predecessor(file=after[0], offset=after[1])],
     )
     return Block(header, EMPTY)
 

@@ -11,11 +11,10 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
-from bookkeeper.tserver.commit import Desk, ReceivedBlock, ReceivedRange, ReplicatedApply
-from bookkeeper.tserver.door import share_of
+from bookkeeper.tserver.commit import Desk, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.stamps import ConfigView, TableView
-from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, share_of
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)

@@ -41,7 +41,7 @@ def flush_state(
     flush_id: int = 5, through: Mapping[str, int] | None = None, last_seq: int = 40, high_water: int = 0
 ) -> FlushState:
     streams = {STREAM: high_water} if high_water else {}
-    return FlushState(flush_id, through or {}, last_seq, 900, streams, ("w0", 12))
+    return FlushState(flush_id, through or {}, last_seq, 900, streams, (("w0", 12),))
 
 
 def tablet_row(**cells: bytes) -> Row:
@@ -97,6 +97,9 @@ def test_a_tablet_is_loaded_only_by_the_session_that_its_row_names() -> None:
         check_assignment(row, WHOLE, "s2")
     with pytest.raises(RefusedError):
         check_assignment(parse_tablet(tablet_row()), WHOLE, "s1")
+    parked = parse_tablet(tablet_row(location=values.Location("s1", "").encode()))
+    with pytest.raises(RefusedError):
+        check_assignment(parked, WHOLE, "s1")
     with pytest.raises(NotFoundError):
         check_assignment(None, WHOLE, "s1")
     with pytest.raises(NotFoundError):
@@ -116,10 +119,11 @@ def test_only_blocks_of_the_tablet_that_its_segments_lack_are_replayed() -> None
     assert not is_wanted(WHOLE, log, block(6, 5).header)
     assert is_wanted(WHOLE, log, block(11).header)
     assert not is_wanted(WHOLE, log, block(11, table_id="2").header)
-    assert not belongs(middle, block(1, rows=(b"a", b"c")).header)
-    assert belongs(middle, block(1, rows=(b"c\x00", b"c\x00")).header)
-    assert belongs(middle, block(1, rows=(b"m", b"m")).header)
-    assert not belongs(middle, block(1, rows=(b"m\x00", b"z")).header)
+    assert not belongs(middle, block(11).header), "what it was split from wrote is in segments"
+    written = block(11)
+    written.header.end_row = b"m"
+    assert belongs(middle, written.header)
+    assert not belongs(WHOLE, written.header)
 
 
 def test_r24_blocks_are_replayed_in_the_order_in_which_the_tablet_wrote_them() -> None:
@@ -129,7 +133,7 @@ def test_r24_blocks_are_replayed_in_the_order_in_which_the_tablet_wrote_them() -
 
 def test_the_state_goes_on_where_the_flush_ended() -> None:
     recovered = Recovered.start(flush_state(high_water=4))
-    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wal) == (41, 900, WalPlace("w0", 12))
+    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (41, 900, (WalPlace("w0", 12),))
     assert recovered.high_water == {STREAM: 4}
 
 
@@ -143,7 +147,7 @@ def test_r18_the_high_water_is_rebuilt_from_block_headers() -> None:
 def test_sequence_numbers_time_and_place_follow_the_replayed_blocks() -> None:
     recovered = Recovered.start(flush_state())
     assert recovered.absorb("w1", block(4, 3, seq=41)) == 41
-    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wal) == (44, 1041, WalPlace("w1", 6))
+    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (44, 1041, (WalPlace("w1", 6),))
 
 
 def test_records_that_no_log_held_do_not_share_numbers_with_those_that_a_log_holds() -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from bookkeeper.model import Extent, Origin, Stamp, StreamKey, TargetKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock, stamp_to_pb
-from bookkeeper.tserver.door import share_of
 from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.ordering import WalPlace
 from bookkeeper.tserver.stamps import TableView
-from bookkeeper.tserver.tablet import Moment, ServedTablet, Share, with_timestamps
+from bookkeeper.tserver.tablet import Moment, ServedTablet, Share, share_of, with_timestamps
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
@@ -26,6 +25,10 @@ def share(*rows: bytes, timestamp: int | None = None) -> Share:
 
 def at(wal: str, now_ms: int = 1_000) -> Moment:
     return Moment(wal, VIEW, now_ms)
+
+
+def after(draft: DraftBlock) -> list[tuple[str, int]]:
+    return [(place.file, place.offset) for place in draft.header.after]
 
 
 def placed(draft: DraftBlock, wal: str, first: int) -> PlacedBlock:
@@ -58,21 +61,30 @@ def test_a_block_says_what_it_is_and_for_whom(tmp_path: Path) -> None:
 
 
 def test_r24_the_first_block_in_another_log_says_after_what(tmp_path: Path) -> None:
-    served = Served(tmp_path, Recovered(last_wal=WalPlace("w0", 9)))
+    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9),)))
     first, second = served.write("w1", b"a"), served.write("w1", b"b")
     served.offset = 0
     third = served.write("w2", b"c")
-    assert (first.header.after.file, first.header.after.offset) == ("w0", 9)
-    assert not second.header.HasField("after")
-    assert (third.header.after.file, third.header.after.offset) == ("w1", 2)
+    assert after(first) == [("w0", 9)]
+    assert after(second) == []
+    assert after(third) == [("w1", 2)]
+
+
+def test_r24_a_merged_tablet_comes_after_all_that_it_was_made_of(tmp_path: Path) -> None:
+    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9), WalPlace("w1", 4))))
+    served.offset = 4
+    first, second = served.write("w1", b"a"), served.write("w1", b"b")
+    assert (after(first), after(second)) == ([("w0", 9)], [])
+    served.offset = 0
+    assert after(served.write("w2", b"c")) == [("w1", 6)]
 
 
 def test_r24_a_block_that_was_given_up_leaves_its_predecessor_to_the_next(tmp_path: Path) -> None:
-    served = Served(tmp_path, Recovered(last_wal=WalPlace("w0", 9)))
+    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9),)))
     _, undo = served.tablet.stage(share(b"a"), at("w1"))
     served.tablet.take_back(undo)
     draft = served.write("w1", b"a")
-    assert (draft.header.after.file, draft.header.first_seq) == ("w0", 1)
+    assert (after(draft), draft.header.first_seq) == ([("w0", 9)], 1)
 
 
 def test_the_server_time_never_goes_back(tmp_path: Path) -> None:
@@ -111,11 +123,11 @@ def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path
     point = served.tablet.begin_flush()
     assert point is not None
     state = point.state
-    assert (dict(state.through), state.last_seq, dict(state.high_water), state.last_wal) == (
+    assert (dict(state.through), state.last_seq, dict(state.high_water), state.last_wals) == (
         {"w1": 2},
         2,
         {},
-        ("w1", 2),
+        (("w1", 2),),
     )
     assert point.frozen is not None
     assert point.frozen.records == 2
@@ -148,6 +160,6 @@ def test_unlogged_records_are_numbered_and_in_no_log(tmp_path: Path) -> None:
     draft, _ = tablet.stage_unlogged(share(b"a"), 5)
     tablet.apply(PlacedBlock("", 0, draft))
     assert tablet.needed_logs() == {}
-    assert tablet.last_wal is None
+    assert tablet.last_wals == ()
     following, _ = tablet.stage(share(b"b"), at("w"))
     assert following.header.first_seq == 2

@@ -93,7 +93,7 @@ def test_a_quiet_cluster_has_nothing_left_behind() -> None:
 def test_whatever_nobody_needs_is_named() -> None:
     log = LOG.encode()
     target = TargetKey("east", "1", "1", 1)
-    state = FlushState(1, {}, 1, 1, {STREAM: 7}, None).encode()
+    state = FlushState(1, {}, 1, 1, {STREAM: 7}, ()).encode()
     recv = keys.recv_cell(STREAM)
     rows = {
         "log:": tablet(log={log: b"{}"}),

@@ -62,7 +62,7 @@ def _other_tablet(made: BlockHeader) -> None:
 
 
 def _after(made: BlockHeader) -> None:
-    made.after.CopyFrom(Predecessor(file="file:///v", offset=3))
+    made.after.append(Predecessor(file="file:///v", offset=3))
 
 
 def _provenance(made: BlockHeader) -> None:
@@ -109,7 +109,7 @@ def test_the_first_of_a_block_may_follow_another_file() -> None:
     first = header(1)
     _after(first)
     (block,) = form_blocks(place([(first, [b"a"]), (header(2), [b"b"])]), LIMITS)
-    assert block.header.after.offset == 3
+    assert block.header.after[0].offset == 3
 
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.integers(1, 20), st.integers(1, 2000))

@@ -300,7 +300,7 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
         if end_row is not None:
             header.end_row = end_row
         if after is not None:
-            header.after.CopyFrom(Predecessor(file=after[0], offset=after[1]))
+            header.after.append(Predecessor(file=after[0], offset=after[1]))
         writer.append([Block(header, encode_batch(records([b"a", b"b"])))])
     with pytest.raises(TransientError, match="recover it first"):
         file_summary(writer.uri)
