@@ -43,7 +43,10 @@ def _cluster_record(cluster: ClusterInfo) -> Record:
 @click.argument("quorum")
 @in_session
 def definecluster(session: Session, output: Output, name: str, quorum: str) -> None:
-    """Give the cluster whose masters answer at QUORUM (HOST:PORT[,HOST:PORT]) a name here."""
+    """Give the cluster whose masters answer at QUORUM (HOST:PORT[,HOST:PORT]) a name here.
+
+    SYSTEM://ADDRESS is a peer of another replica system: parquet:///PATH a directory.
+    """
     cluster = session.client.replication.define_cluster(name, quorum)
     output.done(f"cluster {name} is instance {cluster.instance_id} at {cluster.quorum}", _cluster_record(cluster))
 

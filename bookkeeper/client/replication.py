@@ -22,6 +22,11 @@ WAIT_LIMIT_MS = 600_000
 """How long :meth:`Replication.wait` waits by default: a peer may be down for minutes."""
 
 
+def normal_quorum(quorum: str) -> str:
+    """A quorum in the one spelling of a list of addresses; that of another replica system stays as it is."""
+    return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
+
+
 class Replication:
     """``client.replication``. Every method raises what the master says, or UnavailableError."""
 
@@ -31,16 +36,17 @@ class Replication:
         self._stopped = stopped
 
     def define_cluster(self, name: str, quorum: str) -> ClusterInfo:
-        """Give the cluster at ``quorum`` (``host:port[,host:port]``) a name here; raises InvalidInputError,
-        UnavailableError when it does not answer, RefusedError when it is this one.
+        """Give the cluster at ``quorum`` a name here: ``host:port[,host:port]``, or ``SYSTEM://ADDRESS`` for one of
+        another replica system. Raises InvalidInputError, UnavailableError when it does not answer, RefusedError when it
+        is this one.
         """
-        arguments = (name, format_quorum(parse_quorum(quorum)))
+        arguments = (name, normal_quorum(quorum))
         defined: ClusterInfo = self._master.call("define_cluster", *arguments, budget_ms=DEFINE_BUDGET_MS)
         return defined
 
     def delete_cluster(self, name: str, quorum: str) -> None:
         """Forget a cluster; raises NotFoundError, or RefusedError while a table replicates to it."""
-        self._master.call("delete_cluster", name, format_quorum(parse_quorum(quorum)), settled_by=NotFoundError)
+        self._master.call("delete_cluster", name, normal_quorum(quorum), settled_by=NotFoundError)
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """The clusters that are defined."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +16,10 @@ from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import open_store
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, Peer, ReplicaSession, ReplicaSystem
+from bookkeeper.peers.registry import Registry
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.wal import encode_batch
+from tests.support.cluster import THIRD_PARTY
 from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.thrift_peer import ThriftPeer
@@ -46,7 +49,7 @@ class Setting:
 
     system: ReplicaSystem
     quorum: str
-    received: MemoryPeer | DirectoryPeer
+    received: MemoryPeer | DirectoryPeer | LedgerPeer
     settings: Settings
     instance_id: str = EAST
 
@@ -54,11 +57,32 @@ class Setting:
         return self.system.open(Peer("east", self.quorum, instance_id or self.instance_id), stream, self.settings)
 
 
-@pytest.fixture(params=["memory", "bookkeeper", "parquet", "parquet-remote"])
-def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
+@dataclass(frozen=True, slots=True)
+class LedgerPeer:
+    """What the replica system of another party holds."""
+
+    path: Path
+
+    @property
+    def rows(self) -> list[bytes]:
+        with sqlite3.connect(self.path) as books:
+            return [row for (row,) in books.execute("SELECT row FROM entry ORDER BY rowid")]
+
+    @property
+    def messages(self) -> list[bytes]:
+        return self.rows
+
+
+@pytest.fixture(params=["memory", "bookkeeper", "parquet", "parquet-remote", "third-party"])
+def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     received = MemoryPeer(EAST, splits=[b"000010"])
     base = new_settings(tmp_path, "west", instance_id=WEST)
     settings = base.model_copy(update={"replay": base.replay.model_copy(update={"message_retries": 0})})
+    if request.param == "third-party":
+        monkeypatch.syspath_prepend(THIRD_PARTY)
+        ledger, place = Registry().installed("ledger"), str(tmp_path / "books.db")
+        yield Setting(ledger, place, LedgerPeer(tmp_path / "books.db"), settings, ledger.identify(place).instance_id)
+        return
     if request.param.startswith("parquet"):
         place = str(tmp_path / "lake")
         system = ParquetSystem(opener=open_store if request.param == "parquet" else remote_twin)

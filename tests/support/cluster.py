@@ -6,6 +6,7 @@ the process that started it, and takes its processes along.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,9 +21,14 @@ READY_S = 90.0
 STOP_S = 30.0
 
 
+THIRD_PARTY = Path(__file__).parent / "third_party"
+"""Packages that are installed in every cluster of a test, as somebody else would install theirs."""
+
+
 def standalone_command(directory: Path) -> list[str]:
     """What runs ``bookkeeper standalone DIR`` with this interpreter."""
-    return [sys.executable, "-m", "shell.main", "standalone", str(directory)]
+    path = os.pathsep.join([str(THIRD_PARTY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", "shell.main", "standalone", str(directory)]
 
 
 class Cluster:

@@ -81,8 +81,8 @@ def check_table(name: str) -> str:
 
 
 def stream_id(stream: StreamKey) -> str:
-    """A stream's part of a path: a hash that no two streams share."""
-    return hashlib.sha256(stream.encode().encode()).hexdigest()[:32]
+    """A stream's part of a path: a hash that no two streams share, and that no reader takes for a number."""
+    return "s" + hashlib.sha256(stream.encode().encode()).hexdigest()[:32]
 
 
 def table_directory(table: str) -> str:
