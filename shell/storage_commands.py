@@ -1,4 +1,4 @@
-"""Commands about how tables are stored: ``config``.
+"""Commands about how tables are stored: ``config compact``.
 
 Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -11,7 +11,7 @@ import click
 
 from bookkeeper.config.table_properties import PROPERTIES
 from shell import parameters
-from shell.output import Output, Record
+from shell.output import Output, Record, parse_bytes
 from shell.session import Session, in_session
 
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
@@ -61,4 +61,16 @@ def config(
     output.records(rows, ("property", "value", "set", "default"), "no such property")
 
 
-COMMANDS = (config,)
+@click.command()
+@_TABLE
+@click.option("-b", "--begin", type=parse_bytes, metavar="ROW", help="Tablets with a row from here on.")
+@click.option("-e", "--end", type=parse_bytes, metavar="ROW", help="Tablets with a row up to here (included).")
+@click.option("-w", "--wait", is_flag=True, help="Return when it is done.")
+@in_session
+def compact(session: Session, output: Output, table: str, begin: bytes | None, end: bytes | None, wait: bool) -> None:
+    """Merge the segments of a table's tablets; deletes, older versions and aged-off cells go."""
+    session.client.tables.compact(table, begin, end, wait=wait)
+    output.done(f"table {table} {'compacted' if wait else 'is being compacted'}", {"name": table, "done": wait})
+
+
+COMMANDS = (config, compact)

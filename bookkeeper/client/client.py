@@ -52,7 +52,7 @@ class Client:
         self._stopped = threading.Event()
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
-        self.tables = Tables(self._master)
+        self.tables = Tables(self._master, self._clock, self._stopped)
         self.replication = Replication(self._master, self._clock, self._stopped)
 
     @classmethod

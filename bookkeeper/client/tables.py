@@ -5,19 +5,25 @@ A call that had to be repeated after a lost answer succeeds when the earlier att
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
-from bookkeeper.errors import ExistsError, NotFoundError
+from bookkeeper.clock import Clock
+from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup
-from bookkeeper.rpc.messages import TableInfo, TabletLocation
+from bookkeeper.rpc.messages import CompactionTicket, CompactRequest, TableInfo, TabletLocation
+
+POLL_MS = 100
 
 
 class Tables:
     """``client.tables``. Every method raises what the master says, or UnavailableError."""
 
-    def __init__(self, master: MasterLink) -> None:
+    def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event) -> None:
         self._master = master
+        self._clock = clock
+        self._stopped = stopped
 
     def list(self) -> Sequence[TableInfo]:
         """All tables."""
@@ -81,6 +87,21 @@ class Tables:
     def flush(self, name: str) -> None:
         """Write what the tablets hold in memory to segments; raises NotFoundError."""
         self._master.call("flush_table", name)
+
+    def compact(
+        self, name: str, begin_row: bytes | None = None, end_row: bytes | None = None, *, wait: bool = True
+    ) -> None:
+        """Have the tablets with rows from ``begin_row`` to ``end_row`` (both included, None = no end) compacted: all
+        segments of each become one for each locality group, and what counts no more goes. Returns when every tserver
+        was asked or, to ``wait``, when it is done. Raises NotFoundError.
+        """
+        left: Sequence[CompactionTicket] = self._master.call(
+            "compact_table", CompactRequest(name, begin_row, end_row, ())
+        )
+        while [ticket for ticket in left if wait or not ticket.ticket]:
+            if self._clock.wait(self._stopped, POLL_MS):
+                raise UnavailableError(f"nobody waits any more for the compaction of table {name}")
+            left = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(left)))
 
     def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
         """Where the tablets of a table are; raises NotFoundError."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
+from bookkeeper.master.compaction import compact
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
@@ -28,6 +29,8 @@ from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
     ClusterInfo,
+    CompactionTicket,
+    CompactRequest,
     FileMark,
     ReplicationConfig,
     TableInfo,
@@ -49,6 +52,7 @@ CONCURRENCY = {
     "change_properties": 4,
     "set_read_only": 2,
     "flush_table": 4,
+    "compact_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
     "enable_replication": 4,
@@ -155,6 +159,12 @@ class MasterService:
                 return
             lead.clock.wait(never, FLUSH_AGAIN_MS)
         raise UnavailableError(f"{len(left)} tablets of table {name} are not flushed: {problem}; try again")
+
+    def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]:
+        """See :func:`compact`; returns at once."""
+        lead = self._lead
+        table_id = self._config().table_named(request.table).table_id
+        return compact(request, lead.queries.locate(table_id), lead.tservers.at)
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """All peers that were defined, by alias."""

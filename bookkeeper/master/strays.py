@@ -1,11 +1,12 @@
-"""Segment files that no tablet names: left by flushes that were cut before they were in the books.
+"""Segment files that no tablet names: left by flushes and compactions that were cut before they were in the books.
 
 Arrives: files on disk, all tablet rows. Leaves: `~del_` marks; the collector deletes what is marked and still not
 named. Survives a crash: the marks; how long a stray has been known is counted anew by each reign, which only delays.
 
 Which flush wrote a file is in its name, and flush ids rise: a file of an id that its tablet has passed, or that belongs
-to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). Whatever a
-present holder may be writing is left alone. Sources: design section 10, rule 2; books.md R1, R4 and R17.
+to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The name of a
+compaction's file says which holder's it is. Whatever a present holder may be writing is left alone.
+Sources: design section 10, rule 2; books.md R1, R4 and R17.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.master.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, Row, RowPut
-from bookkeeper.storage.tablet import leftovers
+from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
 
 LOOK_INTERVAL_MS = 60_000
@@ -62,6 +63,19 @@ def read_named(rows: Iterable[Row]) -> Named:
                 0 if flush is None else values.FlushState.decode(flush.value).flush_id,
             )
     return Named(frozenset(segments), holdings)
+
+
+def is_left(name: str, holding: Holding | None) -> bool:
+    """Whether an unnamed file of this name is left by what was cut: a flush that its tablet has passed, or a compaction
+    of an earlier holder; the present one takes away what it gives up. None: there is no such tablet.
+    """
+    parsed = parse_name(name)
+    if parsed is None:
+        return False
+    flush_id, is_merged = parsed
+    if is_merged:
+        return holding is None or flush_id < holding.first_flush_id
+    return is_stray(flush_id, holding)
 
 
 def is_stray(flush_id: int, holding: Holding | None) -> bool:
@@ -110,6 +124,5 @@ class Strays:
         for directory in sorted(self.tables_dir.glob("*/*")):
             holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
             for path in leftovers(directory, named.segments):
-                flush_id = path.name.partition("-")[0]
-                if flush_id.isdecimal() and is_stray(int(flush_id), holding):
+                if is_left(path.name, holding):
                     yield uri_of(path)

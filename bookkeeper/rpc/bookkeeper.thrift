@@ -92,6 +92,20 @@ struct ScanPage {
   2: optional binary resume               // absent = nothing left in this tablet
 }
 
+// ---- compaction
+
+struct CompactionTicket {                 // a tablet that is not compacted yet; ticket 0 = it could not be asked
+  1: required Extent extent
+  2: required i64 ticket
+}
+
+struct CompactRequest {
+  1: required string table
+  2: optional binary begin_row            // tablets with a row from here on
+  3: optional binary end_row              // inclusive
+  4: required list<CompactionTicket> tickets   // empty = a new request; else what the call before returned
+}
+
 // ---- replication status
 
 struct TargetStatus {
@@ -214,6 +228,7 @@ service Master extends Node {
   void set_read_only(1: bool read_only) throws (1: Fault fault)                    // every table at once; one has the property table.read_only
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
+  list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
@@ -246,6 +261,7 @@ service TServer extends Node {
   void unload_tablet(1: Extent extent, 2: i64 epoch, 3: bool discard) throws (1: Fault fault)
   list<Extent> tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
+  i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket to ask with
   i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns when every later block carries that generation's stamps
   list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL that holds data of the table
   void assign_work(1: list<WorkItem> items) throws (1: Fault fault)                // idempotent; overloaded when the queue is full

@@ -106,6 +106,26 @@ class ScanPage:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionTicket:
+    """A tablet that is not compacted yet; ``ticket`` 0 when it could not be asked so far."""
+
+    extent: Extent
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """The tablets of a table with rows from ``begin_row`` to ``end_row``, both included (None = no end); ``tickets``
+    empty for a new request, else what is left of it.
+    """
+
+    table: str
+    begin_row: bytes | None
+    end_row: bytes | None
+    tickets: tuple[CompactionTicket, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetStatus:
     """How far one file has come for one target."""
 
@@ -245,6 +265,8 @@ class TabletAssignment:
 STRUCTS: tuple[type, ...] = (
     ApplyRequest,
     ClusterInfo,
+    CompactRequest,
+    CompactionTicket,
     Condition,
     Extent,
     Fault,

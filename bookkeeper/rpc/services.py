@@ -13,6 +13,8 @@ from bookkeeper.model import Extent, LocalityGroup, StreamKey
 from bookkeeper.rpc.messages import (
     ApplyRequest,
     ClusterInfo,
+    CompactionTicket,
+    CompactRequest,
     Condition,
     FileMark,
     ReplicateRequest,
@@ -63,6 +65,8 @@ class Master(Node, Protocol):
 
     def flush_table(self, name: str) -> None: ...
 
+    def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]: ...
+
     def clusters(self) -> Sequence[ClusterInfo]: ...
 
     def define_cluster(self, name: str, quorum: str) -> ClusterInfo: ...
@@ -110,6 +114,8 @@ class TServer(Node, Protocol):
     def tablets(self) -> Sequence[Extent]: ...
 
     def flush_tablet(self, extent: Extent) -> None: ...
+
+    def compact_tablet(self, extent: Extent, ticket: int) -> int: ...
 
     def confirm_config(self, generation: int) -> int: ...
 

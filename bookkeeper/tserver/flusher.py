@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books import log_deletes
 from bookkeeper.tserver.commit import CommitPath, FlushBarrier
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.segments import named_state, segments_put
 from bookkeeper.tserver.tablet import FlushPoint, ServedTablet
 from bookkeeper.tserver.threads import Die, Persistence, start_thread
 
@@ -68,51 +67,6 @@ def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> 
     return sorted(due, key=lambda row: -memories[row].active_bytes)
 
 
-def flush_put(row: bytes, point: FlushPoint, segments: Sequence[SegmentRef]) -> RowPut:
-    """The books' side of a flush: its segments and the state they stand for, visible together."""
-    values: dict[Column, bytes] = {keys.segment_column(ref.uri): segment_entry(ref).encode() for ref in segments}
-    values[keys.FLUSH] = point.state.encode()
-    return RowPut(row, values)
-
-
-def named_state(state: FlushState, before: FlushState | None, segments: Sequence[SegmentRef]) -> FlushState:
-    """The state of a flush with what it says of segments: which ones count, once its own are among them."""
-    return replace(
-        state,
-        segments=tuple(ref.uri for ref in segments),
-        compacted=0 if before is None else before.compacted,
-    )
-
-
-def segment_entry(ref: SegmentRef) -> SegmentEntry:
-    """A segment as the books hold it."""
-    return SegmentEntry(
-        group=ref.group,
-        records=ref.records,
-        size_bytes=ref.bytes,
-        min_row=ref.min_row,
-        max_row=ref.max_row,
-        first_seq=ref.first_seq,
-        last_seq=ref.last_seq,
-        flush_id=ref.flush_id,
-    )
-
-
-def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
-    """A segment as storage opens it; inverse of :func:`segment_entry`."""
-    return SegmentRef(
-        uri=uri,
-        group=entry.group,
-        records=entry.records,
-        bytes=entry.size_bytes,
-        min_row=entry.min_row,
-        max_row=entry.max_row,
-        first_seq=entry.first_seq,
-        last_seq=entry.last_seq,
-        flush_id=entry.flush_id,
-    )
-
-
 class Flusher:
     """Flushes on demand in the caller's thread, and when due in a thread of its own."""
 
@@ -148,12 +102,15 @@ class Flusher:
         is lost and the next flush completes this one.
         """
         with tablet.flush_lock:
-            if tablet.point is not None:
-                self._complete(tablet, tablet.point)
+            self.complete(tablet)
             barrier = FlushBarrier(tablet, self._keeper.release)
             self._path.cross(barrier)
-            if tablet.point is not None:
-                self._complete(tablet, tablet.point)
+            self.complete(tablet)
+
+    def complete(self, tablet: ServedTablet) -> None:
+        """Complete the flush under way, if any; its state comes before any later one. With ``flush_lock`` held."""
+        if tablet.point is not None:
+            self._complete(tablet, tablet.point)
 
     def empty(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no more writes until nothing of it is in memory and no log is needed."""
@@ -166,13 +123,14 @@ class Flusher:
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
         """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
         if point.segments is None:
-            written = self._write_segments(tablet, point)
-            point.state = named_state(point.state, tablet.books, [*tablet.data.segments, *written])
+            flush_id = tablet.take_flush_id()
+            written = self._write_segments(tablet, point, flush_id)
+            point.state = named_state(point.state, flush_id, [*tablet.data.segments, *written], tablet.compacted)
             point.segments = written
         segments = point.segments
-        put = flush_put(tablet.row, point, segments)
+        put = segments_put(tablet.row, point.state, segments)
         self._persistence.check()
-        self._metadata.put([put], point.flush_id)
+        self._metadata.put([put], point.state.flush_id)
         if point.frozen is not None:
             tablet.data.finish_flush(point.frozen, segments)
         for cell, rank in log_deletes(tablet.row, point.state.through):
@@ -184,11 +142,11 @@ class Flusher:
         self._persistence.check()
         self._metadata.delete([cell], rank)
 
-    def _write_segments(self, tablet: ServedTablet, point: FlushPoint) -> list[SegmentRef]:
+    def _write_segments(self, tablet: ServedTablet, point: FlushPoint, flush_id: int) -> list[SegmentRef]:
         if point.frozen is None:
             return []
         try:
-            return list(tablet.data.write_segments(point.frozen, point.flush_id))
+            return list(tablet.data.write_segments(point.frozen, flush_id))
         except OSError as error:
             raise UnavailableError(f"segments of tablet {tablet.extent} can't be written: {error}") from error
 

@@ -26,7 +26,7 @@ from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
 from bookkeeper.storage.wal import Block, Seal, path_of, read_headers, read_seal
 from bookkeeper.tserver import loading
 from bookkeeper.tserver.commit import CloseTablet, CommitPath
-from bookkeeper.tserver.flusher import Flusher, segment_ref
+from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loading import (
     TABLET_FAMILIES,
     LogToRead,
@@ -46,6 +46,7 @@ from bookkeeper.tserver.loading import (
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.segments import segment_ref
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 
@@ -139,7 +140,8 @@ class Loader:
     def _leave(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no writes any more, and let it go."""
         self._flusher.empty(tablet)
-        self._registry.remove(tablet)
+        with tablet.flush_lock:
+            self._registry.remove(tablet)
 
     def _check_epoch(self, epoch: int) -> None:
         with self._lock:

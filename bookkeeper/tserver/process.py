@@ -23,6 +23,7 @@ from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
 from bookkeeper.tserver.commit import CommitPath, Desk
+from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.flusher import Flusher, FlushLimits
 from bookkeeper.tserver.loader import Loader
@@ -112,6 +113,7 @@ class TServerProcess:
         path = CommitPath(committer, desk, settings.rpc.timeout_ms)
         configuration = Configuration(self._coordination, path, registry, clock, die)
         flusher = Flusher(registry, path, keeper, self._metadata, persistence, clock, flush_limits(settings), die)
+        compactor = Compactor(registry, flusher, self._metadata, persistence, clock, die)
         loader = Loader(
             registry,
             path,
@@ -150,6 +152,7 @@ class TServerProcess:
             configuration=configuration,
             keeper=keeper,
             flusher=flusher,
+            compactor=compactor,
             loader=loader,
             sorter=sorter,
             receiver=receiver,
@@ -168,6 +171,7 @@ class TServerProcess:
         parts.sorter.start()
         parts.keeper.start()
         parts.flusher.start()
+        parts.compactor.start()
         parts.index.start()
         parts.configuration.start()
         self._service.attach(parts)
@@ -181,6 +185,7 @@ class TServerProcess:
         self._server.stop()
         parts.worker.stop()
         parts.configuration.close()
+        parts.compactor.close()
         parts.flusher.close()
         parts.receiver.close()
         parts.loader.unload_all()

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.coordination.protocol import Session
-from bookkeeper.errors import InvalidInputError, OverloadedError, RefusedError, UnavailableError
+from bookkeeper.errors import (
+    CorruptionError,
+    InvalidInputError,
+    NotServingError,
+    OverloadedError,
+    RefusedError,
+    UnavailableError,
+)
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
@@ -31,6 +38,7 @@ from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver.attempts import Attempt
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import decode_records, share_for
@@ -72,6 +80,7 @@ class Parts:
     configuration: Configuration
     keeper: LogKeeper
     flusher: Flusher
+    compactor: Compactor
     loader: Loader
     sorter: Sorter
     receiver: Receiver
@@ -172,16 +181,22 @@ class TServerService:
             raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
         pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
         tablet = parts.registry.find(request.extent) or parts.registry.serving(request.extent)
-        page = tablet.data.scan_page(
-            request.start_row,
-            request.stop_row,
-            request.families,
-            pairs,
-            request.resume,
-            min(request.page_bytes, parts.limits.page_bytes_max),
-            Asked(request.versions, request.from_ms, request.to_ms),
-            parts.path.desk.clock.wall_ms(),
-        )
+        try:
+            page = tablet.data.scan_page(
+                request.start_row,
+                request.stop_row,
+                request.families,
+                pairs,
+                request.resume,
+                min(request.page_bytes, parts.limits.page_bytes_max),
+                Asked(request.versions, request.from_ms, request.to_ms),
+                parts.path.desk.clock.wall_ms(),
+            )
+        except CorruptionError:
+            parts.session.check()
+            if parts.registry.find(request.extent) is not tablet:  # another holder may have replaced its segments
+                raise NotServingError(f"tablet {request.extent} has left this server: locate it again") from None
+            raise
         parts.session.check()
         return ScanPage(encode_batch(page.records), page.next)
 
@@ -203,6 +218,11 @@ class TServerService:
         """Everything written before is in segments that the books name."""
         parts = self._parts
         parts.flusher.flush(parts.registry.serving(extent))
+
+    def compact_tablet(self, extent: Extent, ticket: int) -> int:
+        """See :meth:`Compactor.ask`."""
+        parts = self._parts
+        return parts.compactor.ask(parts.registry.serving(extent), ticket)
 
     def confirm_config(self, generation: int) -> int:
         """See :meth:`Configuration.confirm`."""
@@ -258,6 +278,7 @@ class TServerService:
             "memory_bytes": str(sum(tablet.data.memory_bytes for tablet in tablets)),
             "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
             "flushes": str(parts.flusher.flushes_done),
+            "merges": str(parts.compactor.merges_done),
             "wal": parts.path.desk.wal_uri(),
             "queued_bytes": str(parts.committer.queued_bytes),
             "config_generation": str(parts.path.desk.view.generation),

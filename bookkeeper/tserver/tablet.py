@@ -76,9 +76,10 @@ class Undo:
 
 @dataclass(slots=True)
 class FlushPoint:
-    """What a flush makes durable: everything applied before it began, and nothing else. ``segments`` once written."""
+    """What a flush makes durable: everything applied before it began, and nothing else. ``state`` has its flush id and
+    the names of segments, for good, from when its own ``segments`` are written.
+    """
 
-    flush_id: int
     frozen: FrozenMemtable | None
     state: FlushState
     segments: Sequence[SegmentRef] | None = None
@@ -113,6 +114,9 @@ class ServedTablet:
         self.accepting = True
         """False from the moment an unload begins; changed by the commit thread."""
         self.point: FlushPoint | None = None
+        self.serial = serial
+        self.compacted = 0 if recovered.flush is None else recovered.flush.compacted
+        """Flush id at which the last compaction of everything began, 0 = none; changed by the compactor."""
         self.books = recovered.flush
         """The newest ``tablet:flush`` in the books; changed by whoever holds ``flush_lock``."""
         self.log_uses: dict[str, int] = dict(recovered.log_uses)
@@ -252,7 +256,7 @@ class ServedTablet:
         if frozen is None and not through and not self._state_changed:
             return None
         state = FlushState(
-            flush_id=self._flush_id,
+            flush_id=0,
             through=through,
             last_seq=self._applied_seq,
             last_time_ms=self._last_time_ms,
@@ -261,9 +265,17 @@ class ServedTablet:
             ahead=dict(self.ahead),
         )
         self._state_changed = False
-        self._flush_id += 1
-        self.point = FlushPoint(state.flush_id, frozen, state)
+        self.point = FlushPoint(frozen, state)
         return self.point
+
+    def take_flush_id(self) -> int:
+        """The next rank of a state. Whoever puts one holds ``flush_lock`` from before it takes the rank until the put
+        is done, so that a state is never hidden by an older one (R1). Any thread.
+        """
+        with self.lock:
+            taken = self._flush_id
+            self._flush_id += 1
+            return taken
 
     def end_flush(self, point: FlushPoint) -> None:
         """The point is in the books and its ``log:`` cells are deleted. Any thread."""

@@ -195,6 +195,24 @@ def test_versions_are_kept_as_the_table_says_and_shown_as_one_asks(shell: Shell,
     assert shell.good("scan", table, "--from-ms", "6", "--to-ms", "8").out.split() == [*line("7"), *line("6")]
 
 
+def test_a_table_is_compacted(shell: Shell, west: Cluster, table: str) -> None:
+    for value in ("1", "2", "3"):
+        for row in ("a", "h", "x"):
+            shell.good("insert", table, row, "lat", "deg", value)
+        shell.good("flush", table)
+    shell.good("delete", table, "h", "lat", "deg")
+    before = shell.good("scan", table).out
+    words = ("compact", "-t", table, "-b", "h", "-e", "p")
+    assert shell.good(*words, "--wait").out == f"table {table} compacted\n"
+    assert shell.good("compact", "-t", table, "--json").json == {"name": table, "done": False}
+    assert shell.good("compact", "-t", table, "--wait", "--json").json == {"name": table, "done": True}
+    assert shell.good("scan", table).out == before
+    directory = west.settings.tables_dir / west.client.tables.get(table).table_id
+    west.wait_until(lambda: len(list(directory.rglob("*.parquet"))) == 2, "replaced segments are deleted", 120)
+    assert shell.good("scan", table).out == before
+    assert shell.bad("compact", "-t", "nosuch")[0] == ExitCode.FAILED
+
+
 def line(time: str) -> list[str]:
     """The words of one version."""
     return ["a", "lat:deg", "[]", time, time]

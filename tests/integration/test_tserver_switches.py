@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration import test_tserver_books as books_laws
+from tests.integration import test_tserver_compaction as compaction_laws
 from tests.integration import test_tserver_conditional as conditional_laws
 from tests.integration import test_tserver_node as laws
 from tests.integration import test_tserver_read_only as read_only_laws
@@ -18,6 +19,9 @@ from tests.support.tservers import Ground, ground
 pytestmark = pytest.mark.integration
 
 LAWS = [
+    ("replaced-before-the-books-say-so", compaction_laws.test_a_compaction_may_be_cut_between_any_two_steps),
+    ("files-go-while-they-are-read", compaction_laws.test_a_page_that_is_being_filled_keeps_its_files),
+    ("compactions-forget-streams", compaction_laws.test_r18_what_is_known_of_a_stream_survives_a_compaction),
     ("conditions-are-replicated", conditional_laws.test_a_replicated_table_takes_no_conditional_write),
     ("conditions-see-the-past", conditional_laws.test_of_many_at_once_each_condition_holds_for_one),
     ("read-only-is-a-word", read_only_laws.test_a_read_only_table_takes_no_users_write),

@@ -23,6 +23,7 @@ from bookkeeper.storage.wal import Seal
 from bookkeeper.tserver.worker_plan import Fact
 from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
 from tests.support.master_faults import MASTER_FAULTS
+from tests.support.storage_faults import STORAGE_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,42 +233,6 @@ FAULTS: dict[str, Fault] = {
         lambda left, right: True,  # noqa: ARG005
         "R18: a block claims more, or less, of a stream than it holds",
     ),
-    "checksums-not-compared": Fault(
-        "bookkeeper.storage.tablet.segment_reader",
-        "matches",
-        lambda content, check: True,  # noqa: ARG005
-        "design section 10, rule 7: garbage in a segment passes silently",
-    ),
-    "freezing-hides-memory": Fault(
-        "bookkeeper.storage.tablet.data",
-        "frozen_state",
-        lambda state, fresh: replace(state, active=fresh),
-        "a reader misses acknowledged records while they are flushed",
-    ),
-    "flushed-before-segments": Fault(
-        "bookkeeper.storage.tablet.data",
-        "flushed_state",
-        lambda state, opened: replace(state, frozen=None),  # noqa: ARG005
-        "a reader misses acknowledged records after they were flushed",
-    ),
-    "a-page-forgets-its-cell": Fault(
-        "bookkeeper.storage.tablet.resume",
-        "Resume.begun",
-        property(lambda self: None),  # type: ignore[arg-type]  # noqa: ARG005
-        "versions are counted anew in each page: a scan shows some that do not count",
-    ),
-    "deletes-hide-nothing": Fault(
-        "bookkeeper.storage.tablet.scan",
-        "are_deletes",
-        lambda entries: ~entries.column("timestamp").is_valid().to_numpy(zero_copy_only=False),
-        "a delete hides the entries of its cell that are not newer",
-    ),
-    "page-begins-at-its-row": Fault(
-        "bookkeeper.storage.tablet.resume",
-        "after_cell",
-        lambda cell: cell[:1],
-        "a scan gives each cell once, however it is cut into pages",
-    ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
         "bookkeeper.storage.wal.committer",
@@ -413,12 +378,6 @@ FAULTS: dict[str, Fault] = {
         lambda serial: 1,  # noqa: ARG005
         "R1: two holders of a tablet write one rank with two values",
     ),
-    "every-segment-cell-counts": Fault(
-        "bookkeeper.tserver.loading",
-        "counts",
-        lambda uri, state: True,  # noqa: ARG005
-        "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
-    ),
     "orders-of-the-deposed-count": Fault(
         "bookkeeper.tserver.loader",
         "is_deposed",
@@ -452,4 +411,4 @@ FAULTS |= {
         "R18: two writers of a name in a change log write different records under it",
     ),
 }
-FAULTS |= {name: Fault(*parts) for name, parts in MASTER_FAULTS.items()}
+FAULTS |= {name: Fault(*parts) for name, parts in (MASTER_FAULTS | STORAGE_FAULTS).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import takewhile
 from typing import NamedTuple
@@ -40,6 +41,8 @@ class Model:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.gone: set[int] = set()
+        """Places in ``records`` of those that a compaction of everything dropped: they hide nothing any more."""
         self.retention = Retention()
 
     def apply(self, records: Iterable[Record]) -> int:
@@ -51,7 +54,8 @@ class Model:
         """The history of each cell, newest first."""
         found: dict[Cell, list[tuple[int, int, Record]]] = {}
         for seq, record in enumerate(self.records):
-            found.setdefault(record.cell, []).append((record.timestamp, seq, record))
+            if seq not in self.gone:
+                found.setdefault(record.cell, []).append((record.timestamp, seq, record))
         return {cell: [record for _, _, record in sorted(found[cell])[::-1]] for cell in sorted(found)}
 
     def visible(self, wanted: Callable[[Record], bool] = lambda _: True, asked: Asked = EVERYTHING) -> list[Record]:
@@ -64,6 +68,16 @@ class Model:
             counting = [record for record in counting if high is None or record.timestamp < high]
             shown += [record for record in counting[: asked.versions] if wanted(record)]
         return shown
+
+    def unneeded(self) -> set[int]:
+        """Places of the records that a compaction of everything drops now."""
+        kept = Counter(self.visible())
+        gone = set(range(len(self.records)))
+        for seq in reversed(range(len(self.records))):
+            if seq not in self.gone and kept[self.records[seq]]:
+                kept[self.records[seq]] -= 1
+                gone.discard(seq)
+        return gone
 
 
 def age_off(oldest_ms: int) -> int:

@@ -1,36 +1,42 @@
 """A tablet's data: memtable, segments, scans and flushes.
 
 Arrives: committed record batches, numbered; references to segments from the books. Leaves: pages of a scan, and new
-segments. Read in the order of the data: ``routing`` (the door), ``memtable``, ``flush`` and ``segment_writer``, then
-``segment_reader``, ``merge``, ``cells``, ``scan``; ``entries`` and ``order`` say what comes before what; ``data`` ties it
-all.
+segments, of flushes and compactions. Read in the order of the data: ``routing`` (the door), ``memtable``, ``flush`` and
+``segment_writer``, then ``segment_reader``, ``merge``, ``cells``, ``scan``, ``compaction``; ``entries`` and ``order``
+say what comes before what; ``data`` ties it all.
 """
 
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.cells import Asked
+from bookkeeper.storage.tablet.compaction import INPUTS_MAX, Merge, due_merges, smallest
 from bookkeeper.storage.tablet.data import TabletData
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
 from bookkeeper.storage.tablet.routing import min_max_row, split_by_tablets, validate_batch
 from bookkeeper.storage.tablet.scan import ScanPage
-from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
+from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name
 from bookkeeper.storage.tablet.segment_writer import leftovers
 from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
 
 __all__ = [
+    "INPUTS_MAX",
     "Asked",
     "BatchLimits",
     "BlockCache",
     "FrozenMemtable",
     "GroupMap",
+    "Merge",
     "NewSegment",
     "ScanPage",
     "SegmentRef",
     "TabletData",
     "TabletSettings",
+    "due_merges",
     "leftovers",
     "mask_for_groups",
     "min_max_row",
+    "parse_name",
+    "smallest",
     "split_by_tablets",
     "validate_batch",
 ]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,14 +24,16 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.cells import EVERYTHING, Asked, Retention
+from bookkeeper.storage.tablet.compaction import Keeping, Sieve, families_outside
 from bookkeeper.storage.tablet.entries import Position, to_entries
-from bookkeeper.storage.tablet.flush import write_groups
+from bookkeeper.storage.tablet.flush import Target, write_groups
 from bookkeeper.storage.tablet.groups import GroupMap
 from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
-from bookkeeper.storage.tablet.merge import Cursor, RunSource, Source
+from bookkeeper.storage.tablet.merge import Cursor, Round, RunSource, Source
+from bookkeeper.storage.tablet.order import Mask
 from bookkeeper.storage.tablet.resume import Resume
 from bookkeeper.storage.tablet.scan import ScanPage, View, Wanted, read_page
-from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef
+from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, merged_prefix
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.settings import TabletSettings
@@ -54,6 +58,12 @@ def frozen_state(state: _State, fresh: Memtable) -> _State:
 def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
     """The frozen memtable goes at the moment its segments come."""
     return replace(state, frozen=None, segments=(*state.segments, *opened))
+
+
+def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, ...]) -> _State:
+    """The segments that were merged go at the moment that what was made of them comes."""
+    left = tuple(segment for segment in state.segments if segment.ref.uri not in inputs)
+    return replace(state, segments=(*left, *opened))
 
 
 def _unique_name() -> str:
@@ -99,6 +109,9 @@ class TabletData:
         self._lock = threading.Lock()
         opened = tuple(Segment(ref, self._cache) for ref in segments)
         self._state = _State(Memtable(self._settings), None, opened)
+        self._pages = count()
+        self._reading: dict[int, _State] = {}
+        """What each page that is being filled reads."""
 
     # ---- writing
 
@@ -191,9 +204,30 @@ class TabletData:
             low = max(low, behind.cell[0])
         wanted = Wanted.of(families, columns)
         stop: Position | None = None if high is None else (high,)
-        cursors = [Cursor(source, position, stop) for source in _sources(self._state, low, high, wanted)]
         view = View(wanted, retention(self.properties, now_ms), asked)
-        return read_page(cursors, view, page_bytes, self._settings, begun)
+        with self._pinned() as state:
+            cursors = [Cursor(source, position, stop) for source in _sources(state, low, high, wanted)]
+            return read_page(cursors, view, page_bytes, self._settings, begun)
+
+    @contextmanager
+    def _pinned(self) -> Iterator[_State]:
+        """The present state; its files are needed until the end of the block."""
+        page = next(self._pages)
+        with self._lock:
+            state = self._reading[page] = self._state
+        try:
+            yield state
+        finally:
+            with self._lock:
+                del self._reading[page]
+
+    def is_read(self, uris: Collection[str]) -> bool:
+        """Whether a page that is being filled may still read one of these segments; none begins to, once they were
+        replaced.
+        """
+        with self._lock:
+            states = list(self._reading.values())
+        return any(segment.ref.uri in uris for state in states for segment in state.segments)
 
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
@@ -225,15 +259,20 @@ class TabletData:
         versions and deletes are kept. Raises OSError; then nothing is left and it may be called again. After a crash
         there may be files that no books name: ``leftovers`` finds them.
         """
-        sources = [RunSource(block) for block in frozen.blocks()]
-        written = write_groups(
-            sources,
+        cursors = [Cursor(RunSource(block), (), None) for block in frozen.blocks()]
+        return self._checked(write_groups(cursors, self._target(f"{flush_id:010d}", flush_id)))
+
+    def _target(self, prefix: str, flush_id: int) -> Target:
+        """Segments of this tablet as its table wants them, in files whose names begin with ``prefix``."""
+        return Target(
             self._groups,
-            lambda: self.directory / f"{flush_id:010d}-{self._unique_name()}{segment_format.ENDING}",
+            lambda: self.directory / f"{prefix}-{self._unique_name()}{segment_format.ENDING}",
             flush_id,
             replace(self._settings, compression=self.properties.compression),
             self._ops,
         )
+
+    def _checked(self, written: list[NewSegment]) -> list[NewSegment]:
         for segment in written:
             Segment(segment, self._cache).check()
         return written
@@ -254,6 +293,54 @@ class TabletData:
             if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
                 raise InvalidInputError("finish_flush was given segments of another memtable")
             self._state = flushed_state(state, opened)
+
+    # ---- compaction
+
+    def write_merged(
+        self, inputs: Collection[str], holder: int, now_ms: int, *, forget: bool, go_on: Callable[[], None]
+    ) -> list[NewSegment]:
+        """Write what is kept of some segments, clipped to the extent: a segment for each locality group present,
+        durable on return, perhaps none; readers do not see them yet, and the flush id is the caller's to set.
+
+        ``holder``: first flush id of the tablet's holder, part of the files' names: what a crash leaves belongs to
+        nobody once there is another holder. ``now_ms``: for age-off. ``forget``: deletes go, where no segment outside
+        can hold what they hide; everything written before is in segments. ``go_on`` is called for each round and may
+        raise. Raises OSError, CorruptionError; then nothing is left.
+        """
+        segments = self._state.segments
+        outside = [segment.families for segment in segments if segment.ref.uri not in inputs]
+        kept_ms = self.properties.deletes_kept_ms
+        sieve = Sieve(
+            Keeping(
+                retention(self.properties, now_ms),
+                families_outside(outside) if forget else None,
+                now_ms - kept_ms if kept_ms else None,
+            )
+        )
+
+        def keep(merged: Round) -> Mask:
+            go_on()
+            return sieve.keep(merged)
+
+        low, high = self._clip(None, None)
+        unshared = BlockCache(0, readers=0)
+        cursors = [
+            Cursor(Segment(segment.ref, unshared), (low,), None if high is None else (high,))
+            for segment in segments
+            if segment.ref.uri in inputs
+        ]
+        return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
+
+    def replace_segments(self, inputs: Collection[str], written: Sequence[NewSegment]) -> None:
+        """Let readers use what was written instead of the segments that it was merged from, at one moment. Call when
+        the books say so. Raises InvalidInputError when a reader does not see one of ``inputs``.
+        """
+        opened = tuple(Segment(segment, self._cache) for segment in written)
+        with self._lock:
+            known = {segment.ref.uri for segment in self._state.segments}
+            if not set(inputs) <= known:
+                raise InvalidInputError("segments that the tablet does not consist of can't be replaced")
+            self._state = merged_state(self._state, inputs, opened)
 
 
 def retention(properties: TableProperties, now_ms: int) -> Retention:

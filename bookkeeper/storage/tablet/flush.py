@@ -1,4 +1,4 @@
-"""From memory to disk: all versions of everything, in order, one segment for each locality group.
+"""Sorted sources become segments, one for each locality group: in a flush whole, in a compaction what is kept of them.
 
 Arrives: sorted sources. Leaves: published segments, or none and an exception. Memory is bounded by the windows of the
 merge and one row group for each locality group. A crash anywhere leaves files that no books name.
@@ -6,13 +6,15 @@ merge and one row group for each locality group. A crash anywhere leaves files t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
-from bookkeeper.storage.tablet.merge import Cursor, Source, merge_round
+from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
+from bookkeeper.storage.tablet.order import Mask
 from bookkeeper.storage.tablet.segment_format import NewSegment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps, SegmentWriter, publish
 from bookkeeper.storage.tablet.settings import TabletSettings
@@ -30,28 +32,43 @@ def split_by_group(batch: pa.RecordBatch, groups: GroupMap) -> dict[str, pa.Reco
     return {name: batch.filter(mask_for_groups(batch, families)) for name, families in present.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where segments go. ``new_path`` gives a fresh final name in the tablet's directory each time."""
+
+    groups: GroupMap
+    new_path: Callable[[], Path]
+    flush_id: int
+    settings: TabletSettings
+    ops: SegmentOps
+
+
+def keep_all(merged: Round) -> Mask | None:
+    """What a flush keeps: all versions of everything."""
+    del merged
+    return None
+
+
 def write_groups(
-    sources: Sequence[Source],
-    groups: GroupMap,
-    new_path: Callable[[], Path],
-    flush_id: int,
-    settings: TabletSettings,
-    ops: SegmentOps,
+    cursors: list[Cursor], target: Target, keep: Callable[[Round], Mask | None] = keep_all
 ) -> list[NewSegment]:
-    """Merge the sources into one segment a group and publish them together. ``new_path`` gives a fresh final name in
-    the tablet's directory each time. Raises OSError; whatever was written is removed then.
+    """Merge into one segment a group what is kept of each round, and publish them together. Raises OSError, and what
+    ``keep`` raises; whatever was written is removed then.
     """
     writers: dict[str, SegmentWriter] = {}
+    ops = target.ops
     try:
-        cursors = [Cursor(source, (), None) for source in sources]
         while merged := merge_round(cursors, ROUND_RECORDS, ROUND_BYTES, newest_only=False):
-            for name, part in split_by_group(merged.select(None), groups).items():
+            kept = merged.select(keep(merged))
+            if not kept.num_rows:
+                continue
+            for name, part in split_by_group(kept, target.groups).items():
                 if name not in writers:
-                    path = new_path()
+                    path = target.new_path()
                     make_directory(path.parent, ops)
-                    writers[name] = SegmentWriter(path, name, settings, ops)
+                    writers[name] = SegmentWriter(path, name, target.settings, ops)
                 writers[name].add(part)
-        written = [writer.finish(flush_id) for _, writer in sorted(writers.items())]
+        written = [writer.finish(target.flush_id) for _, writer in sorted(writers.items())]
         publish(list(writers.values()), ops)
     except BaseException:
         for writer in writers.values():

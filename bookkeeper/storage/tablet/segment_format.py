@@ -41,6 +41,24 @@ ENDING = ".parquet"
 TEMPORARY_ENDING = ".tmp"
 """Added to the final name while a file is written."""
 
+_MERGED = "c"
+
+
+def merged_prefix(holder: int) -> str:
+    """How the names of segments begin that a compaction writes, ``holder`` being the first flush id of its tablet's
+    holder; those of a flush begin with its id.
+    """
+    return f"{_MERGED}{holder:010d}"
+
+
+def parse_name(name: str) -> tuple[int, bool] | None:
+    """Flush id, and False; or a holder's first flush id, and True for a compaction; None for a foreign file."""
+    number, dash, _ = name.removeprefix(_MERGED).partition("-")
+    if not (dash and number.isascii() and number.isdecimal()):
+        return None
+    return int(number), name.startswith(_MERGED)
+
+
 DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
 
 _KEY_FIELDS = [ENTRY_SCHEMA.field(name) for name in KEY_COLUMNS]

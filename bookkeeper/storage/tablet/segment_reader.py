@@ -103,6 +103,11 @@ class Segment:
         return only_row is None or bloom.may_hold(self._tail().filter_bytes, only_row)
 
     @property
+    def families(self) -> frozenset[bytes] | None:
+        """The families present; None when they are too many to be listed. Reads the footer."""
+        return self._tail().families
+
+    @property
     def records(self) -> int:
         """See :class:`Source`."""
         return self.ref.records

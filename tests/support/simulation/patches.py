@@ -19,7 +19,7 @@ from bookkeeper.storage.wal.seal import is_fenced, raise_fence
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimOs, SimThreading
-from tests.support.simulation.tablets import SimTabletData
+from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
 FLIGHT_MS = 15_000
@@ -85,6 +85,9 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "random", primitives.SimRandomModule),
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
         ("tserver.process", "SEALED_LOG_AGE_MS", 1_500),
+        ("tserver.compactor", "due_merges", eager_merges),
+        ("tserver.compactor", "LOOK_INTERVAL_MS", 5_000),
+        ("tserver.compactor", "TICK_MS", 2_000),
         ("tserver.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
         ("tserver.receiver", "ThreadPoolExecutor", SimExecutor),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet import Merge, SegmentRef
 from tests.support.simulation.primitives import kernel
 
 
@@ -97,12 +97,33 @@ class SimTabletData:
 
     def write_segments(self, frozen: Frozen, flush_id: int) -> list[SegmentRef]:
         kernel().pause(f"write a segment of {self.extent.table_id}")
+        return [self._new_segment(f"{flush_id:010d}", frozen.entries, flush_id)]
+
+    def write_merged(
+        self, inputs: Collection[str], holder: int, now_ms: int, *, forget: bool, go_on: Callable[[], None]
+    ) -> list[SegmentRef]:
+        """A table here keeps every version and delete for ever: a compaction must not lose one or show it twice."""
+        del now_ms, forget
+        kernel().pause(f"merge {len(inputs)} segments of {self.extent.table_id}")
+        go_on()
+        entries = [entry for ref in self.refs if ref.uri in inputs for entry in Segments.files[ref.uri]]
+        return [self._new_segment(f"c{holder:010d}", entries, 0)]
+
+    def replace_segments(self, inputs: Collection[str], written: Sequence[SegmentRef]) -> None:
+        self.refs = [*(ref for ref in self.refs if ref.uri not in inputs), *written]
+        self.stored = [entry for ref in self.refs for entry in Segments.files[ref.uri]]
+
+    def is_read(self, uris: Collection[str]) -> bool:
+        del uris
+        return False
+
+    def _new_segment(self, prefix: str, entries: list[Entry], flush_id: int) -> SegmentRef:
         Segments.made += 1
-        uri = (self.directory / f"{flush_id:010d}-{Segments.made:04d}.parquet").as_uri()
-        Segments.files[uri] = list(frozen.entries)
-        rows = [entry.row for entry in frozen.entries]
-        seqs = [entry.seq for entry in frozen.entries]
-        return [SegmentRef(uri, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)]
+        uri = (self.directory / f"{prefix}-{Segments.made:04d}.parquet").as_uri()
+        Segments.files[uri] = list(entries)
+        rows = [entry.row for entry in entries]
+        seqs = [entry.seq for entry in entries]
+        return SegmentRef(uri, "default", len(rows), len(rows), min(rows), max(rows), min(seqs), max(seqs), flush_id)
 
     def finish_flush(self, frozen: Frozen, segments: Sequence[SegmentRef]) -> None:
         if self.frozen is not frozen:
@@ -110,6 +131,12 @@ class SimTabletData:
         self.stored += frozen.entries
         self.refs = [*self.refs, *segments]
         self.frozen = None
+
+
+def eager_merges(segments: Sequence[SegmentRef], properties: TableProperties) -> list[Merge]:
+    """Two segments are enough: schedules are short."""
+    del properties
+    return [Merge(tuple(segments), whole_group=len(segments) % 2 == 0)] if len(segments) > 1 else []
 
 
 def entries_of(batch: pa.RecordBatch, first_seq: int) -> list[Entry]:

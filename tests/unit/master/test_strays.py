@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.master.strays import LOOK_INTERVAL_MS, Holding, Strays, is_stray
+from bookkeeper.master.strays import LOOK_INTERVAL_MS, Holding, Strays, is_left, is_stray
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.storage.tablet import parse_name
 from bookkeeper.storage.wal import uri_of
 from tests.support.master_world import Master, World
 
@@ -130,6 +131,23 @@ def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
     flush_id: int, holding: Holding | None, stray: bool
 ) -> None:
     assert is_stray(flush_id, holding) is stray
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        (f"c{keys.first_flush_id(SERIAL - 1):010d}-x.parquet", True),
+        (f"c{FIRST:010d}-x.parquet", False),
+        (f"c{FIRST:010d}-x.parquet.tmp", False),
+        (f"c{keys.first_flush_id(SERIAL + 1):010d}-x.parquet", False),
+        (f"{FIRST:010d}-x.parquet", True),
+        ("c-x.parquet", False),
+        ("cities.parquet", False),
+    ],
+)
+def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left: bool) -> None:
+    assert is_left(name, Holding(FIRST, LAST)) is left
+    assert is_left(name, None) is (parse_name(name) is not None)
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:

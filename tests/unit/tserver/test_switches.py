@@ -13,6 +13,7 @@ from tests.unit.tserver import test_commit as commit_laws
 from tests.unit.tserver import test_loading as loading_laws
 from tests.unit.tserver import test_receiver as receiver_laws
 from tests.unit.tserver import test_receiving as receiving_laws
+from tests.unit.tserver import test_segments as segment_laws
 from tests.unit.tserver import test_stamps as stamp_laws
 from tests.unit.tserver import test_streams as stream_laws
 from tests.unit.tserver import test_tablet as tablet_laws
@@ -27,6 +28,9 @@ LAWS = [
     ("own-data-is-welcome", receiver_laws.test_r21_this_clusters_own_files_do_not_come_back),
     ("tokens-live-for-ever", stream_laws.test_r20_an_idle_token_is_dead_for_ever),
     ("every-segment-cell-counts", loading_laws.test_a_segment_that_the_newest_state_does_not_name_does_not_count),
+    ("every-segment-cell-counts", segment_laws.test_cells_that_the_newest_state_does_not_name_are_dead),
+    ("late-states-decide", segment_laws.test_nothing_is_dead_by_the_state_of_another_holder_or_by_none),
+    ("compactions-forget-streams", segment_laws.test_r18_a_compaction_changes_nothing_but_segments),
     ("high-water-not-rebuilt", loading_laws.test_r18_the_high_water_is_rebuilt_from_block_headers),
     (
         "no-barriers-in-the-books",

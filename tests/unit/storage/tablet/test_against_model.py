@@ -26,7 +26,18 @@ from bookkeeper.storage.tablet import (
     order,
 )
 from bookkeeper.storage.tablet.cells import Retention
-from tests.support.tablet_model import Model, Record, age_off, batches, families, qualifiers, rows, scan_all, to_batch
+from tests.support.tablet_model import (
+    NOW_MS,
+    Model,
+    Record,
+    age_off,
+    batches,
+    families,
+    qualifiers,
+    rows,
+    scan_all,
+    to_batch,
+)
 
 GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g", b"\xff"})})
 REGROUPED = GroupMap({"one": frozenset({b"g"}), "three": frozenset({b"h\x00", b""})})
@@ -56,6 +67,9 @@ class TabletMachine(RuleBasedStateMachine):
         self.frozen: FrozenMemtable | None = None
         self.written: list[NewSegment] | None = None
         self.flush_id = 0
+        self.flushed = 0
+        self.merge: tuple[frozenset[str], list[NewSegment], set[int]] | None = None
+        self.merged_before = False
         self.few = order.FEW
 
     @initialize(few=st.sampled_from([0, order.FEW]))
@@ -87,6 +101,7 @@ class TabletMachine(RuleBasedStateMachine):
         assert self.frozen is not None
         assert self.written is not None
         self.tablet.finish_flush(self.frozen, self.written)
+        self.flushed = self.frozen.last_seq
         self.frozen = self.written = None
 
     @rule(groups=st.sampled_from([GROUPS, REGROUPED]))
@@ -95,6 +110,10 @@ class TabletMachine(RuleBasedStateMachine):
 
     @rule(versions=st.sampled_from([1, 1, 2, 3, 50]), oldest=st.sampled_from([None, None, -1, 1, 2]))
     def set_properties(self, versions: int, oldest: int | None) -> None:
+        before = self.model.retention
+        if self.merged_before:  # what was dropped stays away: from then on less is shown, never more
+            versions = min(versions, before.versions_max)
+            oldest = max((time for time in (oldest, before.oldest_ms) if time is not None), default=None)
         off = 0 if oldest is None else age_off(oldest)
         properties = parse_properties({"table.versions.max": str(versions), "table.age_off_ms": str(off)})
         self.tablet.configure(self.tablet.groups, properties)
@@ -105,11 +124,33 @@ class TabletMachine(RuleBasedStateMachine):
         """A crash: memory is lost, the WAL gives it back."""
         old = self.tablet
         self.tablet = TabletData(EXTENT, old.groups, old.directory, old.segments, TINY, properties=old.properties)
-        flushed = max((segment.last_seq for segment in self.tablet.segments), default=0)
-        rest = self.model.records[flushed:]
+        rest = self.model.records[self.flushed :]
         if rest:
-            self.tablet.apply(to_batch(rest), flushed + 1)
-        self.frozen = self.written = None
+            self.tablet.apply(to_batch(rest), self.flushed + 1)
+        self.frozen = self.written = self.merge = None
+
+    @precondition(lambda self: self.tablet.segments and self.merge is None)
+    @rule(data=st.data())
+    def write_merged(self, data: Any) -> None:
+        """Some of the segments; when all, and nothing is in memory, deletes are forgotten as of now."""
+        uris = [segment.uri for segment in self.tablet.segments]
+        chosen = frozenset(data.draw(st.lists(st.sampled_from(uris), min_size=1)) if data.draw(st.booleans()) else uris)
+        forget = len(chosen) == len(uris) and not self.tablet.memory_records
+        written = self.tablet.write_merged(chosen, 1, NOW_MS, forget=forget, go_on=lambda: None)
+        unneeded = self.model.unneeded() if forget else set()
+        if forget:
+            assert sum(segment.records for segment in written) == len(self.model.records) - len(unneeded)
+        self.merge = chosen, written, unneeded
+        self.merged_before = True
+
+    @precondition(lambda self: self.merge is not None)
+    @rule()
+    def replace_segments(self) -> None:
+        assert self.merge is not None
+        inputs, written, unneeded = self.merge
+        self.tablet.replace_segments(inputs, written)
+        self.model.gone |= unneeded
+        self.merge = None
 
     @rule(
         start=optional_row,
@@ -153,7 +194,7 @@ class TabletMachine(RuleBasedStateMachine):
         def meddle(page: ScanPage) -> None:
             assert page.next is not None
             for _ in range(data.draw(st.integers(0, 2))):
-                choice = data.draw(st.integers(0, 3))
+                choice = data.draw(st.integers(0, 4))
                 if choice == 0:
                     batch = data.draw(batches)
                     touched.update(record.cell for record in batch)
@@ -162,8 +203,10 @@ class TabletMachine(RuleBasedStateMachine):
                     self.begin_flush()
                 elif choice == 2 and self.frozen:
                     self.write_segments()
-                elif self.written:
+                elif choice == 3 and self.written:
                     self.finish_flush()
+                elif self.merge:
+                    self.replace_segments()
 
         found = scan_all(self.tablet, page_bytes, between_pages=meddle, asked=asked)
         cells = [record.cell for record in found]
@@ -176,8 +219,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_what_no_segment_holds(self) -> None:
-        flushed = sum(segment.records for segment in self.tablet.segments)
-        assert self.tablet.memory_records == len(self.model.records) - flushed
+        assert self.tablet.memory_records == len(self.model.records) - self.flushed
 
     def teardown(self) -> None:
         assert scan_all(self.tablet) == self.model.visible()

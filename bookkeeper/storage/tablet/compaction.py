@@ -1,0 +1,118 @@
+"""Compaction: several segments become one, and what no reader can see any more goes.
+
+Arrives: the segments of a tablet; what of a cell counts. Leaves: which of them to merge, and of each merged round the
+entries to keep. Pure. Entries that are superseded, hidden or too old are dropped by every compaction, because nothing
+outside of it can bring them back. A delete is kept as long as anything outside may hold what it hides: it goes only
+where no segment outside can have an entry of its family, as when everything is compacted, or all of one locality group.
+Source: design section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bookkeeper.config.table_properties import TableProperties
+from bookkeeper.storage.tablet.cells import Begun, Retention, counting, standing
+from bookkeeper.storage.tablet.groups import family_mask
+from bookkeeper.storage.tablet.merge import Round
+from bookkeeper.storage.tablet.order import Mask
+from bookkeeper.storage.tablet.scan import are_deletes, times_of
+from bookkeeper.storage.tablet.segment_format import SegmentRef
+
+INPUTS_MAX = 32
+"""Segments of one merge: each costs memory for a row group or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Segments to merge. ``whole_group``: they are all that the tablet has of their locality group."""
+
+    inputs: tuple[SegmentRef, ...]
+    whole_group: bool
+
+
+def due_merges(segments: Iterable[SegmentRef], properties: TableProperties) -> list[Merge]:
+    """What to merge now, at most one merge for each locality group."""
+    by_group: dict[str, list[SegmentRef]] = {}
+    for ref in segments:
+        by_group.setdefault(ref.group, []).append(ref)
+    chosen = [(pick(refs, properties), refs) for _, refs in sorted(by_group.items())]
+    return [Merge(tuple(inputs), len(inputs) == len(refs)) for inputs, refs in chosen if inputs]
+
+
+def pick(refs: Sequence[SegmentRef], properties: TableProperties) -> list[SegmentRef]:
+    """Segments of one group to merge: as many as have ``ratio`` times the bytes of their largest together, so that a
+    record is rewritten a logarithmic number of times; else the smallest ones while there are too many. None, or two at
+    least.
+    """
+    ordered = sorted(refs, key=lambda ref: (ref.bytes, ref.uri))
+    for count in range(min(len(ordered), INPUTS_MAX), 1, -1):
+        if ordered[count - 1].bytes * properties.ratio <= sum(ref.bytes for ref in ordered[:count]):
+            return ordered[:count]
+    surplus = len(ordered) - properties.segments_max
+    return smallest(ordered, surplus + 1) if surplus > 0 else []
+
+
+def smallest(refs: Iterable[SegmentRef], count: int) -> list[SegmentRef]:
+    """The smallest ``count`` segments, no more than a merge takes."""
+    return sorted(refs, key=lambda ref: (ref.bytes, ref.uri))[: min(count, INPUTS_MAX)]
+
+
+def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[bytes] | None:
+    """The families of segments that are not part of a merge, from those of each; None: any (one of them has too many
+    to be listed).
+    """
+    found: set[bytes] = set()
+    for held in families:
+        if held is None:
+            return None
+        found.update(held)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What a merge keeps: the versions that count; deletes of ``outside`` families (None: of all); deletes from
+    ``deletes_from_ms`` on (None: no others).
+    """
+
+    retention: Retention
+    outside: frozenset[bytes] | None
+    deletes_from_ms: int | None = None
+
+    def deletes(self, merged: Round, deletes: Mask) -> Mask:
+        """Which deletes, given in order, are kept."""
+        if self.outside is None or not deletes.any():
+            return deletes
+        kept = np.zeros(len(deletes), bool)
+        if self.outside:
+            families = family_mask(merged.entries.column("family"), self.outside)
+            kept |= merged.in_order(families.to_numpy(zero_copy_only=False))
+        if self.deletes_from_ms is not None:
+            kept |= merged.in_order(times_of(merged.entries)) >= self.deletes_from_ms
+        return deletes & kept
+
+
+class Sieve:
+    """Selects what is kept of one round after the other; remembers the cell that may go on."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
+        self._begun: Begun | None = None
+
+    def keep(self, merged: Round) -> Mask:
+        """The entries to keep, in order."""
+        begun, retention = self._begun, self._keeping.retention
+        if begun is not None and begun.cell != merged.first:
+            begun = None
+        times = merged.in_order(times_of(merged.entries))
+        stands = standing(merged.starts, merged.in_order(are_deletes(merged.entries)), begun)
+        hiding = stands.deletes & ~stands.behind_delete
+        if retention.oldest_ms is not None:
+            hiding &= times >= retention.oldest_ms
+        self._begun = Begun(merged.last, int(stands.index[-1]) + 1, 0, not stands.visible[-1])
+        mask: Mask = counting(stands, times, retention) | self._keeping.deletes(merged, hiding)
+        return mask

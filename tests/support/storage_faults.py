@@ -1,0 +1,106 @@
+"""The fault switches of segments, scans and compactions (see ``faults``): module, attribute, broken variant, rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MAX_RANK, CellKey
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.tserver.compactor import Compactor
+from bookkeeper.tserver.segments import named_state
+from bookkeeper.tserver.tablet import ServedTablet
+
+_install = Compactor._install
+
+
+def _delete_first(
+    self: Compactor, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int
+) -> None:
+    cells = [CellKey(tablet.row, keys.segment_column(uri)) for uri in sorted(inputs)]
+    self._metadata.delete(cells, MAX_RANK)
+    _install(self, tablet, inputs, written, compacted)
+
+
+def _begin_anew(before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], compacted: int) -> FlushState:
+    empty = FlushState(1, {}, 0 if before is None else before.last_seq, 0, {}, ())
+    return named_state(empty, flush_id, segments, compacted)
+
+
+STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
+    "checksums-not-compared": (
+        "bookkeeper.storage.tablet.segment_reader",
+        "matches",
+        lambda content, check: True,  # noqa: ARG005
+        "design section 10, rule 7: garbage in a segment passes silently",
+    ),
+    "freezing-hides-memory": (
+        "bookkeeper.storage.tablet.data",
+        "frozen_state",
+        lambda state, fresh: replace(state, active=fresh),
+        "a reader misses acknowledged records while they are flushed",
+    ),
+    "flushed-before-segments": (
+        "bookkeeper.storage.tablet.data",
+        "flushed_state",
+        lambda state, opened: replace(state, frozen=None),  # noqa: ARG005
+        "a reader misses acknowledged records after they were flushed",
+    ),
+    "a-page-forgets-its-cell": (
+        "bookkeeper.storage.tablet.resume",
+        "Resume.begun",
+        property(lambda self: None),  # noqa: ARG005
+        "versions are counted anew in each page: a scan shows some that do not count",
+    ),
+    "a-part-forgets-deletes": (
+        "bookkeeper.storage.tablet.data",
+        "families_outside",
+        lambda families: frozenset(),  # noqa: ARG005
+        "design 10.1: what was deleted comes back from an older segment",
+    ),
+    "deletes-hide-nothing": (
+        "bookkeeper.storage.tablet.scan",
+        "are_deletes",
+        lambda entries: ~entries.column("timestamp").is_valid().to_numpy(zero_copy_only=False),
+        "a delete hides the entries of its cell that are not newer",
+    ),
+    "page-begins-at-its-row": (
+        "bookkeeper.storage.tablet.resume",
+        "after_cell",
+        lambda cell: cell[:1],
+        "a scan gives each cell once, however it is cut into pages",
+    ),
+    "every-segment-cell-counts": (
+        "bookkeeper.tserver.loading",
+        "counts",
+        lambda uri, state: True,  # noqa: ARG005
+        "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
+    ),
+    "late-states-decide": (
+        "bookkeeper.tserver.segments",
+        "is_own",
+        lambda flush_id, serial: True,  # noqa: ARG005
+        "design 10.2: the state that an earlier holder wrote late has the present one's files deleted",
+    ),
+    "replaced-before-the-books-say-so": (
+        "bookkeeper.tserver.compactor",
+        "Compactor._install",
+        _delete_first,
+        "design 10.8: a cut between the delete and the state leaves a tablet without segments that it names",
+    ),
+    "compactions-forget-streams": (
+        "bookkeeper.tserver.segments",
+        "merged_state",
+        _begin_anew,
+        "R18: a put that is sent again after its delete and a compaction comes back from the dead",
+    ),
+    "files-go-while-they-are-read": (
+        "bookkeeper.storage.tablet.data",
+        "TabletData.is_read",
+        lambda self, uris: False,  # noqa: ARG005
+        "a scan loses the file under it",
+    ),
+}

@@ -1,0 +1,295 @@
+"""What compactions merge, what they drop, and that nobody who reads notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, parse_properties
+from bookkeeper.errors import InvalidInputError, NotServingError
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import (
+    INPUTS_MAX,
+    GroupMap,
+    NewSegment,
+    SegmentRef,
+    TabletData,
+    TabletSettings,
+    due_merges,
+    leftovers,
+    parse_name,
+)
+from bookkeeper.storage.tablet.compaction import families_outside, pick
+from bookkeeper.storage.tablet.entries import SortedBlock
+from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.wal import path_of
+from tests.support.faults import fault
+from tests.support.tablet_model import NOW_MS, Record, age_off, scan_all, to_batch
+
+EXTENT = Extent("t", None, None)
+GROUPS = GroupMap({"one": frozenset({b"f"}), "two": frozenset({b"g"})})
+PLAIN = Record(b"r", b"f", b"q", b"", 1, False, b"v")
+PUT = PLAIN._replace(timestamp=5)
+DELETE = PLAIN._replace(timestamp=6, delete=True, value=b"")
+LIMIT_S = 60.0
+
+
+class Written:
+    """A tablet, and the number of what was written to it."""
+
+    def __init__(self, directory: Path, extent: Extent = EXTENT, properties: dict[str, str] | None = None) -> None:
+        settings = TabletSettings(row_group_records=8)
+        parsed = parse_properties(properties or {})
+        self.data = TabletData(extent, GROUPS, directory, [], settings, properties=parsed)
+        self.count = 0
+
+    def write(self, *records: Record) -> Sequence[NewSegment]:
+        """Flushed to segments of their own."""
+        self.apply(*records)
+        frozen = self.data.begin_flush()
+        assert frozen is not None
+        segments = self.data.write_segments(frozen, self.count)
+        self.data.finish_flush(frozen, segments)
+        return segments
+
+    def apply(self, *records: Record) -> None:
+        self.data.apply(to_batch(records), self.count + 1)
+        self.count += len(records)
+
+    def merge(self, *inputs: NewSegment, forget: bool = False) -> list[NewSegment]:
+        """Some segments, or all."""
+        uris = {segment.uri for segment in inputs or self.data.segments}
+        written = self.data.write_merged(uris, 1, NOW_MS, forget=forget, go_on=lambda: None)
+        self.data.replace_segments(uris, written)
+        return written
+
+
+@pytest.fixture
+def tablet(tmp_path: Path) -> Written:
+    return Written(tmp_path / "t")
+
+
+def records_of(segments: Sequence[SegmentRef]) -> int:
+    return sum(segment.records for segment in segments)
+
+
+# ---- what is dropped
+
+
+def test_a_compaction_of_everything_leaves_what_is_shown(tablet: Written) -> None:
+    tablet.write(PUT, PLAIN._replace(row=b"gone", timestamp=1), PLAIN._replace(family=b"g"))
+    tablet.write(PUT._replace(timestamp=7, value=b"new"), PLAIN._replace(row=b"gone", timestamp=2, delete=True))
+    shown = scan_all(tablet.data)
+    written = tablet.merge(forget=True)
+    assert {segment.group: segment.records for segment in written} == {"one": 1, "two": 1}
+    assert scan_all(tablet.data) == shown
+    assert tablet.data.segments == tuple(written)
+
+
+def test_a_part_keeps_its_deletes_for_what_older_segments_hold(tablet: Written) -> None:
+    tablet.write(PUT)
+    second = tablet.write(DELETE, PLAIN._replace(row=b"a"))
+    third = tablet.write(PLAIN._replace(row=b"b"))
+    assert records_of(tablet.merge(*second, *third, forget=True)) == 3
+    assert [record.row for record in scan_all(tablet.data)] == [b"a", b"b"]
+
+
+def test_without_its_rule_what_a_part_forgets_comes_back(tablet: Written) -> None:
+    with fault("a-part-forgets-deletes"), pytest.raises(AssertionError):
+        test_a_part_keeps_its_deletes_for_what_older_segments_hold(tablet)
+
+
+def test_a_whole_locality_group_forgets_its_deletes(tablet: Written) -> None:
+    (one, _) = tablet.write(PUT, PLAIN._replace(family=b"g"))
+    (two, _) = tablet.write(DELETE, DELETE._replace(family=b"g", row=b"z"))
+    assert tablet.merge(one, two, forget=True) == []
+    assert [record.family for record in scan_all(tablet.data)] == [b"g"]
+
+
+def test_what_older_groups_hold_of_a_family_counts_as_outside(tablet: Written) -> None:
+    tablet.data.configure(GroupMap({}), DEFAULT_PROPERTIES)
+    tablet.write(PUT)
+    tablet.data.configure(GROUPS, DEFAULT_PROPERTIES)
+    inputs = [*tablet.write(DELETE), *tablet.write(PLAIN._replace(row=b"a"))]
+    assert {segment.group for segment in inputs} == {"one"}
+    assert records_of(tablet.merge(*inputs, forget=True)) == 2
+    assert [record.row for record in scan_all(tablet.data)] == [b"a"]
+
+
+def test_deletes_are_kept_as_long_as_the_table_says(tmp_path: Path) -> None:
+    tablet = Written(tmp_path, properties={"table.compaction.deletes_kept_ms": "100"})
+    old, young = (DELETE._replace(row=row, timestamp=NOW_MS - age) for row, age in ((b"a", 101), (b"b", 100)))
+    tablet.write(old, young)
+    assert records_of(tablet.merge(forget=True)) == 1
+    late = PLAIN._replace(row=b"b", timestamp=NOW_MS - 200)
+    tablet.write(late, late._replace(row=b"a"))
+    assert [record.row for record in scan_all(tablet.data)] == [b"a"]
+
+
+def test_versions_that_do_not_count_and_aged_ones_go_with_any_compaction(tmp_path: Path) -> None:
+    properties = {"table.versions.max": "2", "table.age_off_ms": str(age_off(4))}
+    tablet = Written(tmp_path, properties=properties)
+    tablet.write(PLAIN._replace(row=b"elsewhere"))
+    inputs = [*tablet.write(*(PLAIN._replace(timestamp=time) for time in range(10)))]
+    inputs += tablet.write(PLAIN._replace(row=b"aged", timestamp=3), DELETE._replace(row=b"aged delete", timestamp=3))
+    assert records_of(tablet.merge(*inputs)) == 2
+    assert [record.timestamp for record in scan_all(tablet.data)] == [9, 8]
+
+
+def test_versions_of_one_cell_are_counted_over_many_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookkeeper.storage.tablet.flush.ROUND_RECORDS", 3)
+    tablet = Written(tmp_path, properties={"table.versions.max": "5"})
+    for start in range(3):
+        tablet.write(*(PLAIN._replace(timestamp=time) for time in range(start, 60, 3)))
+    tablet.write(DELETE._replace(timestamp=56))
+    assert records_of(tablet.merge(forget=True)) == 3
+    assert [record.timestamp for record in scan_all(tablet.data)] == [59, 58, 57]
+
+
+def test_a_tablet_takes_its_rows_of_a_segment_that_it_shares(tmp_path: Path) -> None:
+    whole = Written(tmp_path / "whole")
+    every = [PLAIN._replace(row=row) for row in (b"a", b"b", b"c", b"d")]
+    whole.write(*every)
+    part = TabletData(Extent("t", b"c", b"a"), GROUPS, tmp_path / "part", whole.data.segments)
+    uris = {segment.uri for segment in part.segments}
+    written = part.write_merged(uris, 1, NOW_MS, forget=True, go_on=lambda: None)
+    part.replace_segments(uris, written)
+    assert [(segment.records, segment.min_row, segment.max_row) for segment in written] == [(2, b"b", b"c")]
+    assert path_of(written[0].uri).parent == tmp_path / "part"
+    assert scan_all(part) == every[1:3]
+    assert scan_all(whole.data) == every
+
+
+# ---- how it goes on
+
+
+def test_what_is_written_meanwhile_is_not_lost(tablet: Written) -> None:
+    tablet.write(PUT)
+    tablet.write(PLAIN._replace(row=b"a"))
+    uris = {segment.uri for segment in tablet.data.segments}
+    written = tablet.data.write_merged(uris, 1, NOW_MS, forget=True, go_on=lambda: None)
+    tablet.write(DELETE)
+    tablet.apply(PLAIN._replace(row=b"z"))
+    tablet.data.replace_segments(uris, written)
+    assert [record.row for record in scan_all(tablet.data)] == [b"a", b"z"]
+    with pytest.raises(InvalidInputError):
+        tablet.data.replace_segments(uris, written)
+
+
+def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
+    tablet.write(*(PLAIN._replace(row=b"%d" % number) for number in range(20)))
+
+    def give_up() -> None:
+        raise NotServingError("the tablet leaves")
+
+    uris = {segment.uri for segment in tablet.data.segments}
+    with pytest.raises(NotServingError):
+        tablet.data.write_merged(uris, 1, NOW_MS, forget=True, go_on=give_up)
+    assert leftovers(tablet.data.directory, uris) == []
+    assert len(scan_all(tablet.data)) == 20
+
+
+def test_files_say_whose_they_are(tablet: Written) -> None:
+    (flushed,) = tablet.write(PUT)
+    written = tablet.data.write_merged({flushed.uri}, 77, NOW_MS, forget=True, go_on=lambda: None)
+    assert parse_name(path_of(flushed.uri).name) == (1, False)
+    assert parse_name(path_of(written[0].uri).name + ".tmp") == (77, True)
+    assert parse_name("notes.parquet") is parse_name("c-x") is parse_name("cc7-x") is parse_name("7") is None
+
+
+def test_a_page_that_is_being_filled_pins_its_segments(tablet: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    (old,) = tablet.write(PUT)
+    begun, go_on = threading.Event(), threading.Event()
+    original = Segment._read_block
+
+    def slow(segment: Segment, number: int) -> SortedBlock:
+        if segment.ref.uri == old.uri and threading.current_thread() is reader:
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+        return original(segment, number)
+
+    monkeypatch.setattr(Segment, "_read_block", slow)
+    shown: list[Record] = []
+    reader = threading.Thread(target=lambda: shown.extend(scan_all(tablet.data)))
+    reader.start()
+    assert begun.wait(LIMIT_S)
+    tablet.merge(forget=True)
+    assert tablet.data.is_read([old.uri])
+    go_on.set()
+    reader.join(LIMIT_S)
+    assert not tablet.data.is_read([old.uri])
+    assert shown == scan_all(tablet.data) == [PUT]
+
+
+# ---- what is merged
+
+
+def refs(*sizes: int, group: str = "g") -> list[SegmentRef]:
+    return [
+        SegmentRef(f"{group}-{number:03d}", group, 1, size, b"a", b"b", number, number, number)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def sizes_of(picked: Sequence[SegmentRef]) -> list[int]:
+    return [ref.bytes for ref in picked]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "picked"),
+    [
+        ((), []),
+        ((5,), []),
+        ((5, 5), []),
+        ((5, 5, 5), [5, 5, 5]),
+        ((100, 5, 4, 6), []),
+        ((100, 5, 4, 6, 5), [4, 5, 5, 6]),
+        ((1000, 100, 10, 1), []),
+        ((30, 10, 10, 10), [10, 10, 10]),
+        ((30, 20, 20, 20), [20, 20, 20, 30]),
+        (tuple(4**n for n in range(12)), [1, 4, 16]),
+    ],
+)
+def test_segments_of_like_sizes_are_merged_and_the_smallest_when_they_are_too_many(
+    sizes: tuple[int, ...], picked: list[int]
+) -> None:
+    assert sizes_of(pick(refs(*sizes), DEFAULT_PROPERTIES)) == picked
+
+
+def test_a_merge_has_a_bounded_number_of_inputs() -> None:
+    many = refs(*range(1000, 1100))
+    assert sizes_of(pick(many, DEFAULT_PROPERTIES)) == list(range(1000, 1000 + INPUTS_MAX))
+    wide = parse_properties({"table.compaction.ratio": "1000"})
+    assert len(pick(many, wide)) == INPUTS_MAX
+
+
+def test_a_record_is_rewritten_a_logarithmic_number_of_times() -> None:
+    segments: list[SegmentRef] = []
+    rewritten = flushes = 0
+    for flushes in range(1, 1001):
+        segments += [SegmentRef(f"f{flushes}", "g", 1, 100, b"a", b"b", 1, 1, 1)]
+        for merge in due_merges(segments, DEFAULT_PROPERTIES):
+            total = sum(ref.bytes for ref in merge.inputs)
+            rewritten += total
+            segments = [ref for ref in segments if ref not in merge.inputs]
+            segments.append(SegmentRef(f"m{flushes}", "g", 1, total, b"a", b"b", 1, 1, 1))
+    assert len(segments) <= DEFAULT_PROPERTIES.segments_max
+    assert rewritten / (100 * flushes) < 8
+
+
+def test_groups_are_merged_each_for_itself() -> None:
+    segments = [*refs(5, 5, 5, group="a"), *refs(9, 9, group="b"), *refs(90, 1, 1, 1, group="c")]
+    merges = due_merges(segments, DEFAULT_PROPERTIES)
+    assert [(merge.inputs[0].group, len(merge.inputs), merge.whole_group) for merge in merges] == [
+        ("a", 3, True),
+        ("c", 3, False),
+    ]
+
+
+def test_families_that_are_too_many_to_be_listed_may_be_any() -> None:
+    assert families_outside([frozenset({b"f"}), frozenset({b"g"})]) == frozenset({b"f", b"g"})
+    assert families_outside([frozenset({b"f"}), None]) is None
+    assert families_outside([]) == frozenset()
