@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotServingError, TransientError
 from bookkeeper.master.strays import Holding, is_left
 from bookkeeper.metadata import keys
@@ -354,6 +355,35 @@ def test_what_is_due_and_what_is_asked_for_is_compacted_by_itself(west: Ground) 
     assert west.tserver(other).compact_tablet(extent, ticket) == 0, "done is done, whoever holds the tablet"
     assert west.tserver(other).compact_tablet(extent, 0) > ticket
     other.stop()
+
+
+class MovedClock(SystemClock):
+    """The machine's, but for the wall clock."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+def test_cells_that_are_too_old_are_not_shown_and_go(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", {**QUIET, "table.age_off_ms": "60000"})
+    clock = MovedClock()
+    node = west.local(clock=clock)
+    west.assign(node, extent)
+    expected = fill(west, node, extent)
+    assert west.scan(node, extent) == expected
+    clock.ahead_ms = 70_000
+    west.write(node, extent, records([(b"c", b"young")]))
+    assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}
+    compactor, tablet = parts_of(node, extent)
+    compactor.compact(tablet)
+    assert [ref.records for ref in tablet.data.segments] == [1]
+    west.set_properties("1", QUIET)
+    west.tserver(node).confirm_config(west.coordination.generation())
+    assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}, "what is gone stays away"
+    node.stop()
 
 
 def test_there_is_nothing_to_do_for_an_empty_tablet(west: Ground) -> None:
