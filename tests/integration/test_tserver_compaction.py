@@ -1,10 +1,9 @@
-"""Compactions of a running tserver: cut anywhere, beside writes and scans, across holders (R1, R16, R17, R18)."""
+"""Compactions of a running tserver: beside writes and scans, when due and when asked for (R16, R17, R18)."""
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -12,22 +11,18 @@ from unittest.mock import patch
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import BookkeeperError, CorruptionError, NotServingError, TransientError
-from bookkeeper.master.strays import Holding, is_left
-from bookkeeper.metadata import keys
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.errors import NotServingError, TransientError
+from bookkeeper.model import StreamKey
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
-from bookkeeper.storage.wal import path_of, recover, uri_of
+from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.tablet import ServedTablet
-from tests.support.failing_metadata import FailingMetadata, touching
+from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of
 from tests.support.tservers import (
     LIMIT_S,
-    Cells,
     Ground,
-    LocalNode,
     flush_of,
     ground,
     records,
@@ -39,80 +34,12 @@ from tests.support.tservers import (
 pytestmark = pytest.mark.integration
 
 STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
-QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
-"""Nothing is compacted that nobody asked for."""
 
 
 @pytest.fixture
 def west(tmp_path: Path) -> Iterator[Ground]:
     with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20, "rpc.threads_max": 16}) as made:
         yield made
-
-
-class CrashError(BaseException):
-    """The process ends here."""
-
-
-class DyingMetadata(FailingMetadata):
-    """Lets one thread die at one of its writes, before it or behind it."""
-
-    def die_at(self, write: int, behind: bool) -> None:
-        """The calling thread, counting from now."""
-        self._thread, self._left, self._behind = threading.get_ident(), write, behind
-
-    def _around(self, name: str, columns: Sequence[bytes], act: Callable[[], None]) -> None:
-        if getattr(self, "_thread", None) != threading.get_ident():
-            super()._around(name, columns, act)
-            return
-        self._left -= 1
-        if self._left < 0 and not self._behind:
-            raise CrashError
-        act()
-        if self._left < 0:
-            raise CrashError
-
-
-def parts_of(node: LocalNode, extent: Extent) -> tuple[Compactor, ServedTablet]:
-    return node.process.parts.compactor, node.process.parts.registry.serving(extent)
-
-
-def fill(west: Ground, node: LocalNode, extent: Extent) -> Cells:
-    """Three segments with a put that is deleted, one that is replaced, one that stays; returns what is shown."""
-    west.write(node, extent, records([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]))
-    west.tserver(node).flush_tablet(extent)
-    west.write(node, extent, records([(b"a", b"")], delete=True))
-    west.write(node, extent, records([(b"b", b"2")]))
-    west.tserver(node).flush_tablet(extent)
-    west.write(node, extent, records([(b"d", b"1")]))
-    return {(row, b"f", b"q"): value for row, value in ((b"b", b"2"), (b"c", b"1"), (b"d", b"1"))}
-
-
-def named_in(west: Ground, extent: Extent) -> set[str]:
-    """Segments that the tablet's row has a cell of."""
-    row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("segment",))
-    return set() if row is None else {keys.parse_file(uri) for uri in row.family("segment")}
-
-
-def marks_in(west: Ground) -> set[str]:
-    start, stop = keys.section(keys.DEL_PREFIX)
-    return {keys.parse_del_row(row.key) for row in west.metadata.scan(start, stop, ("del",))}
-
-
-def files_of(west: Ground, extent: Extent) -> set[str]:
-    return {uri_of(path) for path in (west.settings.tables_dir / extent.table_id).rglob("*") if path.is_file()}
-
-
-def move(west: Ground, old: LocalNode, extent: Extent) -> LocalNode:
-    """Another node has the tablet, after the end of the old one's session."""
-    old.lose_session()
-    for uri in west.logs_of(old):
-        recover(uri)
-    new = west.local()
-    west.assign(new, extent)
-    return new
-
-
-# ---- steps and cuts
 
 
 def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None:
@@ -133,100 +60,6 @@ def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None
     assert named_in(west, extent) == set(state.segments)
     assert marks_in(west) == files_of(west, extent) - set(state.segments)
     node.stop()
-
-
-def test_a_compaction_may_be_cut_between_any_two_steps(west: Ground) -> None:
-    for number in itertools.count():
-        write, behind = number // 2, bool(number % 2)
-        if not cut_compaction(west, f"t{number}", write, behind):
-            assert write >= 5, "a flush, its log, the state, the marks, the cells"
-            return
-
-
-def cut_compaction(west: Ground, table_id: str, write: int, behind: bool) -> bool:
-    """Tells whether it was cut."""
-    (extent,) = west.create_table(table_id)
-    west.set_properties(table_id, QUIET)
-    metadata = DyingMetadata(west.metadata)
-    node = west.local(metadata)
-    west.assign(node, extent)
-    expected = fill(west, node, extent)
-    compactor, tablet = parts_of(node, extent)
-    metadata.die_at(write, behind)
-    try:
-        compactor.compact(tablet)
-        compactor.clear(tablet)
-        is_cut = False
-    except CrashError:
-        is_cut = True
-    try:
-        other = move(west, node, extent)
-    except CorruptionError as error:
-        pytest.fail(f"the tablet can't be served any more: {error}")
-    assert west.scan(other, extent) == expected
-    west.write(other, extent, records([(b"e", b"1")]))
-    west.tserver(other).flush_tablet(extent)
-    compactor, tablet = parts_of(other, extent)
-    assert compactor.clear(tablet)
-    assert west.scan(other, extent) == {**expected, (b"e", b"f", b"q"): b"1"}
-    state = flush_of(west, extent)
-    assert named_in(west, extent) == set(state.segments) <= files_of(west, extent)
-    holding = Holding(keys.first_flush_id(tablet.serial), state.flush_id)
-    left = files_of(west, extent) - set(state.segments) - marks_in(west)
-    assert all(is_left(path_of(uri).name, holding) for uri in left), "a file that nobody will delete"
-    other.stop()
-    return is_cut
-
-
-def test_a_late_flush_of_an_earlier_holder_leaves_nothing(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    metadata = FailingMetadata(west.metadata)
-    old = west.local(metadata)
-    west.assign(old, extent)
-    west.write(old, extent, records([(b"a", b"1")]))
-    with ThreadPoolExecutor(1) as pool, metadata.holding(touching(b"tablet:flush")) as reached:
-        late = pool.submit(west.tserver(old).flush_tablet, extent)
-        assert reached.wait(LIMIT_S)
-        new = move(west, old, extent)
-        west.tserver(new).flush_tablet(extent)
-    with pytest.raises(BookkeeperError):
-        late.result()
-    state = flush_of(west, extent)
-    assert len(state.segments) == 1
-    assert len(named_in(west, extent)) == 2
-    compactor, tablet = parts_of(new, extent)
-    assert compactor.clear(tablet)
-    assert named_in(west, extent) == set(state.segments)
-    assert marks_in(west) == files_of(west, extent) - set(state.segments)
-    assert west.scan(new, extent) == {(b"a", b"f", b"q"): b"1"}
-    new.stop()
-
-
-def test_a_compaction_that_arrives_after_the_next_holder_flushed_changes_nothing(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    metadata = FailingMetadata(west.metadata)
-    old = west.local(metadata)
-    west.assign(old, extent)
-    expected = fill(west, old, extent)
-    west.tserver(old).flush_tablet(extent)
-    compactor, tablet = parts_of(old, extent)
-    with ThreadPoolExecutor(1) as pool, metadata.holding(touching(b"tablet:flush")) as reached:
-        late = pool.submit(compactor.compact, tablet)
-        assert reached.wait(LIMIT_S)
-        new = move(west, old, extent)
-        west.write(new, extent, records([(b"c", b"")], delete=True))
-        west.tserver(new).flush_tablet(extent)
-        state = flush_of(west, extent)
-    late.exception()
-    assert flush_of(west, extent) == state
-    compactor, tablet = parts_of(new, extent)
-    compactor.compact(tablet)
-    assert compactor.clear(tablet)
-    del expected[b"c", b"f", b"q"]
-    last = move(west, new, extent)
-    assert west.scan(last, extent) == expected
-    last.stop()
 
 
 # ---- beside others

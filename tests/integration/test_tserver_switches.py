@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration import test_tserver_books as books_laws
 from tests.integration import test_tserver_compaction as compaction_laws
+from tests.integration import test_tserver_compaction_cuts as cut_laws
 from tests.integration import test_tserver_conditional as conditional_laws
 from tests.integration import test_tserver_node as laws
 from tests.integration import test_tserver_read_only as read_only_laws
@@ -19,7 +20,7 @@ from tests.support.tservers import Ground, ground
 pytestmark = pytest.mark.integration
 
 LAWS = [
-    ("replaced-before-the-books-say-so", compaction_laws.test_a_compaction_may_be_cut_between_any_two_steps),
+    ("replaced-before-the-books-say-so", cut_laws.test_a_compaction_may_be_cut_between_any_two_steps),
     ("files-go-while-they-are-read", compaction_laws.test_a_page_that_is_being_filled_keeps_its_files),
     ("compactions-forget-streams", compaction_laws.test_r18_what_is_known_of_a_stream_survives_a_compaction),
     ("conditions-are-replicated", conditional_laws.test_a_replicated_table_takes_no_conditional_write),

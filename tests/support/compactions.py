@@ -1,0 +1,80 @@
+"""What tests of compactions do to a running tserver, and look at afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from bookkeeper.metadata import keys
+from bookkeeper.model import Extent
+from bookkeeper.storage.wal import recover, uri_of
+from bookkeeper.tserver.compactor import Compactor
+from bookkeeper.tserver.tablet import ServedTablet
+from tests.support.failing_metadata import FailingMetadata
+from tests.support.tservers import Cells, Ground, LocalNode, records
+
+QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
+"""Nothing is compacted that nobody asked for."""
+
+
+class CrashError(BaseException):
+    """The process ends here."""
+
+
+class DyingMetadata(FailingMetadata):
+    """Lets one thread die at one of its writes, before it or behind it."""
+
+    def die_at(self, write: int, behind: bool) -> None:
+        """The calling thread, counting from now."""
+        self._thread, self._left, self._behind = threading.get_ident(), write, behind
+
+    def _around(self, name: str, columns: Sequence[bytes], act: Callable[[], None]) -> None:
+        if getattr(self, "_thread", None) != threading.get_ident():
+            super()._around(name, columns, act)
+            return
+        self._left -= 1
+        if self._left < 0 and not self._behind:
+            raise CrashError
+        act()
+        if self._left < 0:
+            raise CrashError
+
+
+def parts_of(node: LocalNode, extent: Extent) -> tuple[Compactor, ServedTablet]:
+    return node.process.parts.compactor, node.process.parts.registry.serving(extent)
+
+
+def fill(west: Ground, node: LocalNode, extent: Extent) -> Cells:
+    """Three segments with a put that is deleted, one that is replaced, one that stays; returns what is shown."""
+    west.write(node, extent, records([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")]))
+    west.tserver(node).flush_tablet(extent)
+    west.write(node, extent, records([(b"a", b"")], delete=True))
+    west.write(node, extent, records([(b"b", b"2")]))
+    west.tserver(node).flush_tablet(extent)
+    west.write(node, extent, records([(b"d", b"1")]))
+    return {(row, b"f", b"q"): value for row, value in ((b"b", b"2"), (b"c", b"1"), (b"d", b"1"))}
+
+
+def named_in(west: Ground, extent: Extent) -> set[str]:
+    """Segments that the tablet's row has a cell of."""
+    row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("segment",))
+    return set() if row is None else {keys.parse_file(uri) for uri in row.family("segment")}
+
+
+def marks_in(west: Ground) -> set[str]:
+    start, stop = keys.section(keys.DEL_PREFIX)
+    return {keys.parse_del_row(row.key) for row in west.metadata.scan(start, stop, ("del",))}
+
+
+def files_of(west: Ground, extent: Extent) -> set[str]:
+    return {uri_of(path) for path in (west.settings.tables_dir / extent.table_id).rglob("*") if path.is_file()}
+
+
+def move(west: Ground, old: LocalNode, extent: Extent) -> LocalNode:
+    """Another node has the tablet, after the end of the old one's session."""
+    old.lose_session()
+    for uri in west.logs_of(old):
+        recover(uri)
+    new = west.local()
+    west.assign(new, extent)
+    return new
