@@ -61,7 +61,7 @@ class Placement:
         if not self._asserted:
             self._write([Assignment(t, t.session) for t in tablets.values() if t.session in live and t.session], live)
         free = assign_free(tablets.values(), live, unsealed)
-        changed.update(self._write([*free, *self._finished_moves(live)], live))
+        changed.update(self._write(one_for_each_tablet([*self._finished_moves(live), *free]), live))
         present = {**tablets, **changed}
         if not self._asserted:
             self._asserted = True
@@ -207,6 +207,16 @@ class Placement:
             self._left.clear()
         chosen = [move if move.session in live else replace(move, session=move.source or "") for move in done]
         return [move for move in chosen if move.session in live]
+
+
+def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
+    """Rule R1: all of them are written at one rank, so the first for each tablet counts. A tablet has two when it was
+    let go in a move and the tserver that held it has died since.
+    """
+    chosen: dict[bytes, Assignment] = {}
+    for assignment in assignments:
+        chosen.setdefault(assignment.tablet.row, assignment)
+    return list(chosen.values())
 
 
 def may_load(live: Mapping[str, str], held: Mapping[str, Collection[bytes]]) -> bool:

@@ -266,6 +266,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
         "R15: a tablet is loaded before its last log is sealed, without its last writes",
     ),
+    "two-homes-in-a-put": (
+        "bookkeeper.master.placement",
+        "one_for_each_tablet",
+        list,
+        "R1: the books and the order name two tservers",
+    ),
     "loads-before-answers": (
         "bookkeeper.master.placement",
         "may_load",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,7 @@ from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.placement import Placement, may_load
 from bookkeeper.master.recovery import unsealed_sessions
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.model import Extent
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
@@ -233,3 +236,45 @@ def test_a_tserver_that_dies_in_a_move_loses_nothing(
         placed.until(lambda: bool(third.held), "a first move")
         world.kill(third.session)
     placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "everything held again")
+
+
+@dataclass
+class Recorded:
+    """A table that remembers which rows each put had."""
+
+    inner: MetadataTable
+    puts: list[list[bytes]] = field(default_factory=list)
+
+    def put(self, rows: Sequence[RowPut], rank: int) -> None:
+        self.puts.append([row.key for row in rows])
+        self.inner.put(rows, rank)
+
+
+def _move_whose_source_dies_when_it_has_let_go(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> list[list[bytes]]:
+    world.create_table("2", [b"g", b"m", b"t", b"w"])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "all tablets loaded")
+    with scripted(world) as third:
+        placed.until(lambda: bool(placed.placement._leaving), "a move begins")
+        wait_until(lambda: bool(placed.placement._left), "a tablet is let go")
+        for tserver in tservers:
+            world.kill(tserver.session)
+        recorded = Recorded(world.table)
+        placed.placement.table = cast(MetadataTable, recorded)
+        placed.place()
+        placed.until(lambda: len(third.held) == 6, "everything held again")
+    return recorded.puts
+
+
+def test_r1_a_tablet_that_was_let_go_by_a_tserver_that_died_gets_one_home_in_a_put(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    for rows in _move_whose_source_dies_when_it_has_let_go(world, tservers, placed):
+        assert len(set(rows)) == len(rows)
+
+
+def test_r1_red_two_homes_in_a_put(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    with fault("two-homes-in-a-put"):
+        puts = _move_whose_source_dies_when_it_has_let_go(world, tservers, placed)
+    assert any(len(set(rows)) < len(rows) for rows in puts), "without R1 two values have one rank"
