@@ -17,19 +17,15 @@ from tests.support.simulation.world import nobody
 SLOW_MAX = 3
 """Calls or threads that are held at once."""
 
-LATE_MAX_NS = 3_000_000_000
+LATE_MAX_NS = 2_500_000_000
 """How late a request arrives at most: less than the peer's grace, in which it keeps what tells repeats (R20)."""
 
 THREADS = {
     "t": (
-        "commit",
-        "books",
+        *("commit", "rpc-replicate", "rpc-apply_replicated") * 2,
+        *("books", "rpc-write", "replication-") * 2,
         "flusher",
         "received-index",
-        "replication-",
-        "rpc-write",
-        "rpc-replicate",
-        "rpc-apply_replicated",
         "rpc-load_tablet",
         "rpc-unload_tablet",
         "rpc-forget_streams",
@@ -117,8 +113,7 @@ def suspend(stage: Stage, rng: Random) -> None:
 
 def ambush(stage: Stage, rng: Random) -> None:
     """In the middle of what one thread does some steps from now, its process dies, or stops, or is believed dead."""
-    cluster = stage.cluster(rng)
-    node = stage.node(rng, processes)
+    node = stage.node(rng, processes if rng.random() < 0.3 else lambda cluster: cluster.alive(cluster.tservers))
     if node is None:
         return
     chosen, cluster = node, stage.cluster_of(node)

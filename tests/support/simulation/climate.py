@@ -71,8 +71,11 @@ def drawn(seed: int, daily: Sequence[str], accidents: Sequence[str], rows: Seque
     for name in rng.sample(accidents, rng.randint(1, EMPHASISED_MAX)):
         weights[name] = EMPHASIS
     weights["relief"] = max(weights["relief"], 2)
+    weights["ambush"] = max(weights["ambush"], 3)
+    weights["kill_tserver"] = max(weights["kill_tserver"], 2)
     share = 2 * sum(weights.values()) / len(daily)
-    weights |= {name: max(1, round(share * rng.choice((0.2, 1, 2)))) for name in daily}
+    weights |= {name: round(share * rng.choice((0, 0.3, 1, 2))) for name in daily}
+    weights["write"] = max(weights["write"], round(share))
     return Climate(
         weights,
         rng.choice(PACES),

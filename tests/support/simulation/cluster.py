@@ -24,7 +24,6 @@ from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.disk import lose_power
 from tests.support.simulation.kernel import Process
-from tests.support.simulation.network import Net
 from tests.support.simulation.primitives import SimClock
 from tests.support.simulation.replay import SimReplay
 from tests.support.simulation.tablets import Entry, SimTabletData
@@ -93,9 +92,8 @@ class Cluster:
 
     def start_master(self) -> Node:
         """A new master process, at the first of three ports that is free."""
-        base = self.settings.master.port
-        taken = {e.address for e in Net.now.endpoints.values() if not e.process.dead}
-        number = next(n for n in range(3) if f"127.0.0.1:{base + n}" not in taken)
+        taken = {master.kind for master in self.alive(self.masters)}
+        number = next(n for n in range(3) if f"m{n}." not in taken)
         node = self._node(f"m{number}.", self.masters)
 
         def boot() -> None:

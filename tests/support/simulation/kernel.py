@@ -84,6 +84,8 @@ class Kernel:
     failures: list[str] = field(default_factory=list)
     _tasks_made: int = 0
     _holds_made: int = 0
+    _buried: bool = False
+    _turn: int = 0
 
     # ---- inside a task
 
@@ -158,13 +160,15 @@ class Kernel:
         if process.dead:
             return
         process.dead, process.reason = True, reason
+        self._buried = True
         self.note(f"{process.name} is dead: {reason}")
         for tell in process.on_death:
             tell()
 
     def _unwind(self) -> None:
         """Let tasks of dead processes end, so that nothing of them is left."""
-        while any(task.process.dead for task in self.tasks):
+        while self._buried:
+            self._buried = False
             doomed = [task for task in self.tasks if task.process.dead]
             self.tasks = [task for task in self.tasks if not task.process.dead]
             for task in doomed:
@@ -178,21 +182,34 @@ class Kernel:
         return sorted(found, key=lambda task: (task.last_step, task.number))
 
     def next_in_turn(self) -> Task | None:
-        """The task that can go on and waited longest."""
-        found: Task | None = None
-        for task in self.tasks:
-            if (found is None or task.last_step < found.last_step) and self.can_run(task):
-                found = task
-        return found
+        """The next task, in the order in which they began, that can go on."""
+        count = len(self.tasks)
+        for ahead in range(count):
+            at = (self._turn + ahead) % count
+            if self.can_run(self.tasks[at]):
+                self._turn = at + 1
+                return self.tasks[at]
+        return None
+
+    def any_runnable(self, rng: Random) -> Task | None:
+        """One of the tasks that can go on, each as likely as any other."""
+        count = len(self.tasks)
+        for _ in range(count // 2):
+            task = self.tasks[int(rng.random() * count)]
+            if self.can_run(task):
+                return task
+        waiting = [task for task in self.tasks if self.can_run(task)]
+        return waiting[int(rng.random() * len(waiting))] if waiting else None
 
     def can_run(self, task: Task) -> bool:
-        """Not done, not suspended, not held, and what it waits for has come."""
-        if task.ready is not None and not task.ready() and (task.wake_ns is None or task.wake_ns > self.now_ns):
+        """Not suspended, not held, and what it waits for has come."""
+        ready = task.ready
+        if ready is not None and not ready() and (task.wake_ns is None or task.wake_ns > self.now_ns):
             return False
-        return not (task.done or task.process.suspended or self._is_held(task))
+        return not (task.done or task.process.suspended or (self.holds and self._is_held(task)))
 
     def _is_held(self, task: Task) -> bool:
-        return bool(self.holds) and any(held(task) for held in self.holds.values())
+        return any(held(task) for held in self.holds.values())
 
     def step(self, task: Task) -> None:
         """Let a task do its next atomic step, unless a trap says that something else happens instead."""
@@ -331,11 +348,10 @@ class Kernel:
     ) -> None:
         """Random tasks go on, slow ones seldom, and now and then time passes although somebody could run."""
         for _ in range(steps):
-            waiting = [task for task in self.tasks if self.can_run(task)]
-            if waiting and rng.random() >= time_odds:
-                task = waiting[rng.randrange(len(waiting))]
-                if is_slow(task) and rng.random() >= SLOW_ODDS:
-                    task = waiting[rng.randrange(len(waiting))]
+            task = None if rng.random() < time_odds else self.any_runnable(rng)
+            if task is not None and is_slow(task) and rng.random() >= SLOW_ODDS:
+                task = self.any_runnable(rng)
+            if task is not None:
                 self.step(task)
             elif not self.advance_to_next():
                 return
@@ -343,7 +359,7 @@ class Kernel:
     def close(self) -> None:
         """End everything."""
         for task in list(self.tasks):
-            task.process.dead = True
+            task.process.dead = self._buried = True
         self.observe = lambda: None
         self._unwind()
 
