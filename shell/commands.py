@@ -10,6 +10,8 @@ from __future__ import annotations
 import click
 
 from shell import data_commands, replication_commands, session_commands, storage_commands, table_commands
+from shell.output import Output, Record
+from shell.session import Session, in_session
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,11 +30,37 @@ def _names(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[s
 
 @commands.command(name="help")
 @click.argument("words", nargs=-1, metavar="[COMMAND]", shell_complete=_names)
-@click.pass_context
-def show_help(ctx: click.Context, words: tuple[str, ...]) -> None:
+@in_session
+def show_help(session: Session, output: Output, words: tuple[str, ...]) -> None:
     """List the commands, or explain one."""
-    assert ctx.parent is not None
-    commands.main([*words, "--help"], prog_name=commands.name, standalone_mode=False, obj=ctx.obj)
+    if not output.as_json:
+        commands.main([*words, "--help"], prog_name=commands.name, standalone_mode=False, obj=session)
+        return
+    found: click.Command = commands
+    for word in words:
+        known = found.commands if isinstance(found, click.Group) else {}
+        if word not in known:
+            raise click.UsageError(f"No such command '{word}'", click.get_current_context())
+        found = known[word]
+    output.done("", _described(found))
+
+
+def _described(command: click.Command) -> Record:
+    """A command for programs: its help, its parameters, the commands below it."""
+    context = click.Context(command, info_name=command.name)
+    return {
+        "name": command.name,
+        "help": " ".join((command.help or "").split()),
+        "usage": " ".join(command.collect_usage_pieces(context)),
+        "options": [
+            {"names": option.opts, "required": option.required, "help": option.help}
+            for option in command.params
+            if isinstance(option, click.Option)
+        ],
+        "commands": [_described(below) for below in command.commands.values()]
+        if isinstance(command, click.Group)
+        else [],
+    }
 
 
 for _command in (

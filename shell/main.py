@@ -72,13 +72,15 @@ def init(
 
 @bookkeeper.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-def standalone(directory: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def standalone(directory: Path, as_json: bool) -> None:
     """Run the cluster in DIR until interrupted: one master, its tablet servers, one replay process.
 
     Prints a line when the cluster answers and every tablet server is registered, and one whenever a process ended
     and is started again.
     """
-    run_standalone(load_settings(directory), click.echo)
+    output = Output(as_json)
+    run_standalone(load_settings(directory), lambda text: output.line({"message": text}, text))
 
 
 @bookkeeper.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -17,11 +17,13 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from docs.extension import books, plots, settings, storage
+from docs.extension import books, commands, plots, settings, storage
 
 GENERATORS: Mapping[str, Callable[[str], str]] = {
     "settings": settings.section,
     "table-properties": settings.table_properties,
+    "command": commands.command,
+    "exit-codes": commands.exit_codes,
     "tablet-columns": books.tablet_columns,
     "section-rows": books.section_rows,
     "ranks": books.ranks,

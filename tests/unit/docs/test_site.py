@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.config import Sections
-from docs.extension import GENERATORS, books, settings, storage
+from bookkeeper.standalone.supervisor import roles_of
+from docs.extension import GENERATORS, books, commands, settings, storage
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -55,7 +56,7 @@ def _generated(name: str) -> list[str]:
     return [argument for page in found for argument in page]
 
 
-@pytest.mark.parametrize("name", list(GENERATORS))
+@pytest.mark.parametrize("name", [name for name in GENERATORS if name != "command"])
 def test_every_generator_is_used(name: str) -> None:
     assert _generated(name), f"no page has ```{{generated}} {name}"
 
@@ -79,6 +80,19 @@ def test_the_books_are_shown_by_the_code_that_writes_them() -> None:
 
 
 def test_what_a_generator_does_not_know_is_refused() -> None:
-    for make in (storage.schema, storage.told):
+    for make in (commands.command, storage.schema, storage.told):
         with pytest.raises(ValueError, match="nosuch"):
             make("nosuch")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text()):
+        source = (ROOT / file).read_text()
+        assert not name or re.search(rf"^ *def {name}\(", source, re.MULTILINE), f"{page} names {file}::{name}"
+
+
+def test_every_kind_of_process_is_among_the_failures() -> None:
+    failures = (ROOT / "docs" / "failures.md").read_text()
+    for kind in {re.sub(r"\d", "", role.name) for role in roles_of(1)}:
+        assert re.search(rf"^## .*\b{kind}\b", failures, re.MULTILINE), f"docs/failures.md: what if {kind} dies?"

@@ -1,53 +1,37 @@
-"""The README names every command, option word and exit code there is."""
+"""The README leads to the documentation, and what it shows is there."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
-import click
 import pytest
 
-from shell.commands import commands
-from shell.failures import ExitCode
-from shell.main import bookkeeper
-from shell.wal_commands import wal
+from docs.extension.commands import leaves
 
-README = (Path(__file__).parents[3] / "README.md").read_text()
-
-
-def _leaves(group: click.Group, prefix: str = "") -> list[tuple[str, click.Command]]:
-    found = []
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            found += _leaves(command, f"{prefix}{name} ")
-        else:
-            found.append((prefix + name, command))
-    return found
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+LINKS = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README)
 
 
-@pytest.mark.parametrize(("name", "command"), _leaves(commands))
-def test_every_command_is_documented_and_explains_itself(name: str, command: click.Command) -> None:
-    assert f"`{name}" in README
-    assert command.help
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name != "as_json":
-            assert any(option in README for option in parameter.opts), f"{name} {parameter.opts}"
+@pytest.mark.parametrize("link", LINKS)
+def test_every_link_leads_to_a_file(link: str) -> None:
+    assert (ROOT / link).is_file()
 
 
-@pytest.mark.parametrize("name", bookkeeper.commands)
-def test_every_entry_is_documented(name: str) -> None:
-    assert f"bookkeeper {name}" in README
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_can_be_reached(page: Path) -> None:
+    included = page.name in ("architecture.md", "changes.md")
+    assert included or f"docs/{page.name}" in LINKS, f"README.md does not lead to docs/{page.name}"
 
 
-@pytest.mark.parametrize(("name", "command"), _leaves(wal, "wal "))
-def test_commands_about_logs_are_documented(name: str, command: click.Command) -> None:
-    assert f"`bookkeeper {name}" in README
-    assert command.help
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name != "as_json":
-            assert any(option in README for option in parameter.opts), f"{name} {parameter.opts}"
+@pytest.mark.parametrize("line", re.findall(r"^\$ (bookkeeper .+)$", README, re.MULTILINE))
+def test_every_command_of_the_quick_start_exists(line: str) -> None:
+    for part in line.removesuffix(" &").split(" && "):
+        words = [word for word in shlex.split(part)[1:] if word not in ("west", "east")]
+        assert any(words[: len(path.split())] == path.split() for path in leaves()), part
 
 
-@pytest.mark.parametrize("code", list(ExitCode))
-def test_every_exit_code_is_documented(code: ExitCode) -> None:
-    assert f"| {code.value} |" in README
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 130
