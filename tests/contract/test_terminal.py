@@ -34,6 +34,7 @@ def test_names_are_completed_and_the_prompt_says_where_one_is(west: Cluster, tmp
         terminal.expect("there is no current table\n")
         terminal.press("scan\r")
         terminal.expect("Missing argument 'TABLE'")
+        terminal.expect("west>")
         terminal.press("\x04")
         assert terminal.wait() == ExitCode.OK
 
