@@ -180,7 +180,11 @@ class Compactor:
         """Mark the files of cells that do not count and delete these cells; tells whether none is left that may be
         deleted. Files that a scan still reads are left for later. Raises TransientError.
         """
-        dead = dead_segments(self._metadata.get(tablet.row, SEGMENT_FAMILIES), tablet.serial)
+        row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
+        if segments.is_left_by_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
+            self._install(tablet, set(), (), tablet.compacted)
+            row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
+        dead = dead_segments(row, tablet.serial)
         if dead is None:
             return True
         if tablet.data.is_read(dead.uris):

@@ -11,7 +11,7 @@ Sources: plan, "tablet row"; rules R1, R3, R16 and R17.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bookkeeper.metadata import keys, values
@@ -105,6 +105,16 @@ def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
         return None
     rank = max(cell.rank, *(row.cells[column].rank for column in dead))
     return DeadSegments(tuple(dead.values()), tuple(CellKey(row.key, column) for column in dead), rank)
+
+
+def is_left_by_others(row: Row | None, serial: int, held: Collection[str]) -> bool:
+    """Whether the row has cells of segments that the holder of this serial does not read, under a state of an earlier
+    holder. That state may not decide; the tablet may rest for ever now, so one of this holder's own has to.
+    """
+    cell = None if row is None else row.cells.get(keys.FLUSH)
+    if row is None or cell is None or cell.rank >= first_flush_id(serial):
+        return False
+    return any(keys.parse_file(uri) not in held for uri in row.family("segment"))
 
 
 def is_own(flush_id: int, serial: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,12 +13,15 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError, TransientError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.compactor import Compactor
+from bookkeeper.tserver.segments import segment_entry
 from bookkeeper.tserver.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of
 from tests.support.tservers import (
@@ -60,6 +64,25 @@ def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None
     assert named_in(west, extent) == set(state.segments)
     assert marks_in(west) == files_of(west, extent) - set(state.segments)
     node.stop()
+
+
+def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", QUIET)
+    node = west.local()
+    west.assign(node, extent)
+    expected = fill(west, node, extent)
+    west.tserver(node).flush_tablet(extent)
+    compactor, tablet = parts_of(node, extent)
+    assert compactor.clear(tablet)
+    dead = replace(tablet.data.segments[0], uri="file:///dead.parquet")
+    put = RowPut(tablet.row, {keys.segment_column(dead.uri): segment_entry(dead).encode()})
+    west.metadata.put([put], dead.flush_id)
+    other = move(west, node, extent)
+    wait_until(lambda: dead.uri not in named_in(west, extent), "no dead cells")
+    assert marks_in(west) == {dead.uri}
+    assert west.scan(other, extent) == expected
+    other.stop()
 
 
 # ---- beside others

@@ -77,6 +77,16 @@ def test_nothing_is_dead_by_the_state_of_another_holder_or_by_none() -> None:
     assert dead_segments(row(STATE, a=FIRST, b=FIRST), SERIAL) is None
 
 
+def test_what_an_earlier_holder_left_needs_a_state_of_ones_own() -> None:
+    earlier = replace(STATE, flush_id=first_flush_id(SERIAL - 1) + 3)
+    assert segments.is_left_by_others(row(earlier, a=FIRST, b=FIRST, c=FIRST), SERIAL, {"a", "b"})
+    assert not segments.is_left_by_others(row(earlier, a=FIRST, b=FIRST), SERIAL, {"a", "b"})
+    assert not segments.is_left_by_others(row(STATE, a=FIRST, c=FIRST), SERIAL, {"a"})
+    assert not segments.is_left_by_others(row(replace(STATE, flush_id=first_flush_id(SERIAL + 1)), c=FIRST), SERIAL, {})
+    assert not segments.is_left_by_others(row(None), SERIAL, ())
+    assert not segments.is_left_by_others(None, SERIAL, ())
+
+
 def test_a_holders_states_lie_between_its_serial_and_the_next() -> None:
     assert is_own(FIRST, SERIAL)
     assert is_own(first_flush_id(SERIAL + 1) - 1, SERIAL)
