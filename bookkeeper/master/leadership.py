@@ -50,6 +50,9 @@ SESSIONS_LOOK_MS = 200
 COLLECT_SHARE = 9
 """The collector rests at least so many times as long as it worked: with many files outstanding, only space waits."""
 
+COLLECT_REST_MAX_MS = 600_000
+"""ms that it rests at most: a run that lasted for long may have been stopped with its machine."""
+
 REPLAY_KIND = "replay"
 
 
@@ -117,7 +120,7 @@ class Leadership:
 
     def _collect(self) -> None:
         took_ms = 0.0
-        while not self.clock.wait(self._stop, max(self.settings.master.gc_interval_ms, COLLECT_SHARE * took_ms)):
+        while not self.clock.wait(self._stop, collect_rest_ms(self.settings.master.gc_interval_ms, took_ms)):
             began_ns = self.clock.boot_ns()
             with self._visible("collector"):
                 self.collector.run_once()
@@ -148,6 +151,11 @@ class _Visible:
             self.errors[self.name] = f"{error.code}: {error.message}"
             return True
         return False
+
+
+def collect_rest_ms(interval_ms: float, took_ms: float) -> float:
+    """How long the collector rests, ms, after a run that took so long."""
+    return max(interval_ms, min(COLLECT_SHARE * took_ms, COLLECT_REST_MAX_MS))
 
 
 def assemble(

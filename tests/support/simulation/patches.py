@@ -67,6 +67,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "SESSIONS_LOOK_MS", 400),
+        ("master.leadership", "COLLECT_REST_MAX_MS", 2_000),
         ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("master.process", "CAMPAIGN_AGAIN_MS", 500),
         ("master.process", "RpcServer", network.SimServer),
