@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import click
 
-from shell import data_commands, replication_commands, session_commands, storage_commands, table_commands
+from shell import (
+    data_commands,
+    replication_commands,
+    session_commands,
+    storage_commands,
+    table_commands,
+    user_commands,
+)
 from shell.output import Output, Record
 from shell.session import Session, in_session
 
@@ -66,6 +73,7 @@ def _described(command: click.Command) -> Record:
 for _command in (
     *table_commands.COMMANDS,
     *storage_commands.COMMANDS,
+    *user_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *session_commands.COMMANDS,

@@ -17,7 +17,9 @@ from shell.parameters import ColumnChoice
 from shell.session import Session, in_session
 
 _LONG = click.IntRange(-(2**63), 2**63 - 1)
-_VISIBILITY = click.option("--visibility", type=parse_bytes, default="", metavar="LABEL", help="Visibility label.")
+_VISIBILITY = click.option(
+    "--visibility", type=parse_bytes, default="", metavar="LABEL", help="Who may see it: A&(B|C)."
+)
 _TIMESTAMP = click.option(
     "--timestamp", type=int, metavar="MS", help="Its timestamp; the tablet server's time if not given."
 )
@@ -92,6 +94,8 @@ def _write(session: Session, table: str, mutation: Mutation) -> None:
 @click.option("--versions", type=click.IntRange(1, 2**31 - 1), metavar="N", help="At most N versions of a cell.")
 @click.option("--from-ms", type=_LONG, metavar="MS", help="Timestamps from here on.")
 @click.option("--to-ms", type=_LONG, metavar="MS", help="Timestamps before this.")
+@click.option("--user", metavar="NAME", help="Who looks; root if not given.")
+@click.option("--auths", type=parameters.names, metavar="A,B", help="With these authorizations only.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N cells.")
 @in_session
 def scan(
@@ -104,11 +108,14 @@ def scan(
     versions: int | None,
     from_ms: int | None,
     to_ms: int | None,
+    user: str | None,
+    auths: list[str] | None,
     limit: int | None,
 ) -> None:
     """Print cells in order, one a line: row, column, visibility, timestamp, value.
 
-    Of each cell, the versions that the table keeps (table.versions.max), newest first.
+    Of each cell, the versions that the table keeps (table.versions.max), newest first. Cells with a visibility label
+    are shown as far as the user's authorizations go (setauths).
     """
     chosen = [choice for given in columns for choice in given]
     whole = {choice.family for choice in chosen if choice.qualifier is None}
@@ -122,6 +129,8 @@ def scan(
         versions=versions,
         from_ms=from_ms,
         to_ms=to_ms,
+        user=user,
+        authorizations=None if auths is None else tuple(auths),
     )
     cells = (cell for cell in scanner.cells() if not chosen or cell.family in whole or cell[1:3] in single)
     for cell in itertools.islice(cells, limit):

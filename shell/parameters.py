@@ -68,6 +68,11 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
+def names(text: str) -> list[str]:
+    """``a,b,c``: names; nothing at all is none."""
+    return _parts(text, "names") if text else []
+
+
 def columns(text: str) -> list[ColumnChoice]:
     """``fam,fam:qualifier``: families and columns."""
     return [_column(part) for part in _parts(text, "columns")]

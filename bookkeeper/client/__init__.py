@@ -6,6 +6,7 @@ from bookkeeper.client.mutation import Mutation
 from bookkeeper.client.replication import Replication
 from bookkeeper.client.scanner import Cell, Scanner, ScanRange
 from bookkeeper.client.tables import Tables
+from bookkeeper.client.users import Users
 from bookkeeper.client.writer import BatchWriter, WriterOptions
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ScanRange",
     "Scanner",
     "Tables",
+    "Users",
     "WriterOptions",
     "absent",
     "equals",

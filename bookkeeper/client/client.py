@@ -22,6 +22,7 @@ from bookkeeper.client.replication import Replication
 from bookkeeper.client.retry import retrying
 from bookkeeper.client.scanner import Scanner, ScanRange
 from bookkeeper.client.tables import Tables
+from bookkeeper.client.users import Users
 from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, load_settings
@@ -53,6 +54,7 @@ class Client:
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
         self.tables = Tables(self._master, self._clock, self._stopped)
+        self.users = Users(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped)
 
     @classmethod
@@ -116,7 +118,7 @@ class Client:
         """The cells from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
 
         ``families`` and ``columns`` empty = everything; ``options`` are the other fields of :class:`ScanRange`:
-        versions, time range, size of pages. Raises NotFoundError.
+        versions, time range, who looks with which authorizations, size of pages. Raises NotFoundError.
         """
         wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
         return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted)

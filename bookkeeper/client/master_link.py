@@ -32,6 +32,7 @@ LOOKS = {
     "is_read_only",
     "locate",
     "clusters",
+    "authorizations",
     "replication_config",
     "replication_status",
     "replication_pending",

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.tablet import check_label
 
 _WIDTH = 6
 """Entries of one change in the flat list of a mutation: family, qualifier, visibility, timestamp, delete, value."""
@@ -45,11 +46,15 @@ class Mutation:
         visibility: bytes = b"",
         timestamp: int | None = None,
     ) -> Mutation:
-        """Set a cell; ``timestamp`` in milliseconds, None = the tserver's time. Raises InvalidInputError."""
+        """Set a cell; ``timestamp`` in milliseconds, None = the tserver's time. ``visibility``: who may see it, an
+        expression of authorizations like ``b"staff&(north|south)"``, empty = everybody. Raises InvalidInputError.
+        """
         try:
             size = len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
         except TypeError as error:
             raise InvalidInputError(f"family, qualifier, value and visibility must be bytes: {error}") from None
+        if visibility:
+            check_label(visibility)
         if timestamp is not None:
             _check_timestamp(timestamp)
         self.flat += (family, qualifier, visibility, timestamp, False, value)

@@ -49,7 +49,8 @@ class ScanRange:
     """What to see: rows from ``start_row`` (included) to ``stop_row`` (excluded), None = no end; families; columns.
 
     Of each cell, newest first, at most ``versions`` (None = as many as the table's ``table.versions.max`` keeps) with
-    timestamps from ``from_ms`` (included) to ``to_ms`` (excluded), milliseconds.
+    timestamps from ``from_ms`` (included) to ``to_ms`` (excluded), milliseconds. Labelled cells are shown as far as
+    ``authorizations`` go, which are of those that ``user`` has (None = all of them; the user then is root).
     """
 
     start_row: bytes | None = None
@@ -60,6 +61,8 @@ class ScanRange:
     versions: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    user: str | None = None
+    authorizations: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Scanner:
                 wanted.versions,
                 wanted.from_ms,
                 wanted.to_ms,
+                wanted.user,
+                wanted.authorizations,
             )
         )
         self._map = located

@@ -30,6 +30,7 @@ from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.storage.tablet import check_labels
 from bookkeeper.storage.wal import encode_batch
 
 LOG = logging.getLogger(__name__)
@@ -131,11 +132,13 @@ class BatchWriter:
         """Take records in Arrow: the columns of ``MUTATION_SCHEMA``, of which ``visibility``, ``timestamp`` and
         ``delete`` may be absent. Neighbours with the same row are one mutation. Raises InvalidInputError too.
         """
-        batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        batches = [conform(one) for one in (batch.to_batches() if isinstance(batch, pa.Table) else [batch])]
+        for one in batches:
+            check_labels(one)
         parts = [
             part
             for one in batches
-            for part in slice_between_rows(conform(one), self._options.batch_bytes, self._options.records_max)
+            for part in slice_between_rows(one, self._options.batch_bytes, self._options.records_max)
         ]
         with self._intake:
             self._seal()

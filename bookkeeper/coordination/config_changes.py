@@ -24,11 +24,13 @@ from bookkeeper.coordination.config_tree import (
     format_instance,
     format_read_only,
     format_table,
+    format_user,
     name_path,
     parse_cluster,
     parse_instance,
     parse_table,
     table_path,
+    user_path,
 )
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import (
@@ -69,6 +71,18 @@ def set_read_only(coordination: Coordination, read_only: bool) -> None:
     raw = format_read_only(read_only)
     if current is None or current.value != raw:
         coordination.put(READ_ONLY_PATH, raw, 0 if current is None else current.version)
+
+
+def set_authorizations(coordination: Coordination, user: str, authorizations: Collection[str]) -> None:
+    """Replace what a user may see; the same again is fine. Raises ConflictError."""
+    path = user_path(user)
+    current = coordination.get(path)
+    if not authorizations:
+        coordination.delete(path, None if current is None else current.version)
+        return
+    raw = format_user(authorizations)
+    if current is None or current.value != raw:
+        coordination.put(path, raw, 0 if current is None else current.version)
 
 
 def next_count(coordination: Coordination, counter: str) -> int:

@@ -4,9 +4,9 @@ Arrives: the coordination store. Leaves: :class:`ClusterConfig`, all of one gene
 CorruptionError and what can't be read raises TransientError: neither ever means "nothing configured" (rule R6).
 
 Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table name>`` table id · ``/tables/<id>`` {id,
-name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/counters/<name>`` a
-number. Values are compact JSON with sorted keys. The record under ``/tables`` is the truth about a table; ``/names``
-claims its name.
+name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
+{authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. The record under
+``/tables`` is the truth about a table; ``/names`` claims its name.
 Sources: design sections 6 and 9; rules R5, R6, R13 and R23.
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 from urllib.parse import quote, unquote
@@ -30,6 +30,7 @@ READ_ONLY_PATH = "/read_only"
 NAMES = "/names/"
 TABLES = "/tables/"
 CLUSTERS = "/clusters/"
+USERS = "/users/"
 COUNTERS = "/counters/"
 
 READS_MAX = 50
@@ -76,7 +77,8 @@ class TableConfig:
 class ClusterConfig:
     """The whole configuration at ``generation``. ``instance`` is None before the cluster was first started.
 
-    ``read_only``: users write to no table here; one table alone is made so by its properties.
+    ``read_only``: users write to no table here; one table alone is made so by its properties. ``users``: the
+    authorizations of each user that has some.
     """
 
     generation: int
@@ -84,6 +86,7 @@ class ClusterConfig:
     clusters: Mapping[str, PeerCluster]
     tables: Mapping[str, TableConfig]
     read_only: bool = False
+    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -133,6 +136,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
     instance: Instance | None = None
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
+    users: dict[str, tuple[str, ...]] = {}
     read_only = False
     for path, versioned in entries.items():
         if path == INSTANCE_PATH:
@@ -143,9 +147,12 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
             clusters[path_name(path, CLUSTERS)] = parse_cluster(path, versioned.value)
         elif path.startswith(TABLES):
             tables[path_name(path, TABLES)] = parse_table(path, versioned.value)
+        elif path.startswith(USERS):
+            users[path_name(path, USERS)] = parse_user(path, versioned.value)
         elif not path.startswith((NAMES, COUNTERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
-    return ClusterConfig(generation, instance, MappingProxyType(clusters), MappingProxyType(tables), read_only)
+    frozen = (MappingProxyType(clusters), MappingProxyType(tables))
+    return ClusterConfig(generation, instance, *frozen, read_only, MappingProxyType(users))
 
 
 # ---- paths
@@ -164,6 +171,11 @@ def name_path(table_name: str) -> str:
 def cluster_path(alias: str) -> str:
     """Where a peer's record is."""
     return CLUSTERS + quote(alias, safe="")
+
+
+def user_path(user: str) -> str:
+    """Where a user's record is."""
+    return USERS + quote(user, safe="")
 
 
 def counter_path(name: str) -> str:
@@ -204,6 +216,16 @@ def parse_read_only(path: str, raw: bytes) -> bool:
     """Inverse of :func:`format_read_only`."""
     read_only: bool = _Record(path, raw, {"read_only"}).member("read_only", bool)
     return read_only
+
+
+def format_user(authorizations: Collection[str]) -> bytes:
+    """Value of ``/users/<name>``."""
+    return format_json({"authorizations": sorted(set(authorizations))})
+
+
+def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
+    """Inverse of :func:`format_user`."""
+    return _Record(path, raw, {"authorizations"}).texts("authorizations")
 
 
 def format_cluster(cluster: PeerCluster) -> bytes:

@@ -21,6 +21,7 @@ from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
+from bookkeeper.master.operations.users import set_authorizations_args
 from bookkeeper.master.queries import status_message, table_names
 from bookkeeper.master.report import leader_facts
 from bookkeeper.master.shipping import Report
@@ -52,6 +53,7 @@ CONCURRENCY = {
     "change_properties": 4,
     "set_read_only": 2,
     "flush_table": 4,
+    "set_authorizations": 4,
     "compact_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
@@ -165,6 +167,16 @@ class MasterService:
         lead = self._lead
         table_id = self._config().table_named(request.table).table_id
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
+
+    def set_authorizations(self, user: str, authorizations: Sequence[str]) -> None:
+        """Returns when they are in force."""
+        args = set_authorizations_args(user, authorizations)
+        self._lead.fate.run("set_authorizations", args, FATE_WAIT_MS)
+
+    def authorizations(self, user: str) -> Sequence[str]:
+        """What a user may see."""
+        self._lead.reign.check()
+        return self._config().users.get(user, ())
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """All peers that were defined, by alias."""

@@ -85,6 +85,8 @@ struct ScanRequest {
   8: optional i32 versions                // of a cell, at most; absent = all that the table keeps (table.versions.max)
   9: optional i64 from_ms                 // timestamps, inclusive
   10: optional i64 to_ms                  // exclusive
+  11: optional string user                // absent = root; nobody proves yet who they are
+  12: optional list<string> authorizations   // to see with, of those that the user has; absent = all of these
 }
 
 struct ScanPage {
@@ -229,6 +231,8 @@ service Master extends Node {
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
+  void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
+  list<string> authorizations(1: string user) throws (1: Fault fault)
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

@@ -82,7 +82,8 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
     """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before;
-    ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``.
+    ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all that
+    ``user`` (None = root) has.
     """
 
     extent: Extent
@@ -95,6 +96,8 @@ class ScanRequest:
     versions: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
+    user: str | None = None
+    authorizations: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits, split_by_tablets, validate_batch
+from bookkeeper.storage.tablet import BatchLimits, check_labels, split_by_tablets, validate_batch
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
 
@@ -25,6 +25,15 @@ def decode_records(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
     except CorruptionError as error:
         raise InvalidInputError(f"records do not parse: {error.message}") from error
     validate_batch(batch, limits)
+    return batch
+
+
+def decode_labelled(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
+    """As :func:`decode_records`, for a user's write: every visibility label is an expression, too. What another cluster
+    sends was checked there, and must not be held up here.
+    """
+    batch = decode_records(records, limits)
+    check_labels(batch)
     return batch
 
 

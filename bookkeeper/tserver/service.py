@@ -41,13 +41,14 @@ from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
 from bookkeeper.tserver.configuration import Configuration
-from bookkeeper.tserver.door import decode_records, share_for
+from bookkeeper.tserver.door import decode_labelled, share_for
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.sight import sight_for
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ServedTablet, Share
@@ -140,7 +141,7 @@ class TServerService:
             if tablet is None or not tablet.accepting:
                 elsewhere.append(batch.extent)
                 continue
-            records = decode_records(batch.records, parts.limits.batch)
+            records = decode_labelled(batch.records, parts.limits.batch)
             if records.num_rows:
                 shares.append((tablet, share_for(batch.extent, records)))
                 self._make_room(parts, tablet)
@@ -155,7 +156,7 @@ class TServerService:
         parts = self._parts
         asked = asked_durability(durability)
         tablet = parts.registry.serving(extent)
-        share = share_for(extent, decode_records(records, parts.limits.batch))
+        share = share_for(extent, decode_labelled(records, parts.limits.batch))
         check_conditional(conditions, share)
         desk = parts.path.desk
         refuse_conditional_write(desk.view.table(extent.table_id))
@@ -175,11 +176,15 @@ class TServerService:
             )
 
     def scan(self, request: ScanRequest) -> ScanPage:
-        """One page of a tablet. What it shows was durable as asked; the lease is checked after reading."""
+        """One page of a tablet. What it shows was durable as asked; the lease is checked after reading. Raises
+        NotServingError, InvalidInputError, RefusedError when it asks for authorizations that its user does not have.
+        """
         parts = self._parts
         if len(request.columns) % 2:
             raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
         pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
+        desk = parts.path.desk
+        sight = sight_for(desk.view.users, request.user, request.authorizations)
         tablet = parts.registry.find(request.extent) or parts.registry.serving(request.extent)
         try:
             page = tablet.data.scan_page(
@@ -190,7 +195,8 @@ class TServerService:
                 request.resume,
                 min(request.page_bytes, parts.limits.page_bytes_max),
                 Asked(request.versions, request.from_ms, request.to_ms),
-                parts.path.desk.clock.wall_ms(),
+                desk.clock.wall_ms(),
+                sight,
             )
         except CorruptionError:
             parts.session.check()

@@ -8,7 +8,7 @@ Pure; the simulation drives the same functions. Sources: rules R13 and R14; desi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
@@ -42,6 +42,8 @@ class ConfigView:
 
     generation: int
     tables: Mapping[str, TableView]
+    users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The authorizations of each user that has some."""
 
     def table(self, table_id: str) -> TableView:
         """A table that takes writes; raises NotFoundError when there is none or it is being deleted."""
@@ -69,7 +71,11 @@ def view_of(config: ClusterConfig) -> ConfigView:
     """The view of one generation; raises InvalidInputError when two groups of a table share a family, or for a
     property that this software does not know.
     """
-    return ConfigView(config.generation, {table_id: _table_view(config, table_id) for table_id in config.tables})
+    return ConfigView(
+        config.generation,
+        {table_id: _table_view(config, table_id) for table_id in config.tables},
+        {user: frozenset(held) for user, held in config.users.items()},
+    )
 
 
 def _table_view(config: ClusterConfig, table_id: str) -> TableView:

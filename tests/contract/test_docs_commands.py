@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.client import Mutation
 from shell.failures import ExitCode
-from tests.docs.page import PAGES, same_shape
-from tests.docs.stage import Performed, Stage
+from tests.docs.page import PAGES, ROOT, same_shape
+from tests.docs.stage import ADDRESSES, Performed, Stage
 from tests.support.cluster import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -54,3 +56,17 @@ def test_the_same_commands_print_json_and_end_alike(
             values = [json.loads(line) for line in done.printed]
             if done.code != ExitCode.OK and done.step.words[1] != "config":
                 assert [value.keys() for value in values] == [{"error", "message"}], done.step.command
+
+
+def test_the_copy_that_operations_shows_makes_the_tables_equal(west: Cluster, east: Cluster) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    (copy,) = (block for block in blocks if "add_batch" in block)
+    for cluster in (west, east):
+        cluster.client.tables.create("copied", splits=[b"m"])
+    with west.client.writer("copied") as writer:
+        writer.add_all(Mutation(row).put(b"f", b"q", row) for row in (b"a", b"n", b"z"))
+    copy = copy.replace('"west"', f'"{west.quorum}"').replace(ADDRESSES["east"], east.quorum)
+    exec(compile(copy.replace('"cities"', '"copied"'), "operations.md", "exec"), {})
+    there = list(east.client.scan("copied").cells())
+    assert there == list(west.client.scan("copied").cells())
+    assert [cell.row for cell in there] == [b"a", b"n", b"z"]

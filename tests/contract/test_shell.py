@@ -164,6 +164,7 @@ def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None
     shell.good("insert", table, "z", "other", "q", "1", *stamp)
     shell.good("insert", table, "z", "other", "gone", "1", *stamp)
     assert shell.good("delete", table, "z", "other", "gone", "--timestamp", "8").out == "deleted\n"
+    shell.good("setauths", "-s", "public")
     assert shell.good("scan", table).out.splitlines() == [
         "a lat:deg [] 7    46.9",
         r"m\x00 name:de [public] 7    Bern \xff",
@@ -183,6 +184,29 @@ def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None
     assert len(shell.good("scan", table, "-c", "lat,name:de").out.splitlines()) == 2
     assert len(shell.good("scan", table, "--limit", "2").out.splitlines()) == 2
     assert shell.good("scan", table, "-b", "zz").out == ""
+    shell.good("setauths", "--clear")
+
+
+def test_labelled_cells_are_shown_to_users_that_may_see_them(shell: Shell, table: str) -> None:
+    assert shell.good("setauths", "-u", "ann", "--set", "staff,north").out == "user ann has north, staff\n"
+    assert shell.good("getauths", "-u", "ann").out == "north,staff\n"
+    assert shell.good("getauths", "-u", "bob", "--json").json == {"user": "bob", "authorizations": []}
+    for row, label in (("a", ""), ("b", "staff"), ("h", "staff&(north|south)"), ("x", "south")):
+        shell.good("insert", table, row, "lat", "deg", "1", "--visibility", label)
+    code, said = shell.bad("insert", table, "y", "lat", "deg", "1", "--visibility", "staff&north|south")
+    assert (code, "mixed without parentheses" in said) == (ExitCode.FAILED, True)
+
+    def rows(*words: str) -> str:
+        return "".join(line["row"] for line in shell.good("scan", table, *words, "--json").json_lines)
+
+    assert rows() == rows("--user", "bob") == rows("--user", "ann", "--auths", "") == "a"
+    assert rows("--user", "ann") == "abh"
+    assert rows("--user", "ann", "--auths", "staff") == "ab"
+    code, said = shell.bad("scan", table, "--user", "ann", "--auths", "staff,south")
+    assert (code, "user ann has no authorization south" in said) == (ExitCode.FAILED, True)
+    assert shell.good("setauths", "-u", "ann", "-c").out == "user ann has no authorizations\n"
+    assert rows("--user", "ann") == "a"
+    assert shell.bad("setauths", "-u", "ann")[0] == ExitCode.USAGE
 
 
 def test_versions_are_kept_as_the_table_says_and_shown_as_one_asks(shell: Shell, table: str) -> None:

@@ -97,6 +97,24 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         _begin_anew,
         "R18: a put that is sent again after its delete and a compaction comes back from the dead",
     ),
+    "labels-are-for-show": (
+        "bookkeeper.storage.tablet.visibility",
+        "Sight.mask",
+        lambda self, entries: None,  # noqa: ARG005
+        "a cell is shown to somebody who may not see it",
+    ),
+    "labels-are-not-read": (
+        "bookkeeper.tserver.door",
+        "check_labels",
+        lambda batch: None,  # noqa: ARG005
+        "design 10.7: a label that nobody can satisfy, or understand, is taken silently",
+    ),
+    "authorizations-for-the-asking": (
+        "bookkeeper.tserver.sight",
+        "lacking",
+        lambda asked, held: [],  # noqa: ARG005
+        "a scan sees with authorizations that its user does not have",
+    ),
     "files-go-while-they-are-read": (
         "bookkeeper.storage.tablet.data",
         "TabletData.is_read",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.tablet import Asked, ScanPage, TabletData
+from bookkeeper.storage.tablet import Asked, ScanPage, Sight, TabletData
 from bookkeeper.storage.tablet.cells import EVERYTHING, Retention
 
 Cell = tuple[bytes, bytes, bytes, bytes]
@@ -104,12 +104,13 @@ def scan_all(
     columns: Collection[tuple[bytes, bytes]] = (),
     between_pages: Callable[[ScanPage], None] = lambda _: None,
     asked: Asked = EVERYTHING,
+    sight: Sight | None = None,
 ) -> list[Record]:
     """All pages of a scan, joined."""
     found: list[Record] = []
     resume: bytes | None = None
     while True:
-        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes, asked, NOW_MS)
+        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes, asked, NOW_MS, sight)
         found += to_records(page.records)
         if page.next is None:
             return found

@@ -15,6 +15,7 @@ from bookkeeper.master.operations.read_only import SetReadOnly
 from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
+from bookkeeper.master.operations.users import SetAuthorizations
 
 
 def all_operations(context: Context) -> Mapping[str, Operation]:
@@ -25,6 +26,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "set_groups": SetGroups(context),
         "change_properties": ChangeProperties(context),
         "set_read_only": SetReadOnly(context),
+        "set_authorizations": SetAuthorizations(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

@@ -2,8 +2,8 @@
 
 Arrives: committed record batches, numbered; references to segments from the books. Leaves: pages of a scan, and new
 segments, of flushes and compactions. Read in the order of the data: ``routing`` (the door), ``memtable``, ``flush`` and
-``segment_writer``, then ``segment_reader``, ``merge``, ``cells``, ``scan``, ``compaction``; ``entries`` and ``order``
-say what comes before what; ``data`` ties it all.
+``segment_writer``, then ``segment_reader``, ``merge``, ``cells``, ``visibility``, ``scan``, ``compaction``; ``entries``
+and ``order`` say what comes before what; ``data`` ties it all.
 """
 
 from bookkeeper.storage.tablet.cache import BlockCache
@@ -17,6 +17,7 @@ from bookkeeper.storage.tablet.scan import ScanPage
 from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name
 from bookkeeper.storage.tablet.segment_writer import leftovers
 from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
+from bookkeeper.storage.tablet.visibility import Sight, check_label, check_labels, sight_of
 
 __all__ = [
     "INPUTS_MAX",
@@ -29,13 +30,17 @@ __all__ = [
     "NewSegment",
     "ScanPage",
     "SegmentRef",
+    "Sight",
     "TabletData",
     "TabletSettings",
+    "check_label",
+    "check_labels",
     "due_merges",
     "leftovers",
     "mask_for_groups",
     "min_max_row",
     "parse_name",
+    "sight_of",
     "smallest",
     "split_by_tablets",
     "validate_batch",

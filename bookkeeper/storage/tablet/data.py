@@ -37,6 +37,7 @@ from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, mer
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.settings import TabletSettings
+from bookkeeper.storage.tablet.visibility import Sight
 
 Task = Callable[[], None]
 
@@ -182,12 +183,13 @@ class TabletData:
         page_bytes: int,
         asked: Asked = EVERYTHING,
         now_ms: int = 0,
+        sight: Sight | None = None,
     ) -> ScanPage:
         """Records with ``start_row <= row < stop_row`` (None = unbounded): the versions ``asked`` for of those that
         count by the table's properties at ``now_ms``, deletes resolved, at most about ``page_bytes``, at least one
         unless the range is at its end or holds long stretches that nobody asked for. ``families`` and ``columns``
-        (family, qualifier): empty = all, else a record must be in both. ``resume``: ``next`` of the page before, with
-        the other arguments unchanged.
+        (family, qualifier): empty = all, else a record must be in both. ``sight``: labels that may be seen, None = all.
+        ``resume``: ``next`` of the page before, with the other arguments unchanged.
 
         Raises InvalidInputError for a bad token or size, CorruptionError for a bad segment.
         """
@@ -204,7 +206,7 @@ class TabletData:
             low = max(low, behind.cell[0])
         wanted = Wanted.of(families, columns)
         stop: Position | None = None if high is None else (high,)
-        view = View(wanted, retention(self.properties, now_ms), asked)
+        view = View(wanted, retention(self.properties, now_ms), asked, sight)
         with self._pinned() as state:
             cursors = [Cursor(source, position, stop) for source in _sources(state, low, high, wanted)]
             return read_page(cursors, view, page_bytes, self._settings, begun)

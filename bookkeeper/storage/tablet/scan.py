@@ -34,6 +34,7 @@ from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.order import Indices, Mask
 from bookkeeper.storage.tablet.resume import Resume, Within
 from bookkeeper.storage.tablet.settings import TabletSettings
+from bookkeeper.storage.tablet.visibility import Sight
 
 _FIXED_BYTES = 8 + 1 + 5 * 4
 """Of a record: timestamp, delete and the lengths of five binary columns."""
@@ -112,6 +113,16 @@ class View:
     wanted: Wanted
     retention: Retention
     asked: Asked
+    sight: Sight | None = None
+    """None: whatever its label, everything is shown."""
+
+    def mask(self, entries: pa.RecordBatch) -> Mask | None:
+        """Entries of wanted cells that the reader may see; None = all."""
+        wanted = self.wanted.mask(entries)
+        seen = None if self.sight is None else self.sight.mask(entries)
+        if wanted is None or seen is None:
+            return seen if wanted is None else wanted
+        return wanted & seen
 
     def selector(self, begun: Begun | None) -> Selector:
         """``begun``: what the page before saw of the cell that it ended in."""
@@ -152,7 +163,7 @@ class NewestSelector:
             keep &= in_time(times, asked)
             if oldest_ms is not None:
                 keep &= times >= oldest_ms
-        mask = self._view.wanted.mask(merged.entries)
+        mask = self._view.mask(merged.entries)
         return merged.select(keep if mask is None else keep & merged.in_order(mask))
 
     def behind(self, shown: pa.RecordBatch, count: int) -> Resume:
@@ -187,7 +198,7 @@ class VersionsSelector:
         running = running_count(chosen, stands.first, 0 if begun is None else begun.shown)
         most = view.retention.versions_max if view.asked.versions is None else view.asked.versions
         keep = chosen & (running <= most)
-        mask = view.wanted.mask(merged.entries)
+        mask = view.mask(merged.entries)
         if mask is not None:
             keep &= merged.in_order(mask)
         self._index, self._running = stands.index[keep], running[keep]

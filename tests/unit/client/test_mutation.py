@@ -51,6 +51,8 @@ def test_every_change_becomes_one_record_in_its_order(given: list[tuple[bytes, l
         lambda: Mutation(b"r").put(b"f", b"q", None),  # type: ignore[arg-type]
         lambda: Mutation(b"r").put(b"f", b"q", 7),  # type: ignore[arg-type]
         lambda: Mutation(b"r").put(b"f", b"q", b"v", "x"),  # type: ignore[arg-type]
+        lambda: Mutation(b"r").put(b"f", b"q", b"v", b"A&B|C"),
+        lambda: Mutation(b"r").delete(b"f", b"q", b"A|"),
         lambda: Mutation(b"r").put(b"f", b"q", b"v", timestamp=2**63),
         lambda: Mutation(b"r").put(b"f", b"q", b"v", timestamp=1.5),  # type: ignore[arg-type]
         lambda: Mutation(b"r").delete(b"f", "q"),  # type: ignore[arg-type]

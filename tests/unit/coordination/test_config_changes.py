@@ -32,6 +32,19 @@ def _table(store: EmbeddedCoordination, name: str = "t") -> str:
     return table_id
 
 
+def test_what_users_may_see_is_set_changed_and_taken_away(store: EmbeddedCoordination) -> None:
+    changes.set_authorizations(store, "ann/é", ["B", "A", "A"])
+    changes.set_authorizations(store, "root", ["C"])
+    assert read_config(store).users == {"ann/é": ("A", "B"), "root": ("C",)}
+    generation = store.generation()
+    changes.set_authorizations(store, "root", ["C"])
+    assert store.generation() == generation
+    changes.set_authorizations(store, "root", ["D"])
+    changes.set_authorizations(store, "ann/é", [])
+    changes.set_authorizations(store, "nobody", [])
+    assert read_config(store).users == {"root": ("D",)}
+
+
 def test_an_instance_keeps_its_identity_and_may_change_its_name(store: EmbeddedCoordination) -> None:
     changes.register_instance(store, Instance("i", "west"))
     generation = store.generation()

@@ -23,6 +23,7 @@ from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
+from bookkeeper.master.operations.users import set_authorizations_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.metadata.values import FateStep, Received
@@ -146,6 +147,14 @@ def _closed_to_users(scene: Scene, n: int) -> None:
     set_read_only(scene.world.coordination, False)
 
 
+def _allow(_scene: Scene, n: int) -> Args:
+    return set_authorizations_args(f"user-{n}", ["B", "A"])
+
+
+def _allowed(scene: Scene, n: int) -> None:
+    assert scene.world.config().users[f"user-{n}"] == ("A", "B")
+
+
 def _define(scene: Scene, n: int) -> Args:
     scene.define_peer("nobody")
     delete_cluster(scene.world.coordination, "nobody")
@@ -239,6 +248,7 @@ PLANS = {
     "set_groups": Plan(_regroup, _regrouped),
     "change_properties": Plan(_change_properties, _changed_properties),
     "set_read_only": Plan(_close_to_users, _closed_to_users),
+    "set_authorizations": Plan(_allow, _allowed),
     "define_cluster": Plan(_define, _defined),
     "delete_cluster": Plan(_undefine, _undefined),
     "enable_replication": Plan(_enable, _enabled),

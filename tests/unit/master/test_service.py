@@ -79,6 +79,18 @@ def test_what_can_t_be_done_is_refused_before_anything_begins(master: LocalMaste
     assert not [fact for fact in master.calls.status() if fact.startswith("operation")]
 
 
+def test_users_have_what_they_were_given(master: LocalMaster) -> None:
+    assert list(master.calls.authorizations("root")) == []
+    master.calls.set_authorizations("root", ["B", "A"])
+    assert list(master.calls.authorizations("root")) == ["A", "B"]
+    with pytest.raises(InvalidInputError):
+        master.calls.set_authorizations("root", [""])
+    with pytest.raises(InvalidInputError):
+        master.calls.set_authorizations("", ["A"])
+    master.calls.set_authorizations("root", [])
+    assert list(master.calls.authorizations("root")) == []
+
+
 def test_a_failed_operation_is_kept_and_shown(master: LocalMaster) -> None:
     with pytest.raises(NotFoundError):
         master.calls.delete_table("nothing")

@@ -14,6 +14,7 @@ from tests.unit.tserver import test_loading as loading_laws
 from tests.unit.tserver import test_receiver as receiver_laws
 from tests.unit.tserver import test_receiving as receiving_laws
 from tests.unit.tserver import test_segments as segment_laws
+from tests.unit.tserver import test_sight as sight_laws
 from tests.unit.tserver import test_stamps as stamp_laws
 from tests.unit.tserver import test_streams as stream_laws
 from tests.unit.tserver import test_tablet as tablet_laws
@@ -31,6 +32,8 @@ LAWS = [
     ("every-segment-cell-counts", segment_laws.test_cells_that_the_newest_state_does_not_name_are_dead),
     ("late-states-decide", segment_laws.test_nothing_is_dead_by_the_state_of_another_holder_or_by_none),
     ("compactions-forget-streams", segment_laws.test_r18_a_compaction_changes_nothing_but_segments),
+    ("labels-are-not-read", sight_laws.test_a_users_label_must_be_an_expression),
+    ("authorizations-for-the-asking", sight_laws.test_more_is_refused_to_ann),
     ("high-water-not-rebuilt", loading_laws.test_r18_the_high_water_is_rebuilt_from_block_headers),
     (
         "no-barriers-in-the-books",

@@ -21,6 +21,7 @@ from bookkeeper.storage.tablet import (
     GroupMap,
     NewSegment,
     ScanPage,
+    Sight,
     TabletData,
     TabletSettings,
     order,
@@ -55,6 +56,7 @@ optional_row = st.one_of(st.none(), rows)
 page_sizes = st.sampled_from([1, 60, 200, 1 << 20])
 column_names = st.tuples(families, qualifiers)
 times = st.one_of(st.none(), st.integers(-2, 4))
+authorizations = st.sampled_from([None, frozenset(), frozenset({b"secret"})])
 questions = st.builds(Asked, versions=st.sampled_from([None, 1, 2]), from_ms=times, to_ms=times)
 
 
@@ -159,6 +161,7 @@ class TabletMachine(RuleBasedStateMachine):
         columns=st.frozensets(column_names, max_size=3),
         page_bytes=page_sizes,
         asked=questions,
+        held=authorizations,
     )
     def scan(
         self,
@@ -168,6 +171,7 @@ class TabletMachine(RuleBasedStateMachine):
         columns: frozenset[tuple[bytes, bytes]],
         page_bytes: int,
         asked: Asked,
+        held: frozenset[bytes] | None,
     ) -> None:
         def in_scan(record: Record) -> bool:
             return (
@@ -175,9 +179,11 @@ class TabletMachine(RuleBasedStateMachine):
                 and (stop is None or record.row < stop)
                 and (not wanted or record.family in wanted)
                 and (not columns or record[1:3] in columns)
+                and (held is None or record.visibility == b"" or (record.visibility == b"secret" and bool(held)))
             )
 
-        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns, asked=asked)
+        sight = None if held is None else Sight(held)
+        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns, asked=asked, sight=sight)
         assert found == self.model.visible(in_scan, asked)
 
     @rule(row=rows)

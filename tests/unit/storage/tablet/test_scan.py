@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, TabletData, TabletSettings
+from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, Sight, TabletData, TabletSettings
 from bookkeeper.storage.tablet.cells import EVERYTHING
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.resume import Resume, Within
@@ -124,6 +124,22 @@ def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
 def test_a_scan_of_no_versions_is_refused(tablet: TabletData) -> None:
     with pytest.raises(InvalidInputError, match="1 or more"):
         scan_all(tablet, asked=Asked(versions=0))
+
+
+def test_cells_are_shown_to_those_who_may_see_them(tablet: TabletData) -> None:
+    labels = [b"", b"a", b"a&b", b"a|b", b"broken|"]
+    every = [PLAIN._replace(qualifier=b"%d" % n, visibility=label) for n, label in enumerate(labels)]
+    tablet.apply(to_batch(every), 1)
+
+    def seen(*held: bytes) -> list[bytes]:
+        return [record.visibility for record in scan_all(tablet, 1, sight=Sight(frozenset(held)))]
+
+    assert seen() == [b""]
+    assert seen(b"a") == [b"", b"a", b"a|b"]
+    assert seen(b"a", b"b") == [b"", b"a", b"a&b", b"a|b"]
+    assert len(scan_all(tablet)) == 5
+    with fault("labels-are-for-show"):
+        assert seen() != [b""]
 
 
 def test_a_wide_row_may_end_a_page_anywhere(tablet: TabletData) -> None:

@@ -1,0 +1,57 @@
+"""Changing what a user may see.
+
+Arrives: a user's name and authorizations. Leaves: the user's record, obeyed by every tserver when the operation is
+done. Survives a crash: the operation; writing the same record again is harmless. There is no authentication yet: a
+user is whoever a client says it is. Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from bookkeeper.coordination.config_changes import set_authorizations
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.master.fate import Args, Call, Next, Outcome, Step
+from bookkeeper.master.operations.context import Context, confirm_step, text, texts
+from bookkeeper.metadata.values import Json
+
+AUTHORIZATIONS_MAX = 1_000
+NAME_LENGTH_MAX = 255
+
+
+def set_authorizations_args(user: str, authorizations: Collection[str]) -> Args:
+    """Arguments of ``set_authorizations``. Raises InvalidInputError."""
+    for name in (user, *authorizations):
+        if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
+            raise InvalidInputError(f"{name!r} can't be a user or an authorization; use up to 255 printable characters")
+    if len(authorizations) > AUTHORIZATIONS_MAX:
+        raise InvalidInputError(f"{len(authorizations)} authorizations of one user: at most {AUTHORIZATIONS_MAX}")
+    return {"user": user, "authorizations": cast("list[Json]", sorted(set(authorizations)))}
+
+
+@dataclass(frozen=True, slots=True)
+class SetAuthorizations:
+    """See :class:`bookkeeper.master.fate.Operation`. In force on every tserver when it is done."""
+
+    context: Context
+    first: str = "write"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a user at a time."""
+        return (f"user {text(args, 'user')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """write, confirm."""
+        return {"write": self.write, "confirm": self.confirm}
+
+    def write(self, call: Call) -> Outcome:
+        """Write the record."""
+        set_authorizations(self.context.coordination, text(call.args, "user"), texts(call.args, "authorizations"))
+        return Next("confirm", {})
+
+    def confirm(self, call: Call) -> Outcome:
+        """See :func:`confirm_step`."""
+        return confirm_step(self.context, call)
