@@ -1,4 +1,4 @@
-"""Commands about how tables are stored: ``config compact``.
+"""Commands about how tables are stored: ``config compact du``.
 
 Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -73,4 +73,25 @@ def compact(session: Session, output: Output, table: str, begin: bytes | None, e
     output.done(f"table {table} {'compacted' if wait else 'is being compacted'}", {"name": table, "done": wait})
 
 
-COMMANDS = (config, compact)
+@click.command()
+@click.option("-t", "--table", "tables", type=parameters.TABLE, multiple=True, metavar="TABLE", help="Only this one.")
+@in_session
+def du(session: Session, output: Output, tables: tuple[str, ...]) -> None:
+    """Print what tables have on disk: segment files, and the records and bytes in them.
+
+    What is in memory is not counted; older versions and deletes that a compaction has not met yet are.
+    """
+    rows = [
+        {
+            "table": usage.table,
+            "tablets": usage.tablets,
+            "segments": usage.segments,
+            "records": usage.records,
+            "bytes": usage.bytes,
+        }
+        for usage in session.client.tables.disk_usage(*tables)
+    ]
+    output.records(rows, ("table", "tablets", "segments", "records", "bytes"), "no tables")
+
+
+COMMANDS = (config, compact, du)

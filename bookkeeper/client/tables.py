@@ -12,7 +12,7 @@ from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup
-from bookkeeper.rpc.messages import CompactionTicket, CompactRequest, TableInfo, TabletLocation
+from bookkeeper.rpc.messages import CompactionTicket, CompactRequest, TableInfo, TabletLocation, TableUsage
 
 POLL_MS = 100
 
@@ -102,6 +102,11 @@ class Tables:
             if self._clock.wait(self._stopped, POLL_MS):
                 raise UnavailableError(f"nobody waits any more for the compaction of table {name}")
             left = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(left)))
+
+    def disk_usage(self, *names: str) -> Sequence[TableUsage]:
+        """What tables have on disk, all if none is named; what is in memory is not counted. Raises NotFoundError."""
+        usages: Sequence[TableUsage] = self._master.call("disk_usage", list(names))
+        return usages
 
     def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
         """Where the tablets of a table are; raises NotFoundError."""

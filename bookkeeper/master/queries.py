@@ -18,10 +18,11 @@ from bookkeeper.master.finished import read_done
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot, verify_chain
 from bookkeeper.master.status import TargetState, pending_of_marks
 from bookkeeper.master.tservers import TServers
+from bookkeeper.master.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.model import Target, TargetKey
-from bookkeeper.rpc.messages import FileMark, TabletLocation, TargetStatus
+from bookkeeper.rpc.messages import FileMark, TabletLocation, TableUsage, TargetStatus
 from bookkeeper.storage.wal import read_seal
 
 SCAN_TRIES_MAX = 5
@@ -51,6 +52,15 @@ class Queries:
         for before, after in zip([None, *views], [*views, None], strict=True):
             verify_chain(before, after, (table_id,))
         return [TabletLocation(view.extent, live.get(view.session or "")) for view in views]
+
+    def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
+        """What tables (none named: all) have on disk, by name. Raises NotFoundError."""
+        config = self.read_config()
+        wanted = [config.table_named(name) for name in names] if names else config.tables.values()
+        return [
+            usage_of(table.name, self.table.scan(*keys.table_section(table.table_id), FAMILIES))
+            for table in sorted(wanted, key=lambda table: table.name)
+        ]
 
     def pick_tserver(self, table_id: str) -> str:
         """A live tserver for data of a table: one that holds a tablet of it, if there is one.

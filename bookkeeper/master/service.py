@@ -36,6 +36,7 @@ from bookkeeper.rpc.messages import (
     ReplicationConfig,
     TableInfo,
     TabletLocation,
+    TableUsage,
     TargetStatus,
     WorkReport,
 )
@@ -54,6 +55,7 @@ CONCURRENCY = {
     "set_read_only": 2,
     "flush_table": 4,
     "set_authorizations": 4,
+    "disk_usage": 4,
     "compact_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
@@ -167,6 +169,10 @@ class MasterService:
         lead = self._lead
         table_id = self._config().table_named(request.table).table_id
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
+
+    def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]:
+        """See :meth:`Queries.disk_usage`."""
+        return self._lead.queries.disk_usage(tables)
 
     def set_authorizations(self, user: str, authorizations: Sequence[str]) -> None:
         """Returns when they are in force."""

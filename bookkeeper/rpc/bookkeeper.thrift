@@ -108,6 +108,14 @@ struct CompactRequest {
   4: required list<CompactionTicket> tickets   // empty = a new request; else what the call before returned
 }
 
+struct TableUsage {                       // from the books: what is in memory is not counted
+  1: required string table
+  2: required i64 tablets
+  3: required i64 segments                // files; one that several tablets share counts once
+  4: required i64 records                 // older versions and deletes included
+  5: required i64 bytes
+}
+
 // ---- replication status
 
 struct TargetStatus {
@@ -231,6 +239,7 @@ service Master extends Node {
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
+  list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
   list<string> authorizations(1: string user) throws (1: Fault fault)
   list<ClusterInfo> clusters() throws (1: Fault fault)

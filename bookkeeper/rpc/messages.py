@@ -129,6 +129,17 @@ class CompactRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TableUsage:
+    """What a table has on disk: files, and records and bytes in them."""
+
+    table: str
+    tablets: int
+    segments: int
+    records: int
+    bytes: int  # the name in the contract
+
+
+@dataclass(frozen=True, slots=True)
 class TargetStatus:
     """How far one file has come for one target."""
 
@@ -284,6 +295,7 @@ STRUCTS: tuple[type, ...] = (
     SourceBlock,
     StreamKey,
     TableInfo,
+    TableUsage,
     TabletAssignment,
     TabletLocation,
     TargetKey,

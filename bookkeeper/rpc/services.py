@@ -25,6 +25,7 @@ from bookkeeper.rpc.messages import (
     TableInfo,
     TabletAssignment,
     TabletLocation,
+    TableUsage,
     TargetStatus,
     WorkItem,
     WorkReport,
@@ -66,6 +67,8 @@ class Master(Node, Protocol):
     def flush_table(self, name: str) -> None: ...
 
     def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]: ...
+
+    def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]: ...
 
     def set_authorizations(self, user: str, authorizations: Sequence[str]) -> None: ...
 

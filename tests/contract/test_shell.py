@@ -232,6 +232,11 @@ def test_a_table_is_compacted(shell: Shell, west: Cluster, table: str) -> None:
     assert shell.good("compact", "-t", table, "--wait", "--json").json == {"name": table, "done": True}
     assert shell.good("scan", table).out == before
     directory = west.settings.tables_dir / west.client.tables.get(table).table_id
+    (used,) = shell.good("du", "-t", table, "--json").json
+    files = [path.stat().st_size for path in directory.rglob("*.parquet")]
+    assert {**used, "bytes": 0} == {"table": table, "tablets": 3, "segments": 2, "records": 2, "bytes": 0}
+    assert 0 < used["bytes"] <= sum(files)
+    assert table in shell.good("du").out
     west.wait_until(lambda: len(list(directory.rglob("*.parquet"))) == 2, "replaced segments are deleted", 120)
     assert shell.good("scan", table).out == before
     assert shell.bad("compact", "-t", "nosuch")[0] == ExitCode.FAILED
