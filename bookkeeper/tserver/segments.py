@@ -58,6 +58,7 @@ def segment_entry(ref: SegmentRef) -> SegmentEntry:
         first_seq=ref.first_seq,
         last_seq=ref.last_seq,
         flush_id=ref.flush_id,
+        ranges=ref.ranges,
     )
 
 
@@ -73,6 +74,7 @@ def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
         first_seq=entry.first_seq,
         last_seq=entry.last_seq,
         flush_id=entry.flush_id,
+        ranges=entry.ranges,
     )
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, RowRange
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.cells import EVERYTHING, Asked, Retention
@@ -29,7 +29,7 @@ from bookkeeper.storage.tablet.entries import Position, to_entries
 from bookkeeper.storage.tablet.flush import Target, write_groups
 from bookkeeper.storage.tablet.groups import GroupMap
 from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
-from bookkeeper.storage.tablet.merge import Cursor, Round, RunSource, Source
+from bookkeeper.storage.tablet.merge import Cursor, Round, RunSource
 from bookkeeper.storage.tablet.order import Mask
 from bookkeeper.storage.tablet.resume import Resume
 from bookkeeper.storage.tablet.scan import ScanPage, View, Wanted, read_page
@@ -40,6 +40,8 @@ from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.tablet.visibility import Sight
 
 Task = Callable[[], None]
+
+EVERY_ROW = RowRange(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +207,9 @@ class TabletData:
             begun = behind.begun
             low = max(low, behind.cell[0])
         wanted = Wanted.of(families, columns)
-        stop: Position | None = None if high is None else (high,)
         view = View(wanted, retention(self.properties, now_ms), asked, sight)
         with self._pinned() as state:
-            cursors = [Cursor(source, position, stop) for source in _sources(state, low, high, wanted)]
+            cursors = _cursors(state, position, low, high, wanted)
             return read_page(cursors, view, page_bytes, self._settings, begun)
 
     @contextmanager
@@ -326,11 +327,8 @@ class TabletData:
 
         low, high = self._clip(None, None)
         unshared = BlockCache(0, readers=0)
-        cursors = [
-            Cursor(Segment(segment.ref, unshared), (low,), None if high is None else (high,))
-            for segment in segments
-            if segment.ref.uri in inputs
-        ]
+        chosen = [Segment(segment.ref, unshared) for segment in segments if segment.ref.uri in inputs]
+        cursors = [cursor for segment in chosen for cursor in segment_cursors(segment, (low,), high)]
         return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
 
     def replace_segments(self, inputs: Collection[str], written: Sequence[NewSegment]) -> None:
@@ -351,11 +349,27 @@ def retention(properties: TableProperties, now_ms: int) -> Retention:
     return Retention(properties.versions_max, oldest_ms)
 
 
-def _sources(state: _State, low: bytes, high: bytes | None, wanted: Wanted) -> list[Source]:
-    """Everything that can hold something wanted in rows ``[low, high)``."""
+def _cursors(state: _State, position: Position, low: bytes, high: bytes | None, wanted: Wanted) -> list[Cursor]:
+    """Behind ``position``, everything that can hold something wanted in rows ``[low, high)``."""
     families = wanted.all_families()
     only_row = bloom.hash_row(low) if high == low + b"\x00" else None
-    sources: list[Source] = [s for s in state.segments if s.may_hold(families, low, high, only_row)]
+    found = [segment for segment in state.segments if segment.may_hold(families, low, high, only_row)]
+    cursors = [cursor for segment in found for cursor in segment_cursors(segment, position, high)]
     blocks = [*(state.frozen.blocks() if state.frozen else ()), *state.active.blocks()]
-    sources += [RunSource(block) for block in blocks]
-    return sources
+    stop = None if high is None else (high,)
+    return [*cursors, *(Cursor(RunSource(block), position, stop) for block in blocks)]
+
+
+def segment_cursors(segment: Segment, position: Position, high: bytes | None) -> list[Cursor]:
+    """Behind ``position`` and before the row ``high`` (None = no end), the rows of a segment that count: a cursor for
+    each range of them.
+    """
+    ranges = segment.ref.ranges or (EVERY_ROW,)
+    found = []
+    for rows in ranges:
+        begin = position if rows.prev_row is None else max(position, (rows.prev_row + b"\x00",))
+        ends = [end for end in (high, None if rows.end_row is None else rows.end_row + b"\x00") if end is not None]
+        stop = (min(ends),) if ends else None
+        if stop is None or begin < stop:
+            found.append(Cursor(segment, begin, stop))
+    return found

@@ -20,6 +20,7 @@ import google_crc32c
 import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError
+from bookkeeper.model import RowRange
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS
 from bookkeeper.storage.wal.files import uri_of
 
@@ -79,7 +80,9 @@ _Row = bytes
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """One segment as the books know it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries."""
+    """One segment as the books know it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries.
+    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file.
+    """
 
     uri: str
     group: str
@@ -90,6 +93,7 @@ class SegmentRef:
     first_seq: int
     last_seq: int
     flush_id: int
+    ranges: tuple[RowRange, ...] = ()
 
 
 NewSegment = SegmentRef

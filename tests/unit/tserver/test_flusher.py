@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bookkeeper.model import RowRange
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.flusher import FlushLimits, TabletMemory, due_tablets
 from bookkeeper.tserver.segments import segment_entry, segment_ref
@@ -37,3 +40,5 @@ def test_when_all_together_hold_too_much_the_fullest_goes() -> None:
 def test_an_entry_of_the_books_opens_as_the_segment_that_was_written() -> None:
     ref = SegmentRef("file:///s", "g", 3, 40, b"a", b"z", 1, 3, 7)
     assert segment_ref(ref.uri, segment_entry(ref)) == ref
+    shared = replace(ref, ranges=(RowRange(None, b"c"), RowRange(b"d", None)))
+    assert segment_ref(ref.uri, segment_entry(shared)) == shared

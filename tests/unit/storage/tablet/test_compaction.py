@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, parse_properties
 from bookkeeper.errors import InvalidInputError, NotServingError
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, RowRange
 from bookkeeper.storage.tablet import (
     INPUTS_MAX,
     GroupMap,
@@ -161,6 +166,31 @@ def test_a_tablet_takes_its_rows_of_a_segment_that_it_shares(tmp_path: Path) -> 
     assert path_of(written[0].uri).parent == tmp_path / "part"
     assert scan_all(part) == every[1:3]
     assert scan_all(whole.data) == every
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataObject) -> None:
+    """After a merge of tablets a file may count in some stretches of rows and not between them."""
+    with tempfile.TemporaryDirectory() as place:
+        whole = Written(Path(place) / "whole")
+        names = [b"%02d" % number for number in range(40)]
+        (segment,) = whole.write(*(PLAIN._replace(row=row) for row in names))
+        borders = data.draw(st.lists(st.sampled_from([*names, b"1", b"12x", b""]), unique=True, max_size=6).map(sorted))
+        edges: list[bytes | None] = [None, *borders, None]
+        every = [RowRange(low, high) for low, high in itertools.pairwise(edges)]
+        ranges = tuple(rows for rows in every if data.draw(st.booleans())) or every[:1]
+        shared = replace(segment, ranges=tuple(ranges))
+        part = TabletData(EXTENT, GROUPS, Path(place) / "part", [shared], TabletSettings(row_group_records=8))
+        counting = [row for row in names if any(rows.contains(row) for rows in ranges)]
+        assert [record.row for record in scan_all(part, 60)] == counting
+        start, stop = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
+        found = [record.row for record in scan_all(part, start=start, stop=stop)]
+        assert found == [row for row in counting if start <= row < stop]
+        written = part.write_merged({shared.uri}, 1, NOW_MS, forget=True, go_on=lambda: None)
+        part.replace_segments({shared.uri}, written)
+        assert records_of(part.segments) == len(counting)
+        assert [record.row for record in scan_all(part)] == counting
 
 
 # ---- how it goes on
