@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from bookkeeper.model import TargetKey
 from tests.support.simulation.cluster import Cluster
+from tests.support.simulation.ledger import pair_of
+from tests.support.simulation.promises import lanes_in_force
 from tests.support.simulation.tablets import Entry
 from tests.support.simulation.world import LawBrokenError, World
 
@@ -25,6 +27,7 @@ def judge_at_rest(world: World) -> None:
         for target, peer in sorted(cluster.targets().items()):
             broken += target_equals_source(world, cluster, target, peer)
         broken += nothing_unmeant(world, cluster)
+        broken += promises_kept(world, cluster)
         broken += nothing_left_over(cluster)
     if broken:
         raise LawBrokenError("\n".join(broken[:8]))
@@ -120,6 +123,41 @@ def nothing_unmeant(world: World, cluster: Cluster) -> list[str]:
             if entry.value not in known
         )
     return broken
+
+
+def promises_kept(world: World, cluster: Cluster) -> list[str]:
+    """R14: what was written when a command had returned travels, or does not, as the command said."""
+    broken: list[str] = []
+    in_force = lanes_in_force(cluster)
+    for write in world.writes:
+        if write.cluster != cluster.name:
+            continue
+        for target, group in sorted(write.open_lanes & in_force):
+            there = world.clusters[target.cluster]
+            if (
+                write.state != "acked"
+                or write.durability != "sync"
+                or target.remote_table_id not in there.config().tables
+            ):
+                continue
+            if all(entry.value != write.value for entry in there.entries(target.remote_table_id)):
+                broken.append(f"promised and missing at {target}, group {group}: {write}")
+        for target, group in sorted(write.ended_lanes):
+            if write.value in came_through(world, cluster, target):
+                broken.append(f"disabled and yet at {target}, group {group}: {write}")
+    return broken
+
+
+def came_through(world: World, cluster: Cluster, target: TargetKey) -> set[bytes]:
+    """The values of records that reached a target from a cluster."""
+    pair = (cluster.instance, *pair_of(target))
+    there = world.clusters[target.cluster].instance
+    return {
+        value
+        for (instance, _, through), values in world.ledger.received.items()
+        if (instance, through) == (there, pair)
+        for value in values
+    }
 
 
 def nothing_left_over(cluster: Cluster) -> list[str]:

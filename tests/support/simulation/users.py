@@ -20,6 +20,7 @@ from bookkeeper.storage.wal import encode_batch
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.kernel import Kernel, Process, Task
 from tests.support.simulation.network import SimPool
+from tests.support.simulation.promises import Lane, Promises
 
 PLAIN = b"f"
 """A family of the default group."""
@@ -43,6 +44,10 @@ class Write:
     table_id: str = ""
     """Of the table that had the name when the call was made; empty when there was none."""
     state: str = "pending"
+    open_lanes: frozenset[Lane] = frozenset()
+    """Where it was promised to go when the call was made."""
+    ended_lanes: frozenset[Lane] = frozenset()
+    """Where it was promised not to go."""
 
     def mutation(self, timestamp: int | None) -> dict[str, object]:
         """As a batch holds it."""
@@ -63,6 +68,7 @@ class Users:
     kernel: Kernel
     writes: list[Write]
     results: list[str]
+    promises: dict[str, Promises]
     _clients: int
 
     def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
@@ -125,8 +131,11 @@ class Users:
                 write.state = "refused"
             return
         extent, address = place
+        table, promises = cluster.config().table(extent.table_id), self.promises[cluster.name]
         for write in writes:
             write.table_id = extent.table_id
+            write.open_lanes = promises.of(promises.open, table, write.family)
+            write.ended_lanes = promises.of(promises.ended, table, write.family)
         batch = pa.RecordBatch.from_pylist([write.mutation(timestamp) for write in writes], schema=MUTATION_SCHEMA)
         answer = pool.tserver(address, 3_000).write(
             [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability, "", 0
@@ -148,7 +157,13 @@ class Users:
         leader = cluster.leader()
         assert leader is not None, f"nobody leads {cluster.name}"
         address = leader.part.address
-        return self.client(cluster, method, lambda pool: getattr(pool.master(address, 60_000), method)(*arguments))
+
+        def run(pool: SimPool) -> None:
+            answer = getattr(pool.master(address, 60_000), method)(*arguments)
+            if method in ("enable_replication", "disable_replication"):
+                self.promises[cluster.name].answered(cluster, str(arguments[0]), answer)
+
+        return self.client(cluster, method, run)
 
     def command(self, cluster: Cluster, method: str, *arguments: Any) -> None:
         """A command that must succeed."""

@@ -26,6 +26,7 @@ from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
 from tests.support.simulation.patches import FLIGHT_MS, simulated
 from tests.support.simulation.primitives import Running
+from tests.support.simulation.promises import Promises
 from tests.support.simulation.tablets import Segments
 from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
@@ -74,6 +75,7 @@ class World(Users):
     clusters: dict[str, Cluster] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    promises: dict[str, Promises] = field(default_factory=dict)
     caretaker: Callable[[], None] = lambda: None
     """What operators do when everything else is over, for as long as there is no rest."""
     _clients: int = 0
@@ -95,6 +97,7 @@ class World(Users):
         cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
         cluster.table.on_put = self._judge_put
         self.clusters[name] = cluster
+        self.promises[name] = Promises()
         return cluster
 
     def boot(self, cluster: Cluster, tservers: int = 2, masters: int = 1, replays: int = 1) -> None:
