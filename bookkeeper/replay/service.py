@@ -175,6 +175,11 @@ class ReplayService:
             LOG.critical("a run took more than %d ms: taken for hung", self._settings.replay.run_timeout_ms)
             self._leave(EXIT_BROKEN)
             raise UnavailableError("the replay process hangs and is started anew") from None
+        except Exception as error:
+            if not self._stopping:
+                raise
+            ended = UnavailableError(f"the replay process was told to stop: {one_line(error)}")
+            return [unshipped(r, RangeError.of(ended)) for r in ranges]
 
     def _run_peer(self, ranges: Sequence[Range]) -> list[RangeResult]:
         peer, replay = ranges[0].peer_instance_id, self._settings.replay

@@ -95,9 +95,11 @@ def expect_end(spark: SparkSession) -> None:
     """The JVM is about to be ended: neither side says any more of tasks and connections that break. One that has ended
     already is let be.
     """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger("bookkeeper").setLevel(logging.getLogger("bookkeeper").getEffectiveLevel())
+    logging.getLogger().setLevel(logging.CRITICAL)  # py4j says some of it as the root logger
     with contextlib.suppress(Py4JError, OSError):
         spark.sparkContext.setLogLevel("OFF")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001 - pyspark offers no other way
     server.handle_error = _nothing_to_say
 

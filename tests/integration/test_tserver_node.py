@@ -288,8 +288,8 @@ def test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a
 
 
 def _after(block: Block) -> tuple[str, int]:
-    (after,) = block.header.after
-    return after.file, after.offset
+    assert len(block.header.after) == 1
+    return block.header.after[0].file, block.header.after[0].offset
 
 
 def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) -> None:
