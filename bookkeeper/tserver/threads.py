@@ -37,7 +37,6 @@ def start_thread(name: str, run: Callable[[], None], die: Die = end_process) -> 
         except BaseException as error:
             LOG.critical("the thread %s dies", name, exc_info=True)
             die(f"the thread {name} died: {error!r}")
-            raise
 
     thread = threading.Thread(target=guarded, name=name, daemon=True)
     thread.start()

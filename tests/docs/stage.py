@@ -110,7 +110,9 @@ class Stage:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._directory / name)
         self._link(name)
-        said = (self._clusters[name].directory / "logs" / "standalone.log").read_text().splitlines()
+        cluster = self._clusters[name]
+        cluster.wait_until(lambda: " answers at " in cluster.log_text("standalone"), "word that it answers")
+        said = cluster.log_text("standalone").splitlines()
         return [self._as_written(line) for line in said if " answers at " in line][:1]
 
     def _link(self, name: str) -> None:

@@ -24,6 +24,7 @@ LIMIT_S = 90.0
 
 def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path: Path) -> None:
     with Cluster(tmp_path / "own", "own", tservers=1) as cluster:
+        cluster.wait_until(lambda: "answers at" in cluster.log_text("standalone"), "word that it answers")
         cluster.client.tables.create("t")
         with cluster.client.writer("t") as writer:
             writer.add(Mutation(b"row").put(b"f", b"q", b"1"))

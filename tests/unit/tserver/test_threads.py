@@ -34,9 +34,8 @@ class FakeLease:
         self.valid = False
 
 
-def test_a_thread_that_dies_takes_the_process_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_dies_takes_the_process_down() -> None:
     reasons: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # noqa: ARG005
 
     def fails() -> None:
         raise RuntimeError("unforeseen")
