@@ -1,8 +1,8 @@
 """All commands of the shell, by name.
 
 Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
-:mod:`shell.storage_commands`, :mod:`shell.data_commands`, :mod:`shell.replication_commands` or
-:mod:`shell.session_commands` run over :mod:`bookkeeper.client`.
+:mod:`shell.storage_commands`, :mod:`shell.user_commands`, :mod:`shell.border_commands`, :mod:`shell.data_commands`,
+:mod:`shell.replication_commands` or :mod:`shell.session_commands` run over :mod:`bookkeeper.client`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import click
 
 from shell import (
+    border_commands,
     data_commands,
     replication_commands,
     session_commands,
@@ -74,6 +75,7 @@ for _command in (
     *table_commands.COMMANDS,
     *storage_commands.COMMANDS,
     *user_commands.COMMANDS,
+    *border_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
     *session_commands.COMMANDS,

@@ -52,6 +52,13 @@ def rows(text: str) -> list[bytes]:
     return [parse_bytes(part) for part in _parts(text, "rows")]
 
 
+def row(text: str) -> bytes:
+    """One row, as it is typed: a comma is part of it."""
+    if not text:
+        raise click.BadParameter("a row is not empty")
+    return parse_bytes(text)
+
+
 def group(text: str) -> LocalityGroup:
     """``NAME=fam,fam``: a locality group and its families."""
     name, equals, families = text.partition("=")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
-from bookkeeper.model import LocalityGroup
+from bookkeeper.model import LocalityGroup, RowRange
 from bookkeeper.rpc.messages import CompactionTicket, CompactRequest, TableInfo, TabletLocation, TableUsage
 
 POLL_MS = 100
@@ -107,6 +107,23 @@ class Tables:
         """What tables have on disk, all if none is named; what is in memory is not counted. Raises NotFoundError."""
         usages: Sequence[TableUsage] = self._master.call("disk_usage", list(names))
         return usages
+
+    def splits(self, name: str) -> Sequence[bytes]:
+        """The rows at which tablets of a table end, but for the last one; raises NotFoundError."""
+        ends = (found.extent.end_row for found in self.locate(self.get(name).table_id))
+        return [row for row in ends if row is not None]
+
+    def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
+        """Let tablets end at these rows, too; raises NotFoundError, InvalidInputError. The tablets that change are away
+        for the time of a flush; what writes and scans at the time is held up.
+        """
+        self._master.call("add_splits", name, sorted(set(rows)))
+
+    def merge(self, name: str, after: bytes | None = None, through: bytes | None = None) -> None:
+        """Make one tablet of all those with rows behind ``after`` (None: from the first one on) up to ``through``,
+        included (None: to the last one). Raises NotFoundError, InvalidInputError, RefusedError. See :meth:`add_splits`.
+        """
+        self._master.call("merge_tablets", name, RowRange(after, through))
 
     def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
         """Where the tablets of a table are; raises NotFoundError."""

@@ -29,6 +29,7 @@ from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes, guarded
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations import all_operations
+from bookkeeper.master.operations.borders import claimed_rows
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
 from bookkeeper.master.peer_masters import PeerMasters
@@ -172,10 +173,12 @@ def assemble(
     inbox, lanes = Inbox(), Lanes()
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
-    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox)
-    fate = FateEngine(store, all_operations(context), clock, rng)
     books = Books(table, reign, config)
-    placement = Placement(table, reign, tservers, lanes, inbox.ask_place, books.note_assigned)
+    placement = Placement(
+        table, reign, tservers, lanes, inbox.ask_place, books.note_assigned, lambda: claimed_rows(fate.pending())
+    )
+    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox, placement)
+    fate = FateEngine(store, all_operations(context), clock, rng)
     recovery = Recovery(tservers, reign)
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
@@ -236,6 +239,7 @@ def operation_context(
     clock: Clock,
     tservers: TServers,
     inbox: Inbox,
+    placement: Placement,
 ) -> Context:
     """The world in which a reign's operations act."""
     own_id = settings.instance.instance_id
@@ -249,6 +253,7 @@ def operation_context(
         own_instance_id=own_id,
         stream_grace_ms=stream_grace_ms(settings),
         wake=inbox.ask_full,
+        let_go=placement.let_go,
     )
 
 

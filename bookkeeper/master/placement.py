@@ -4,7 +4,10 @@ Arrives: tablets of the latest snapshot, sessions, what tservers say they hold. 
 this reign, orders to load and unload. Survives a crash: the cells. A new leader writes every location again, at its own
 rank, before it orders anything: a tserver that gets an order of a deposed leader finds another session there and
 refuses. It then asks every live tserver what it holds, and only then lets a tablet be loaded that another one might
-have got from that deposed leader a moment ago. Sources: design section 5; books.md R7, R15.
+have got from that deposed leader a moment ago.
+
+Tablets that an operation has claimed (a split, a merge) are left alone until it is done with them: no location, no
+order. :meth:`Placement.let_go` is the moment from which that holds. Sources: design section 5; books.md R7, R15.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ class Placement:
     lanes: Lanes
     changed: Callable[[], None]
     note_assigned: Callable[[str, bytes], None]
+    claimed: Callable[[], Collection[bytes]] = tuple
+    """Rows of the tablets that operations have claimed."""
+    _placing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while locations are written: what is claimed meanwhile may still be placed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ordered: set[tuple[str, bytes]] = field(default_factory=set)
     _held: dict[str, frozenset[bytes]] = field(default_factory=dict)
@@ -57,6 +64,23 @@ class Placement:
 
         Raises TransientError, LeaseLostError.
         """
+        with self._placing:
+            claimed = self.claimed()
+            return self._place({row: t for row, t in tablets.items() if row not in claimed}, live, unsealed)
+
+    def let_go(self, rows: Collection[bytes]) -> None:
+        """These rows are claimed, and nobody is on the way to place them when this returns. What tservers have said of
+        them is forgotten: they are asked again when the operation is done.
+        """
+        with self._placing, self._lock:
+            for session, held in self._held.items():
+                self._held[session] = held - set(rows)
+            for row in rows:
+                self._leaving.pop(row, None)
+
+    def _place(
+        self, tablets: Mapping[bytes, TabletView], live: Mapping[str, str], unsealed: Collection[str]
+    ) -> dict[bytes, TabletView]:
         changed: dict[bytes, TabletView] = {}
         if not self._asserted:
             self._write([Assignment(t, t.session) for t in tablets.values() if t.session in live and t.session], live)
@@ -79,7 +103,9 @@ class Placement:
             self.table.put(puts, self.reign.next_rank())
         for a in chosen:
             self.note_assigned(a.session, a.tablet.row)
-        return {a.tablet.row: replace(a.tablet, session=a.session, address=live[a.session]) for a in chosen}
+        return {
+            a.tablet.row: replace(a.tablet, session=a.session, address=live[a.session], parked_at=None) for a in chosen
+        }
 
     # ---- what tservers hold
 

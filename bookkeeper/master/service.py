@@ -15,6 +15,7 @@ from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.master.compaction import compact
 from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -26,7 +27,7 @@ from bookkeeper.master.queries import status_message, table_names
 from bookkeeper.master.report import leader_facts
 from bookkeeper.master.shipping import Report
 from bookkeeper.master.status import Now, target_state, target_states
-from bookkeeper.model import LocalityGroup, StreamKey
+from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
     ClusterInfo,
@@ -57,6 +58,8 @@ CONCURRENCY = {
     "set_authorizations": 4,
     "disk_usage": 4,
     "compact_table": 4,
+    "add_splits": 4,
+    "merge_tablets": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
     "enable_replication": 4,
@@ -183,6 +186,14 @@ class MasterService:
         """What a user may see."""
         self._lead.reign.check()
         return self._config().users.get(user, ())
+
+    def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
+        """Returns when tablets end at these rows and, if any tserver lives, all tablets are assigned."""
+        self._lead.fate.run(SPLIT_KIND, add_splits_args(name, rows), FATE_WAIT_MS)
+
+    def merge_tablets(self, name: str, rows: RowRange) -> None:
+        """Returns when the tablets with rows in ``rows`` are one that, if any tserver lives, is assigned."""
+        self._lead.fate.run(MERGE_KIND, merge_args(name, rows), FATE_WAIT_MS)
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """All peers that were defined, by alias."""

@@ -128,6 +128,17 @@ class TServers:
                 problems.append(f"{session}: {error.message}")
         return problems
 
+    def served(self, sessions: Collection[str]) -> set[Extent]:
+        """What these sessions say they serve; nothing, of one that is dead or does not answer now."""
+        found: set[Extent] = set()
+        for session, address in self.live().items():
+            if session in sessions:
+                try:
+                    found.update(self.at(address).tablets())
+                except TransientError as error:
+                    LOG.info("%s does not say what it serves: %s", session, error.message)
+        return found
+
     def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
         """Let every live tserver drop these tablets without a flush; what went wrong, one line each."""
 

@@ -27,6 +27,11 @@ struct Extent {
   3: optional binary prev_row             // exclusive; absent = from the start
 }
 
+struct RowRange {
+  1: optional binary prev_row             // exclusive; absent = from the start
+  2: optional binary end_row              // inclusive; absent = to the end
+}
+
 struct TabletLocation { 1: required Extent extent  2: optional string address }
 
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
@@ -242,6 +247,8 @@ service Master extends Node {
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
   list<string> authorizations(1: string user) throws (1: Fault fault)
+  void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // tablets end at these rows, too
+  void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // all tablets with rows in the range become one
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

@@ -1,8 +1,8 @@
 """The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
 
-``Extent``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of :mod:`bookkeeper.model`. Lists arrive as
-tuples. Record batches (``records``) are Arrow IPC record batch messages without a schema message. A test compares
-every class with the contract.
+``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of :mod:`bookkeeper.model`.
+Lists arrive as tuples. Record batches (``records``) are Arrow IPC record batch messages without a schema message. A
+test compares every class with the contract.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper.model import Extent, LocalityGroup, StreamKey, TargetKey
+from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 
 PROTOCOL_VERSION = 1
 
@@ -290,6 +290,7 @@ STRUCTS: tuple[type, ...] = (
     ReplicateRequest,
     ReplicateResult,
     ReplicationConfig,
+    RowRange,
     ScanPage,
     ScanRequest,
     SourceBlock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from bookkeeper.model import Extent, LocalityGroup, StreamKey
+from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.messages import (
     ApplyRequest,
     ClusterInfo,
@@ -73,6 +73,10 @@ class Master(Node, Protocol):
     def set_authorizations(self, user: str, authorizations: Sequence[str]) -> None: ...
 
     def authorizations(self, user: str) -> Sequence[str]: ...
+
+    def add_splits(self, name: str, rows: Sequence[bytes]) -> None: ...
+
+    def merge_tablets(self, name: str, rows: RowRange) -> None: ...
 
     def clusters(self) -> Sequence[ClusterInfo]: ...
 

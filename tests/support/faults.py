@@ -22,6 +22,7 @@ from bookkeeper.replay.filters import WHOLE
 from bookkeeper.storage.wal import Seal
 from bookkeeper.tserver.worker_plan import Fact
 from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
+from tests.support.border_faults import BORDER_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 
@@ -411,4 +412,4 @@ FAULTS |= {
         "R18: two writers of a name in a change log write different records under it",
     ),
 }
-FAULTS |= {name: Fault(*parts) for name, parts in (MASTER_FAULTS | STORAGE_FAULTS).items()}
+FAULTS |= {name: Fault(*parts) for name, parts in (MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS).items()}

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master.borders import Change, Write
-from bookkeeper.master.borders import in_order as _in_order
 from bookkeeper.master.files import FileBarrier, FileEntry
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.shipping import Shipping
@@ -63,10 +61,6 @@ def _whole_files_wait(
 
 def _without_incarnation(target: TargetKey) -> bytes:
     return _utf8(f"{target.cluster}:{target.remote_table_id}:{target.source_table_id}:1", "a target")
-
-
-def _backwards(change: Change) -> list[Write]:
-    return _in_order(change)[::-1]
 
 
 def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[str]) -> bool:
@@ -169,48 +163,6 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "verify_chain",
         lambda before, after, online: None,  # noqa: ARG005
         "R16: a reference that a merge moved is missed, and its file goes early",
-    ),
-    "remnants-are-tablets": (
-        "bookkeeper.metadata.keys",
-        "is_tablet",
-        lambda row: True,  # noqa: ARG005
-        "R16: what stays of a merged tablet breaks the chain for ever",
-    ),
-    "only-the-own-row-is-asked": (
-        "bookkeeper.master.books",
-        "predecessor_rows",
-        lambda table, table_id: [],  # noqa: ARG005
-        "R24: a tablet's record overtakes what it was split from wrote to another log",
-    ),
-    "references-go-first": (
-        "bookkeeper.master.borders",
-        "in_order",
-        _backwards,
-        "R16: a scan reads a row when a reference has gone from it, and has passed the row where it comes",
-    ),
-    "serials-begin-again": (
-        "bookkeeper.master.borders",
-        "next_serial",
-        lambda rows: 2,  # noqa: ARG005
-        "R1: what is written to a row that comes back stays hidden below what was deleted there",
-    ),
-    "highest-of-merged-counts": (
-        "bookkeeper.master.borders",
-        "common_high_water",
-        max,
-        "R18: a merged tablet takes what one of its parts lacks for a duplicate",
-    ),
-    "nothing-is-ahead": (
-        "bookkeeper.master.borders",
-        "rows_ahead",
-        lambda states, stream, common: (),  # noqa: ARG005
-        "R18: a merged tablet takes again what one of its parts has",
-    ),
-    "one-predecessor-is-enough": (
-        "bookkeeper.master.borders",
-        "joined_places",
-        lambda states: list(states)[-1].last_wals,
-        "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
     ),
     "newborns-go": (
         "bookkeeper.master.gc",

@@ -363,6 +363,7 @@ class World:
             own_instance_id=self.settings.instance.instance_id,
             stream_grace_ms=60_000,
             wake=lambda: None,
+            let_go=lambda rows: None,  # noqa: ARG005
         )
         store = FateStore(self.table, reign)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)

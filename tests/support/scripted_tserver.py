@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,9 @@ from tests.support.rpc_peer import SERVER_HELLO
 
 @dataclass
 class ScriptedTServer:
-    """``trouble`` maps a method to what it raises. ``session`` is set by :func:`scripted`."""
+    """``trouble`` maps a method to what it raises; ``look`` is told of each call before that. ``session`` is set by
+    :func:`scripted`.
+    """
 
     session: str = ""
     held: set[Extent] = field(default_factory=set)
@@ -26,6 +28,7 @@ class ScriptedTServer:
     items: list[WorkItem] = field(default_factory=list)
     marks: list[FileMark] = field(default_factory=list)
     trouble: dict[str, TransientError] = field(default_factory=dict)
+    look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def status(self) -> Mapping[str, str]:
@@ -78,6 +81,7 @@ class ScriptedTServer:
         return refuse
 
     def _may(self, method: str) -> None:
+        self.look(method)
         if method in self.trouble:
             raise self.trouble[method]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bookkeeper.master.fate import Operation
+from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, AddSplits, MergeTablets
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.properties import ChangeProperties
@@ -27,6 +28,8 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "change_properties": ChangeProperties(context),
         "set_read_only": SetReadOnly(context),
         "set_authorizations": SetAuthorizations(context),
+        SPLIT_KIND: AddSplits(context),
+        MERGE_KIND: MergeTablets(context),
         "define_cluster": DefineCluster(context),
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),

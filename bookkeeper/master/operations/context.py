@@ -28,7 +28,9 @@ CONFIRM_AGAIN_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The world of an operation. ``wake`` asks the master's thread for a cycle. Thread-safe."""
+    """The world of an operation. ``wake`` asks the master's thread for a cycle, ``let_go`` returns when nobody places
+    the tablets of rows that an operation has claimed. Thread-safe.
+    """
 
     table: MetadataTable
     coordination: Coordination
@@ -39,6 +41,7 @@ class Context:
     own_instance_id: str
     stream_grace_ms: int
     wake: Callable[[], None]
+    let_go: Callable[[Collection[bytes]], None]
 
     def config(self) -> ClusterConfig:
         """The configuration now. Raises TransientError, CorruptionError."""

@@ -61,7 +61,7 @@ class SimTabletData:
         self.refs = list(segments)
         self.active: list[Entry] = []
         self.frozen: Frozen | None = None
-        self.stored = [entry for ref in self.refs for entry in Segments.files[ref.uri]]
+        self.stored = self._stored(self.refs)
 
     def apply(self, batch: pa.RecordBatch, first_seq: int) -> None:
         self.active += entries_of(batch, first_seq)
@@ -106,12 +106,21 @@ class SimTabletData:
         del now_ms, forget
         kernel().pause(f"merge {len(inputs)} segments of {self.extent.table_id}")
         go_on()
-        entries = [entry for ref in self.refs if ref.uri in inputs for entry in Segments.files[ref.uri]]
-        return [self._new_segment(f"c{holder:010d}", entries, 0)]
+        entries = self._stored([ref for ref in self.refs if ref.uri in inputs])
+        return [self._new_segment(f"c{holder:010d}", entries, 0)] if entries else []
 
     def replace_segments(self, inputs: Collection[str], written: Sequence[SegmentRef]) -> None:
         self.refs = [*(ref for ref in self.refs if ref.uri not in inputs), *written]
-        self.stored = [entry for ref in self.refs for entry in Segments.files[ref.uri]]
+        self.stored = self._stored(self.refs)
+
+    def _stored(self, refs: Sequence[SegmentRef]) -> list[Entry]:
+        """What counts in this tablet of files that others may have a part in."""
+        return [
+            entry
+            for ref in refs
+            for entry in Segments.files[ref.uri]
+            if self.extent.contains(entry.row) and counts(ref, entry.row)
+        ]
 
     def is_read(self, uris: Collection[str]) -> bool:
         del uris
@@ -131,6 +140,11 @@ class SimTabletData:
         self.stored += frozen.entries
         self.refs = [*self.refs, *segments]
         self.frozen = None
+
+
+def counts(ref: SegmentRef, row: bytes) -> bool:
+    """Whether a row of a file counts for whoever has this reference."""
+    return not ref.ranges or any(rows.contains(row) for rows in ref.ranges)
 
 
 def eager_merges(segments: Sequence[SegmentRef], properties: TableProperties) -> list[Merge]:

@@ -17,6 +17,7 @@ import pytest
 from bookkeeper.coordination.config_changes import define_cluster, delete_cluster, set_read_only
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.fate import Args
+from bookkeeper.master.operations.borders import add_splits_args, merge_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -27,8 +28,9 @@ from bookkeeper.master.operations.users import set_authorizations_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.metadata.values import FateStep, Received
-from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
+from bookkeeper.model import LocalityGroup, RowRange, StreamKey, TargetKey
 from bookkeeper.standalone.directory import init_cluster
+from tests.support.border_world import ends_of
 from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
 from tests.support.masters import LocalMaster
 
@@ -242,10 +244,34 @@ def _forgotten(scene: Scene, n: int) -> None:
     assert scene.world.table.get(keys.recv_cell(_stream(n)).key) is None
 
 
+def _split(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"split-{n}", [b"m"], [], {}))
+    return add_splits_args(f"split-{n}", [b"c", b"t"])
+
+
+def _was_split(scene: Scene, n: int) -> None:
+    assert _ends(scene, f"split-{n}") == [b"c", b"m", b"t", None]
+
+
+def _merge(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"merged-{n}", [b"c", b"m", b"t"], [], {}))
+    return merge_args(f"merged-{n}", RowRange(b"c", None))
+
+
+def _was_merged(scene: Scene, n: int) -> None:
+    assert _ends(scene, f"merged-{n}") == [b"c", None]
+
+
+def _ends(scene: Scene, name: str) -> list[bytes | None]:
+    return ends_of(list(scene.world.table.scan(*keys.table_section(scene.table_id(name)), ("tablet",))))
+
+
 PLANS = {
     "create_table": Plan(_create, _created),
     "delete_table": Plan(_delete, _deleted),
     "set_groups": Plan(_regroup, _regrouped),
+    "add_splits": Plan(_split, _was_split),
+    "merge_tablets": Plan(_merge, _was_merged),
     "change_properties": Plan(_change_properties, _changed_properties),
     "set_read_only": Plan(_close_to_users, _closed_to_users),
     "set_authorizations": Plan(_allow, _allowed),

@@ -278,3 +278,34 @@ def test_r1_red_two_homes_in_a_put(world: World, tservers: list[ScriptedTServer]
     with fault("two-homes-in-a-put"):
         puts = _move_whose_source_dies_when_it_has_let_go(world, tservers, placed)
     assert any(len(set(rows)) < len(rows) for rows in puts), "without R1 two values have one rank"
+
+
+def test_tablets_that_an_operation_has_claimed_are_left_alone(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    rows = world.create_table("2", [b"m"])
+    claimed: set[bytes] = {rows[0]}
+    placed.placement.claimed = lambda: claimed
+    placed.placement.let_go(claimed)
+    placed.until(lambda: sum(len(tserver.held) for tserver in tservers) == 2, "the others are loaded")
+    assert world.table.get(rows[0], ("location",)) is None
+    claimed.clear()
+    placed.until(lambda: sum(len(tserver.held) for tserver in tservers) == 3, "it is placed when nobody claims it")
+
+
+def test_a_tablet_that_was_parked_and_left_is_placed_anew(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    placed.until(lambda: sum(len(tserver.held) for tserver in tservers) == 1, "it is held")
+    home = _home(world, tservers)
+    claimed = {b"1<"}
+    placed.placement.claimed = lambda: claimed
+    placed.placement.let_go(claimed)
+    world.table.put(
+        [RowPut(b"1<", {keys.LOCATION: values.Location(home.session, "").encode()})], placed.master.reign.next_rank()
+    )
+    home.held.clear()
+    placed.place()
+    assert _location(world)[0] == home.session
+    claimed.clear()
+    placed.until(lambda: any(tserver.held for tserver in tservers), "somebody holds it again")

@@ -1,0 +1,282 @@
+"""Splitting and merging tablets, on a table that is being written and replicated.
+
+Arrives: a table, rows at which tablets end from now on, or a range of rows in which no tablet ends any more. Leaves:
+other tablets over the same data. Cut after any step, or between any two writes of one: the next master goes on, and
+what it writes is the same (``borders`` says why each write may be cut). The tablets that change are away meanwhile:
+clients and other clusters are told to locate them again, and nothing that was acknowledged depends on them.
+
+=======  ============================================================================================================
+find     which tablets change next: one that is split, or all that are merged
+serve    whoever holds records that are in no segment has to be alive to flush them: so wait until each has a tserver
+hold     *claimed* from here: placement leaves them alone. Park them in the books, let every live tserver flush and drop
+         them, write down the facts of their rows
+write    take a serial, then write, in the order of ``borders.Change``
+place    wait until every tablet has a tserver again, any one
+=======  ============================================================================================================
+
+A tserver that dies while it flushes leaves `log:` cells behind: then it is back to *serve*, and the next one replays
+them. Parking comes before dropping: who loads a tablet looks there, so a load that was ordered before can't come after.
+Sources: design sections 6 ("FATE") and 8; rules R1, R7, R15 and R16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.master import borders
+from bookkeeper.master.borders import Change, TabletFacts
+from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, State, Step, Wait
+from bookkeeper.master.operations.context import (
+    Context,
+    decode_bytes,
+    encode_bytes,
+    number,
+    online_table,
+    text,
+    texts,
+)
+from bookkeeper.master.operations.tables import SPLITS_MAX, tablet_rows, wait_for_homes
+from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.values import Json, Location
+from bookkeeper.model import Extent, RowRange
+from bookkeeper.rpc.services import TServer
+
+AGAIN_MS = 20
+
+SPLIT_KIND, MERGE_KIND = "add_splits", "merge_tablets"
+SPLIT_BYTES_MAX = 16 * 1024
+"""Longest end row that a tablet gets: the key of its row in the metadata table holds it."""
+
+CLAIMING_STEPS = ("hold", "write")
+"""While an operation is at one of these, placement leaves its tablets alone."""
+
+FACTS_FAMILIES = ("tablet", "location", "segment", "log")
+
+
+class Underway(Protocol):
+    """An operation under way, as the engine shows it."""
+
+    @property
+    def op(self) -> values.FateOp:
+        """What it is to do."""
+
+    @property
+    def step(self) -> str:
+        """Where it is."""
+
+    @property
+    def state(self) -> State:
+        """What it needs to go on."""
+
+
+def claimed_rows(operations: Iterable[Underway]) -> set[bytes]:
+    """The rows that splits and merges under way have claimed."""
+    return {
+        row
+        for running in operations
+        if running.op.type in (SPLIT_KIND, MERGE_KIND) and running.step in CLAIMING_STEPS
+        for row in decode_bytes(cast("list[str]", running.state.get("rows", [])))
+    }
+
+
+def add_splits_args(name: str, rows: Collection[bytes]) -> Args:
+    """Arguments of ``add_splits``. Raises InvalidInputError."""
+    if not rows or b"" in rows or len(rows) > SPLITS_MAX:
+        raise InvalidInputError(f"splits are rows, none of them empty, at least one and {SPLITS_MAX} at most")
+    longest = max(map(len, rows))
+    if longest > SPLIT_BYTES_MAX:
+        raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
+    splits: list[Json] = encode_bytes(sorted(set(rows)))
+    return {"name": name, "splits": splits}
+
+
+def merge_args(name: str, rows: RowRange) -> Args:
+    """Arguments of ``merge_tablets``. Raises InvalidInputError."""
+    if rows.prev_row is not None and rows.end_row is not None and rows.prev_row >= rows.end_row:
+        raise InvalidInputError(f"no row lies after {rows.prev_row!r} and not after {rows.end_row!r}")
+    return {"name": name, "prev_row": values.encode_row(rows.prev_row), "end_row": values.encode_row(rows.end_row)}
+
+
+@dataclass(frozen=True, slots=True)
+class AddSplits:
+    """See :class:`bookkeeper.master.fate.Operation`. One tablet after the other; borders that are there stay."""
+
+    context: Context
+    first: str = "find"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """find, serve, hold, write, and again; place."""
+        return {
+            "find": self.find,
+            "serve": lambda call: serve(self.context, call),
+            "hold": lambda call: hold(self.context, call),
+            "write": self.write,
+            "place": lambda call: place(self.context, call),
+        }
+
+    def find(self, call: Call) -> Outcome:
+        """The next tablet to split. Raises NotFoundError."""
+        table_id = online_table(self.context.config(), text(call.args, "name")).table_id
+        tablets = tablets_of(self.context, table_id)
+        state: State = {"table_id": table_id, "changes": call.state.get("changes", 0)}
+        found = borders.next_split([tablet.extent for tablet in tablets], decode_bytes(texts(call.args, "splits")))
+        if found is None:
+            return Next("place", state)
+        extent, splits = found
+        made = [keys.tablet_row(table_id, row) for row in splits]
+        row = keys.tablet_row(table_id, extent.end_row)
+        return Next("serve", {**state, "rows": encode_bytes([*made, row]), "splits": encode_bytes(splits)})
+
+    def write(self, call: Call) -> Outcome:
+        """Part the tablet. Directories have names of this operation, which no other has."""
+        changes = number(call.state, "changes")
+        (facts,) = planned(call)
+        splits = decode_bytes(texts(call.state, "splits"))
+        change = borders.split_change(facts, splits, number(call.state, "serial"), f"s-{call.txid}-{changes}")
+        execute(self.context, change)
+        return Next("find", {"changes": changes + 1})
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTablets:
+    """See :class:`bookkeeper.master.fate.Operation`. Nothing happens when there is one tablet already."""
+
+    context: Context
+    first: str = "find"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """find, serve, hold, write, place."""
+        return {
+            "find": self.find,
+            "serve": lambda call: serve(self.context, call),
+            "hold": lambda call: hold(self.context, call),
+            "write": self.write,
+            "place": lambda call: place(self.context, call),
+        }
+
+    def find(self, call: Call) -> Outcome:
+        """The tablets to merge. Raises NotFoundError."""
+        table_id = online_table(self.context.config(), text(call.args, "name")).table_id
+        rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
+        found = borders.to_merge([tablet.extent for tablet in tablets_of(self.context, table_id)], rows)
+        if len(found) < 2:
+            return Next("place", {"table_id": table_id})
+        tablet_keys = [keys.tablet_row(table_id, extent.end_row) for extent in found]
+        return Next("serve", {"table_id": table_id, "rows": encode_bytes(tablet_keys)})
+
+    def write(self, call: Call) -> Outcome:
+        """Make them one."""
+        execute(self.context, borders.merge_change(planned(call), number(call.state, "serial")))
+        return Next("place", {"table_id": text(call.state, "table_id")})
+
+
+# ---- steps of both
+
+
+def tablets_of(context: Context, table_id: str) -> list[TabletView]:
+    """The tablets of a table, in order. Raises BrokenChainError, a TransientError."""
+    tablets = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
+    for before, after in zip([None, *tablets], [*tablets, None], strict=True):
+        verify_chain(before, after, (table_id,))
+    return tablets
+
+
+def held_rows(context: Context, call: Call) -> list[Row]:
+    """The rows that the operation is about, as they are now; those that do not exist yet are left out."""
+    found = [context.table.get(row, FACTS_FAMILIES) for row in decode_bytes(texts(call.state, "rows"))]
+    return [row for row in found if row is not None]
+
+
+def serve(context: Context, call: Call) -> Outcome:
+    """Wait until each tablet that needs a log is served by somebody, who can flush it."""
+    loud = [tablet_view(row) for row in held_rows(context, call) if keys.is_tablet(row) and not borders.is_quiet(row)]
+    served = context.tservers.served({tablet.session for tablet in loud if tablet.session is not None})
+    waiting = [tablet.extent for tablet in loud if tablet.extent not in served]
+    if waiting:
+        context.wake()
+        return Wait(f"{len(waiting)} tablets have records to be recovered, and are not served yet", AGAIN_MS)
+    return Next("hold", call.state)
+
+
+def hold(context: Context, call: Call) -> Outcome:
+    """Park the tablets, let everybody drop them, and write down what their rows say."""
+    claimed = decode_bytes(texts(call.state, "rows"))
+    context.let_go(claimed)
+    park(context, held_rows(context, call))
+    extents = [tablet_view(row).extent for row in held_rows(context, call) if keys.is_tablet(row)]
+    problems = let_tservers_go(context, extents)
+    if problems:
+        return Wait(f"waiting for tservers to let go of tablets: {'; '.join(problems)}", AGAIN_MS)
+    rows = held_rows(context, call)
+    tablets = [row for row in rows if keys.is_tablet(row)]
+    if not all(map(borders.is_quiet, tablets)):
+        return Next("serve", call.state)
+    stale = borders.stale_uses(row for row in rows if not keys.is_tablet(row))
+    if stale:
+        context.reign.check()
+        context.table.purge(stale)
+    facts = [borders.facts_of(row) for row in tablets]
+    return Next("write", {**call.state, "serial": borders.next_serial(rows), "facts": borders.encode_facts(facts)})
+
+
+def park(context: Context, rows: Iterable[Row]) -> None:
+    """From here on nobody can load these tablets (rule R7); the books remember who had them."""
+    puts = []
+    for row in rows:
+        location = row.cells.get(keys.LOCATION)
+        assigned = None if location is None else Location.decode(location.value)
+        if assigned is not None and not assigned.is_parked:
+            puts.append(RowPut(row.key, {keys.LOCATION: Location(assigned.session, "").encode()}))
+    if puts:
+        context.table.put(puts, context.reign.next_rank())
+
+
+def let_tservers_go(context: Context, extents: Sequence[Extent]) -> list[str]:
+    """Every live tserver flushes and drops the tablets if it has them, or is about to; what went wrong, a line each."""
+    epoch = context.reign.epoch
+
+    def let_go(tserver: TServer) -> None:
+        for extent in extents:
+            tserver.unload_tablet(extent, epoch, False)
+
+    return context.tservers.for_each_live(let_go)
+
+
+def planned(call: Call) -> list[TabletFacts]:
+    """The facts that were written down."""
+    return borders.decode_facts(cast("list[dict[str, Json]]", call.state["facts"]))
+
+
+def execute(context: Context, change: Change) -> None:
+    """Make a change. Each write may be repeated, and be cut from the next."""
+    for write in borders.in_order(change):
+        context.reign.check()
+        if write.puts:
+            context.table.put(write.puts, write.rank)
+        if write.deletes:
+            context.table.delete(write.deletes, write.rank)
+
+
+def place(context: Context, call: Call) -> Outcome:
+    """Let the tablets be given to tservers."""
+    return wait_for_homes(context, text(call.state, "table_id")) or Done()
+
+
+def decode_row(args: Args, name: str) -> bytes | None:
+    """A row argument, None for no border."""
+    return values.decode_row(cast("str | None", args[name]))

@@ -1,0 +1,28 @@
+"""``addsplits``, ``getsplits`` and ``merge`` on a living cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from shell.failures import ExitCode
+from tests.contract.test_shell import Shell
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_tablets_are_split_and_merged(west: Cluster) -> None:
+    shell, table = Shell(west), "bordered"
+    shell.good("createtable", table, "--splits", "g,p")
+    assert shell.good("getsplits", table).out.splitlines() == ["SPLIT", "g", "p"]
+    shell.good("insert", table, "k", "f", "q", "1")
+    assert shell.good("addsplits", "-t", table, r"k\x00", "g").out == f"tablets of table {table} end at g, k\\x00\n"
+    assert [row["split"] for row in shell.good("getsplits", table, "--json").json] == ["g", r"k\x00", "p"]
+    merged = shell.good("merge", "-t", table, "-b", "g", "-e", "z", "--json").json
+    assert merged == {"name": table, "begin": "g", "end": "z"}
+    assert shell.good("getsplits", table).out.splitlines() == ["SPLIT", "g"]
+    assert shell.good("merge", "-t", table).out == f"tablets of table {table} merged\n"
+    assert shell.good("getsplits", table).out == "no splits; the table is one tablet\n"
+    assert "k" in shell.good("scan", table).out
+    assert shell.bad("merge", "-t", table, "-b", "z", "-e", "a")[0] == ExitCode.FAILED
+    assert shell.bad("addsplits", "-t", "nothing", "m")[0] == ExitCode.FAILED

@@ -1,0 +1,77 @@
+"""The fault switches of splits and merges (see ``faults``): module, attribute, broken variant, rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bookkeeper.master.borders import Change, Write
+from bookkeeper.master.borders import in_order as _in_order
+
+
+def _backwards(change: Change) -> list[Write]:
+    return _in_order(change)[::-1]
+
+
+BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "remnants-are-tablets": (
+        "bookkeeper.metadata.keys",
+        "is_tablet",
+        lambda row: True,  # noqa: ARG005
+        "R16: what stays of a merged tablet breaks the chain for ever",
+    ),
+    "only-the-own-row-is-asked": (
+        "bookkeeper.master.books",
+        "predecessor_rows",
+        lambda table, table_id: [],  # noqa: ARG005
+        "R24: a tablet's record overtakes what it was split from wrote to another log",
+    ),
+    "references-go-first": (
+        "bookkeeper.master.borders",
+        "in_order",
+        _backwards,
+        "R16: a scan reads a row when a reference has gone from it, and has passed the row where it comes",
+    ),
+    "serials-begin-again": (
+        "bookkeeper.master.borders",
+        "next_serial",
+        lambda rows: 2,  # noqa: ARG005
+        "R1: what is written to a row that comes back stays hidden below what was deleted there",
+    ),
+    "highest-of-merged-counts": (
+        "bookkeeper.master.borders",
+        "common_high_water",
+        max,
+        "R18: a merged tablet takes what one of its parts lacks for a duplicate",
+    ),
+    "nothing-is-ahead": (
+        "bookkeeper.master.borders",
+        "rows_ahead",
+        lambda states, stream, common: (),  # noqa: ARG005
+        "R18: a merged tablet takes again what one of its parts has",
+    ),
+    "one-predecessor-is-enough": (
+        "bookkeeper.master.borders",
+        "joined_places",
+        lambda states: list(states)[-1].last_wals,
+        "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
+    ),
+    "logs-of-parents-are-replayed": (
+        "bookkeeper.tserver.loading",
+        "belongs",
+        lambda extent, header: header.table_id == extent.table_id,
+        "R15: half of a tablet that was split replays what the whole had flushed",
+    ),
+    "rows-ahead-do-not-count": (
+        "bookkeeper.tserver.rows_ahead",
+        "known_rows",
+        lambda block, ahead: [],  # noqa: ARG005
+        "R18: a merged tablet takes again what one of its parts has",
+    ),
+    "parking-is-optional": (
+        "bookkeeper.tserver.loading",
+        "assigned_to",
+        lambda location: location.session,
+        "R7: a tablet is loaded while its borders are changed",
+    ),
+}
