@@ -289,8 +289,13 @@ class Cluster:
         return [*self.books(), *self.old_logs(), *self.high_waters()]
 
     def marks(self) -> list[bytes]:
-        """Rows of files that are gone, or go."""
-        return [key for key, column, _ in self.table.names() if column == keys.DEL]
+        """Rows of files that are gone, or go. A file that one tablet has let go of may be part of another one, which it
+        was split from: that one may keep it for ever.
+        """
+        cells = list(self.table.names())
+        named = {keys.parse_file(column.qualifier) for _, column, _ in cells if column.family == "segment"}
+        needed = {keys.del_row(uri) for uri in named}
+        return [key for key, column, _ in cells if column == keys.DEL and key not in needed]
 
     def old_logs(self) -> list[str]:
         """Logs that are there and written no more."""
@@ -300,7 +305,8 @@ class Cluster:
     def high_waters(self) -> list[str]:
         """What tablets remember of streams."""
         served = [(extent, self.serving(extent)) for extent in self.all_extents()]
-        return [f"{extent} remembers {stream}" for extent, tablet in served if tablet for stream in tablet.high_water]
+        known = [(extent, tablet.high_water | tablet.ahead) for extent, tablet in served if tablet]
+        return [f"{extent} remembers {stream}" for extent, streams in known for stream in streams]
 
     def books(self) -> list[str]:
         """What the books hold, besides marks, that goes when nothing is left to do: one line a cell."""

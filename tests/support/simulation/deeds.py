@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from bookkeeper.model import RowRange
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.stage import TABLES, Stage
 from tests.support.simulation.users import GOLD, PLAIN
@@ -13,6 +14,8 @@ DURABILITIES = ("sync", "sync", "sync", "log", "flush", "none")
 FAMILIES = ((PLAIN,), (PLAIN,), (PLAIN, *GOLD.families), GOLD.families)
 GROUPS: tuple[tuple[str, ...], ...] = ((), (), (GOLD.name,), ("default",))
 SPLITS: tuple[list[bytes], ...] = ([], [b"g"], [b"h", b"p"])
+BORDERS = (b"c", b"g", b"h", b"j", b"k", b"m", b"p", b"s", b"w")
+"""Where tablets are split and merged: between rows, and at them."""
 
 
 def write(stage: Stage, rng: Random) -> None:
@@ -91,6 +94,19 @@ def create_table(stage: Stage, rng: Random) -> None:
     stage.command(stage.cluster(rng), "create_table", rng.choice(TABLES), rng.choice(SPLITS), groups, {})
 
 
+def split(stage: Stage, rng: Random) -> None:
+    """An operator splits a table."""
+    rows = rng.sample(BORDERS, rng.randint(1, 2))
+    stage.command(stage.cluster(rng), "add_splits", rng.choice(("t", "t", "u")), rows)
+
+
+def merge(stage: Stage, rng: Random) -> None:
+    """An operator merges the tablets of a table, or some of them."""
+    low, high = sorted(rng.sample(BORDERS, 2))
+    rows = RowRange(rng.choice((low, None)), rng.choice((high, None)))
+    stage.command(stage.cluster(rng), "merge_tablets", rng.choice(("t", "t", "u")), rows)
+
+
 Deed = Callable[[Stage, Random], None]
 DAILY: dict[str, Deed] = {"write": write, "write_two": write_two, "write_here": write, "roll": roll, "flush": flush}
 SELDOM: dict[str, Deed] = {
@@ -100,4 +116,6 @@ SELDOM: dict[str, Deed] = {
     "disable": disable,
     "delete_table": delete_table,
     "create_table": create_table,
+    "split": split,
+    "merge": merge,
 }

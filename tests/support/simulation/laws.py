@@ -154,7 +154,7 @@ def came_through(world: World, cluster: Cluster, target: TargetKey) -> set[bytes
     there = world.clusters[target.cluster].instance
     return {
         value
-        for (instance, _, through), values in world.ledger.received.items()
+        for (instance, through), values in world.ledger.received.items()
         if (instance, through) == (there, pair)
         for value in values
     }

@@ -72,8 +72,10 @@ class Ledger:
 
     files: dict[str, LoggedFile] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    received: dict[tuple[str, TabletKey, PairKey], dict[bytes, str]] = field(default_factory=dict)
-    """(instance, receiving tablet, pair) to the values that its logs hold, and in which file."""
+    received: dict[tuple[str, PairKey], dict[bytes, str]] = field(default_factory=dict)
+    """(instance, pair) to the values that its logs hold, and in which file. Tablets are split and merged; what one of
+    them has taken, no other may take again.
+    """
     durable_values: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
     """Instance to (table, value) in durable blocks."""
     on_broken: Callable[[str], None] = lambda _law: None
@@ -131,7 +133,7 @@ class Ledger:
 
     def _forget_received(self, instance: str, block: LoggedBlock) -> None:
         if block.came_through is not None:
-            known = self.received.get((instance, block.tablet, block.came_through), {})
+            known = self.received.get((instance, block.came_through), {})
             for entry in block.entries:
                 known.pop(entry.value, None)
 
@@ -141,7 +143,7 @@ class Ledger:
         assert block.came_through is not None
         if instance in block.provenance or not block.provenance:
             self.break_law(f"loop: {instance} takes data that has passed {block.provenance}")
-        known = self.received.setdefault((instance, block.tablet, block.came_through), {})
+        known = self.received.setdefault((instance, block.came_through), {})
         for entry in block.entries:
             if entry.value in known:
                 self.break_law(f"twice: {entry.value!r} is applied again in tablet {block.tablet} of {instance}")
@@ -150,7 +152,9 @@ class Ledger:
             self._judge_gap(instance, block, entry, known)
 
     def _judge_gap(self, instance: str, block: LoggedBlock, entry: Entry, known: dict[bytes, str]) -> None:
-        """Everything that the record's tablet wrote before it for this target and this tablet is here too."""
+        """Everything for this target that was written before the record is here too: to its row, whichever tablets the
+        row lay in, and else by the record's tablet for the tablet that takes it.
+        """
         assert block.came_through is not None
         source, source_table, target_table, incarnation = block.came_through
         home = self.find(source, source_table, entry.value)
@@ -163,13 +167,15 @@ class Ledger:
         key = (source_table, target_table, incarnation)
         if home_entry not in home_block.meant_for(lambda target: pair_of(target) == key):
             self.break_law(f"not meant: {entry.value!r} came through {block.came_through} and is not stamped for it")
-        for other in self.blocks_of(source, home_block.tablet):
+        for other in self.blocks_of(source, source_table):
             if instance in other.provenance:
                 continue
             for earlier in other.meant_for(lambda target: pair_of(target) == key):
                 if earlier.seq >= home_entry.seq or earlier.value in known:
                     continue
-                if self.lies_in(instance, block.tablet, earlier.row):
+                if earlier.row == home_entry.row or (
+                    other.tablet == home_block.tablet and self.lies_in(instance, block.tablet, earlier.row)
+                ):
                     self.break_law(f"gap: {entry.value!r} is applied in {block.tablet} before {earlier.value!r}")
 
     def find(self, instance: str, table: str, value: bytes) -> tuple[LoggedBlock, Entry] | None:
@@ -184,11 +190,11 @@ class Ledger:
                             return block, entry
         return None
 
-    def blocks_of(self, instance: str, tablet: TabletKey) -> Iterable[LoggedBlock]:
-        """What a tablet wrote."""
+    def blocks_of(self, instance: str, table: str) -> Iterable[LoggedBlock]:
+        """What a table's tablets wrote."""
         for file in self.files.values():
             if file.instance == instance:
-                yield from (block for block in file.blocks if block.tablet == tablet)
+                yield from (block for block in file.blocks if block.tablet[0] == table)
 
     # ---- section 10, rule 2
 

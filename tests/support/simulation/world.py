@@ -237,15 +237,18 @@ class World(Users):
                 self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
 
     def _only_in(self, uri: str, row: Row) -> list[bytes]:
-        """What a tablet has in a log and not in its segments. A first use without records after it names nothing."""
+        """What a tablet has in a log and not in its segments. A first use without records after it names nothing, nor
+        do rows that are in another tablet since.
+        """
         file = self.ledger.files.get(uri)
-        stored = {entry.value for segment in row.family("segment") for entry in Segments.files[segment.decode()]}
+        named = (segment.decode() for segment in row.family("segment"))
+        stored = {entry.value for segment in named for entry in Segments.files[segment]}
         return [
             entry.value
             for block in ([] if file is None else file.blocks)
             if keys.tablet_row(*block.tablet) == row.key
             for entry in block.entries
-            if entry.value not in stored
+            if entry.value not in stored and self._lies_in(self._instance_of(uri), block.tablet, entry.row)
         ]
 
     def cluster_of(self, uri: str) -> Cluster:
