@@ -62,44 +62,92 @@ class Progress(NamedTuple):
 
 
 NO_PROGRESS = Progress(0, 0)
-_PROGRESS = Struct("<QQ")
+BARRIERS_MAX = 4
+"""Of one earlier log of the same tserver, that a file keeps: see :func:`coarser_barriers`."""
+
+_PAIR = Struct("<QQ")
+_OFFSET = Struct("<Q")
+_COUNTS = Struct("<HH")
 
 
 class FileEntry:
-    """One outstanding file. ``status`` is the encoded needed side (no barriers, nothing finished).
+    """One outstanding file. ``needed`` is the offset that every target needs, ``safe`` how far ranges may go: the
+    needed offset that was known before the rows with the barriers were read (:func:`barriers_are_complete_to`).
 
-    ``safe`` is how far ranges may go: the needed offset that was known before the rows with the barriers were read
-    (:func:`barriers_are_complete_to`). ``closed_in`` is the number of the first cycle of this reign that saw the file
-    CLOSED, 0 while it is OPEN (rule R7). Barriers are kept flat, without an object for each. ``progress`` packs offset
-    and position of each target, in the order of ``scope.targets``; empty while no target has anything.
+    ``closed_in`` is the number of the first cycle of this reign that saw the file CLOSED, 0 while it is OPEN (rule R7).
+    ``status`` is the encoded needed side (no barriers, nothing finished). ``progress`` has offset and position of each
+    target, in the order of ``scope.targets``; it is empty while no target has anything.
+
+    An object for each of these would cost more than what it says. So one packed value has them: the numbers of barriers
+    and of targets with progress, offset and end of each barrier, progress, status. The names of the files that barriers
+    wait for are shared with those files; it is one name instead of a tuple when all have the same.
     """
 
-    __slots__ = ("_barriers", "closed_in", "file", "needed", "progress", "safe", "scope", "status")
+    __slots__ = ("_packed", "_waits_for", "closed_in", "file", "needed", "safe", "scope")
 
     def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
         self.file = file
-        self.status = facts.status
-        self.needed = facts.needed
-        self.closed_in = 0
-        self._barriers: tuple[int | bytes, ...] = ()
-        self.barriers = facts.barriers
         self.scope = scope
+        self.needed = facts.needed
         self.safe = 0
-        self.progress = b""
+        self.closed_in = 0
+        self._waits_for: bytes | tuple[bytes, ...] = ()
+        self._packed = _COUNTS.pack(0, 0) + facts.status
+        if facts.barriers:
+            self.barriers = facts.barriers
+
+    def _pack(self, barriers: bytes, progress: bytes, status: bytes) -> None:
+        counts = _COUNTS.pack(len(barriers) // _PAIR.size, len(progress) // _PAIR.size)
+        self._packed = b"".join((counts, barriers, progress, status))
+
+    def _bounds(self) -> tuple[int, int]:
+        """Where progress begins, behind the barriers, and where it ends, before the status."""
+        barriers, targets = _COUNTS.unpack_from(self._packed)
+        begin = _COUNTS.size + barriers * _PAIR.size
+        return begin, begin + targets * _PAIR.size
+
+    @property
+    def status(self) -> bytes:
+        """The needed side, encoded."""
+        barriers, targets = _COUNTS.unpack_from(self._packed)
+        return self._packed[_COUNTS.size + (barriers + targets) * _PAIR.size :]
+
+    @status.setter
+    def status(self, status: bytes) -> None:
+        self._packed = self._packed[: self._bounds()[1]] + status
+
+    @property
+    def progress(self) -> bytes:
+        """Offset and position of each target."""
+        begin, end = self._bounds()
+        return self._packed[begin:end]
+
+    @progress.setter
+    def progress(self, progress: bytes) -> None:
+        begin, end = self._bounds()
+        self._pack(self._packed[_COUNTS.size : begin], progress, self._packed[end:])
 
     @property
     def barriers(self) -> tuple[FileBarrier, ...]:
         """What must be finished first, in order of offset."""
-        flat = self._barriers
-        return tuple(FileBarrier(*flat[at : at + 3]) for at in range(0, len(flat), 3))  # type: ignore[arg-type]
+        names = self._waits_for
+        if not names:
+            return ()
+        pairs = list(_PAIR.iter_unpack(self._packed[_COUNTS.size : self._bounds()[0]]))
+        each = names if isinstance(names, tuple) else (names,) * len(pairs)
+        return tuple(FileBarrier(offset, name, until) for (offset, until), name in zip(pairs, each, strict=True))
 
     @barriers.setter
-    def barriers(self, barriers: Iterable[FileBarrier]) -> None:
-        self._barriers = tuple(part for barrier in barriers for part in barrier)
+    def barriers(self, barriers: Sequence[FileBarrier]) -> None:
+        begin, end = self._bounds()
+        pairs = b"".join([_PAIR.pack(barrier.offset, barrier.until_offset) for barrier in barriers])
+        self._pack(pairs, self._packed[begin:end], self._packed[end:])
+        names = tuple(barrier.file for barrier in barriers)
+        self._waits_for = names[0] if names and names.count(names[0]) == len(names) else names
 
     def has_barriers(self) -> bool:
         """Whether some record may have to wait for another file."""
-        return bool(self._barriers)
+        return bool(self._waits_for)
 
     def uri(self) -> str:
         """The file's name as a string."""
@@ -123,12 +171,17 @@ class FileEntry:
 
     def finished_at(self, place: int) -> int:
         """The finished offset of the target at ``place``."""
-        offset: int = _PROGRESS.unpack_from(self.progress, place * _PROGRESS.size)[0] if self.progress else 0
+        barriers, targets = _COUNTS.unpack_from(self._packed)
+        if place >= targets:
+            return 0
+        offset: int = _OFFSET.unpack_from(self._packed, _COUNTS.size + (barriers + place) * _PAIR.size)[0]
         return offset
 
     def progress_at(self, place: int) -> Progress:
         """How far the target at ``place`` has the file."""
-        return Progress(*_PROGRESS.unpack_from(self.progress, place * _PROGRESS.size)) if self.progress else NO_PROGRESS
+        begin, end = self._bounds()
+        at = begin + place * _PAIR.size
+        return Progress(*_PAIR.unpack_from(self._packed, at)) if at < end else NO_PROGRESS
 
     def progress_of(self, target: TargetKey) -> Progress:
         """How far ``target`` has the file; nothing yet when it is not known to be a target."""
@@ -145,17 +198,19 @@ class FileEntry:
 
     def is_behind(self) -> bool:
         """Some target lacks a record that is needed."""
-        if not self.progress:
+        barriers, targets = _COUNTS.unpack_from(self._packed)
+        if not targets:
             return self.needed > 0 and bool(self.scope.targets)
-        return any(offset < self.needed for offset, _ in _PROGRESS.iter_unpack(self.progress))
+        begin = _COUNTS.size + barriers * _PAIR.size
+        least, _ = min(_PAIR.iter_unpack(self._packed[begin : begin + targets * _PAIR.size]))
+        return bool(least < self.needed)
 
     def advance(self, place: int, progress: Progress) -> None:
         """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
-        if not self.progress:
-            self.progress = bytes(_PROGRESS.size * len(self.scope.targets))
+        known = self.progress or bytes(_PAIR.size * len(self.scope.targets))
+        start = place * _PAIR.size
         if progress > self.progress_at(place):
-            start = place * _PROGRESS.size
-            self.progress = self.progress[:start] + _PROGRESS.pack(*progress) + self.progress[start + _PROGRESS.size :]
+            self.progress = known[:start] + _PAIR.pack(*progress) + known[start + _PAIR.size :]
 
 
 def parse_cell(value: bytes) -> CellFacts:
@@ -179,7 +234,10 @@ def merge_into(entry: FileEntry, facts: CellFacts) -> None:
         entry.status = merged.SerializeToString(deterministic=True)
         entry.needed = merged.replication_needed_offset
     if facts.barriers:
-        entry.barriers = necessary_barriers((*entry.barriers, *facts.barriers))
+        known = entry.barriers
+        barriers = coarser_barriers(entry.file, necessary_barriers((*known, *facts.barriers)))
+        if barriers != known:
+            entry.barriers = barriers
 
 
 def merge_statuses(*values: bytes) -> ReplicationStatus:
@@ -201,20 +259,39 @@ def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ..
     return tuple(sorted(kept))
 
 
-def still_outstanding(barriers: tuple[FileBarrier, ...], files: Mapping[bytes, FileEntry]) -> tuple[FileBarrier, ...]:
-    """Barriers of files that are outstanding, with names and ends as those hold them: equal parts are one object.
+def coarser_barriers(file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
+    """At most ``BARRIERS_MAX`` barriers of each earlier log of the tserver that wrote ``file``, whatever the number of
+    tablets: the last ones become one, which holds back all that they do and a little more.
 
-    ``files`` are all that a scan found.
-
-    One of a file that is outstanding no more has been passed for good, because names are never used again.
+    A tserver begins a log when the one before is sealed. So whatever this file waits for is older than all its own
+    records, as without this, and files never wait for each other in a circle. Of other tservers' logs that is not
+    known: their barriers stay.
     """
-    kept = []
+    if len(barriers) <= BARRIERS_MAX:
+        return barriers
+    directory = file.rpartition(b"/")[0]
+    by_file: dict[bytes, list[FileBarrier]] = {}
     for barrier in barriers:
-        before = files.get(barrier.file)
-        if before is not None:
-            until = before.needed if before.needed == barrier.until_offset else barrier.until_offset
-            kept.append(FileBarrier(barrier.offset, before.file, until))
-    return tuple(kept)
+        by_file.setdefault(barrier.file, []).append(barrier)
+    kept: list[FileBarrier] = []
+    for before, found in by_file.items():
+        rest = found[BARRIERS_MAX - 1 :]
+        if len(rest) > 1 and before.rpartition(b"/")[0] == directory:
+            until = max(barrier.until_offset for barrier in rest)
+            kept += [*found[: BARRIERS_MAX - 1], FileBarrier(rest[0].offset, before, until)]
+        else:
+            kept += found
+    return tuple(sorted(kept))
+
+
+def still_outstanding(barriers: tuple[FileBarrier, ...], files: Mapping[bytes, FileEntry]) -> tuple[FileBarrier, ...]:
+    """Barriers of files that are outstanding, with their names as those hold them, so that each name is one object.
+
+    ``files`` are all that a scan found. One of a file that is outstanding no more has been passed for good, because
+    names are never used again.
+    """
+    kept = [(barrier, files.get(barrier.file)) for barrier in barriers]
+    return tuple(barrier._replace(file=before.file) for barrier, before in kept if before is not None)
 
 
 class Scopes:

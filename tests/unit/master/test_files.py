@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.files import (
+    BARRIERS_MAX,
     NO_PROGRESS,
     FileBarrier,
     FileEntry,
     Progress,
+    Scope,
     Scopes,
     barriers_are_complete_to,
+    coarser_barriers,
     configured_targets,
     merge_into,
     necessary_barriers,
@@ -45,6 +48,45 @@ def test_leaving_out_barriers_that_others_imply_changes_nothing_that_they_hold_b
         for file in (W1, W2):
             for finished in range(10):
                 assert _holds(kept, offset, file, finished) == _holds(tuple(found), offset, file, finished)
+
+
+@given(st.lists(barriers, max_size=40))
+def test_barriers_made_coarser_are_few_hold_back_no_less_and_stay_as_they_are(found: list[FileBarrier]) -> None:
+    kept = coarser_barriers(name("s1", 9), necessary_barriers(found))
+    assert len([barrier for barrier in kept if barrier.file == W1]) <= BARRIERS_MAX
+    assert list(kept) == sorted(kept)
+    for barrier in found:
+        assert any(k.file == barrier.file and k.offset <= barrier.offset for k in kept)
+        for offset in range(barrier.offset, 11):
+            for finished in range(10):
+                if _holds(tuple(found), offset, barrier.file, finished):
+                    assert _holds(kept, offset, barrier.file, finished)
+    assert coarser_barriers(name("s1", 9), necessary_barriers((*kept, *found))) == kept
+
+
+def test_barriers_of_another_tservers_log_are_never_made_coarser() -> None:
+    found = tuple(FileBarrier(n, W2, n) for n in range(1, 10))
+    assert coarser_barriers(name("s1", 9), found) == found
+    held = tuple(FileBarrier(n, W1, n) for n in range(1, 10))
+    assert coarser_barriers(name("s1", 9), held) == (*held[:3], FileBarrier(4, W1, 9))
+
+
+@given(
+    st.lists(barriers, max_size=4),
+    st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=3),
+    st.integers(0, 2**40),
+)
+def test_what_is_packed_into_an_entry_comes_out_of_it(
+    found: list[FileBarrier], progress: list[tuple[int, int]], needed: int
+) -> None:
+    packed = b"".join(offset.to_bytes(8, "little") + at.to_bytes(8, "little") for offset, at in progress)
+    made = FileEntry(W2, parse_cell(status_value(1)), scopes().of(("1",)))
+    made.barriers, made.progress, made.needed, made.status = tuple(found), packed, needed, b"a status"
+    assert (made.barriers, made.progress, made.needed, made.status) == (tuple(found), packed, needed, b"a status")
+    assert made.has_barriers() == bool(found)
+    assert [made.progress_at(place) for place in range(len(progress))] == progress
+    assert [made.finished_at(place) for place in range(len(progress))] == [offset for offset, _ in progress]
+    assert made.finished_at(len(progress)) == 0
 
 
 def test_a_value_is_taken_apart_into_its_needed_side_and_its_barriers() -> None:
@@ -113,17 +155,33 @@ def test_a_barrier_of_a_file_that_is_gone_has_been_passed() -> None:
     assert kept.file is first.file, "names are shared"
 
 
-def test_an_outstanding_file_costs_little_memory() -> None:
-    count = 2_000
+def _log_of_many_tablets(number: int, tablets: int, scope: Scope, held: dict[bytes, FileEntry]) -> FileEntry:
+    """Each tablet used this log, and had used the one before: in the worst order there is."""
+    file, before = (bytes(bytearray(name("tserver-1-0badcafe", n))) for n in (number, number - 1))
+    made: FileEntry | None = None
+    for tablet in range(tablets):
+        barriers = [Barrier(1_000 + tablet, before.decode(), 2_000 + tablet)] if number else []
+        facts = parse_cell(status_value(5_000 + number, True, barriers, created=1_700_000_000_000 + number))
+        if made is None:
+            made = FileEntry(file, facts, scope)
+        else:
+            merge_into(made, facts)
+    assert made is not None
+    made.safe = made.needed
+    made.barriers = still_outstanding(made.barriers, held)
+    made.advance(0, Progress(100, 12_000))
+    return made
+
+
+@pytest.mark.parametrize("tablets", [1, 2, 200])
+def test_an_outstanding_file_costs_little_memory_whatever_the_number_of_tablets(tablets: int) -> None:
+    count = 2_000 // tablets + 50
     shared = Scopes({"1": [target()]}).of(("1",))
-    values = [status_value(5_000 + n, True, created=1_700_000_000_000 + n) for n in range(count)]
-    files = [name("tserver-1-0badcafe", n) for n in range(count)]
+    held: dict[bytes, FileEntry] = {}
     gc.collect()
     tracemalloc.start()
-    held = {}
-    for file, value in zip(files, values, strict=True):
-        made = FileEntry(bytes(bytearray(file)), parse_cell(bytes(bytearray(value))), shared)
-        made.safe = made.needed
+    for number in range(count):
+        made = _log_of_many_tablets(number, tablets, shared, held)
         held[made.file] = made
     gc.collect()
     used, _ = tracemalloc.get_traced_memory()
