@@ -168,6 +168,18 @@ class StreamKey:
         return cls(instance, file, source, target, int(incarnation), run_id)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class BlockRange:
+    """Whole blocks of a WAL: records ``first`` to ``last``, both inclusive, in the bytes ``[start_position,
+    end_position)``; a position is 0 when it is not known.
+    """
+
+    first: int
+    last: int
+    start_position: int
+    end_position: int
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Which part of a stream a received block is: everything in ``(after_offset, to_offset]`` for its tablet."""

@@ -16,6 +16,7 @@ from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig, TargetStatus
 from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
+from shell.quarantine_commands import quarantine
 from shell.session import Session, in_session
 
 _STATUS_COLUMNS = (
@@ -204,5 +205,7 @@ def wait(session: Session, output: Output, table: str, cluster: str, timeout: fl
         )
     output.done(f"table {table} is replicated", {"table": table, "replicated": True})
 
+
+replication.add_command(quarantine)
 
 COMMANDS = (definecluster, deletecluster, clusters, enablereplication, disablereplication, replication)

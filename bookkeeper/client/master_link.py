@@ -36,6 +36,7 @@ LOOKS = {
     "replication_config",
     "replication_status",
     "replication_pending",
+    "quarantine",
 }
 
 

@@ -12,7 +12,7 @@ from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import NotFoundError
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.messages import ClusterInfo, FileMark, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.messages import ClusterInfo, FileMark, QuarantinedRange, ReplicationConfig, TargetStatus
 
 POLL_MS = 100
 DEFINE_BUDGET_MS = 3_000
@@ -79,6 +79,28 @@ class Replication:
         """Each file and target that is not done; "" = of every table."""
         found: Sequence[TargetStatus] = self._master.call("replication_status", table)
         return found
+
+    def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:
+        """Ranges that fail for good: those that block their queue, and those set aside; "" = of every table."""
+        found: Sequence[QuarantinedRange] = self._master.call("quarantine", table)
+        return found
+
+    def hold_range(self, range_id: str) -> QuarantinedRange:
+        """Let a queue go on without a range that blocks it; the range and its file are kept. Raises NotFoundError."""
+        held: QuarantinedRange = self._master.call("hold_range", range_id)
+        return held
+
+    def retry_range(self, range_id: str) -> bool:
+        """Ship a held range after all, behind what followed it. True: it blocks its queue, and is tried at once in its
+        turn instead. Raises NotFoundError, PermanentError when it fails again, UnavailableError.
+        """
+        blocking = any(found.range_id == range_id and found.state == "blocking" for found in self.quarantine())
+        self._master.call("retry_range", range_id, settled_by=NotFoundError)
+        return blocking
+
+    def skip_range(self, range_id: str) -> None:
+        """Give a range up: its target never gets it. Raises NotFoundError, UnavailableError."""
+        self._master.call("skip_range", range_id, settled_by=NotFoundError)
 
     def mark(self, table: str) -> Sequence[FileMark]:
         """What is written to the table by now, to wait for; durable when it returns."""

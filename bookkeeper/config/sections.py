@@ -260,6 +260,22 @@ class ReplaySettings(Section):
     )
 
 
+class ReplicationSettings(Section):
+    """What happens to records that can't be replicated (design section 7)."""
+
+    quarantine: Literal["manual", "auto"] = setting(
+        "manual",
+        "manual: a range of records that fails for good blocks its queue until a person decides, and the status says "
+        "why and how; auto: it is set aside, its file is kept, and what follows it goes on",
+        "order matters more than time: a range that comes later, or never, is for a person to judge",
+    )
+    quarantine_tries: Count = setting(
+        5,
+        "Times that the same blocks have to fail for good, in a row, before they count as blocking",
+        "a peer that is being repaired or upgraded gets half a minute, with the growing pauses between tries",
+    )
+
+
 class StandaloneSettings(Section):
     """What ``bookkeeper standalone`` starts."""
 
@@ -278,6 +294,7 @@ class Sections(Section):
     master: MasterSettings = Field(default_factory=MasterSettings)
     tserver: TServerSettings = Field(default_factory=TServerSettings)
     replay: ReplaySettings = Field(default_factory=ReplaySettings)
+    replication: ReplicationSettings = Field(default_factory=ReplicationSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")

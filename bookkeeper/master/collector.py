@@ -98,7 +98,8 @@ class Collector:
         named: set[str] = set()
         late: list[CellKey] = []
         seen_rows = _noted(_chained(tablet_rows, online), frozenset(marked), named, late)
-        referenced = frozenset(gc.referenced_files(seen_rows, self._books_rows(finished, named)))
+        rows_of_books = self._books_rows(finished, named)
+        referenced = frozenset(gc.referenced_files(seen_rows, rows_of_books, self._quarantine_rows()))
         return Inventory(logs, live, referenced, marked, tuple(late), finished, frozenset(named))
 
     def _books_rows(self, finished: dict[str, tuple[TargetKey, ...]], named: set[str]) -> Iterator[Row]:
@@ -110,6 +111,9 @@ class Collector:
             if done:
                 finished[file] = done
             yield row
+
+    def _quarantine_rows(self) -> Iterator[Row]:
+        yield from self.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each log that nobody needs any more (rule R17)."""

@@ -24,6 +24,7 @@ from bookkeeper.master.dispatch import Dispatcher, work_lane
 from bookkeeper.master.inbox import Inbox, News
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.placement import Placement
+from bookkeeper.master.quarantine import Quarantine
 from bookkeeper.master.recovery import Recovery, unsealed_sessions
 from bookkeeper.master.shipping import retry_after_ns
 from bookkeeper.master.tservers import TServers
@@ -78,6 +79,7 @@ class Cycle:
     dispatcher: Dispatcher
     lanes: Lanes
     inbox: Inbox
+    quarantine: Quarantine
     pacer: Pacer
     config: ClusterConfig | None = None
     health: Health = field(default_factory=Health)
@@ -110,6 +112,7 @@ class Cycle:
         self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
         if news.fresh_replay:
             self.dispatcher.retry_now()
+        self.dispatcher.try_now(news.retries, self.books.snapshot.files)
         if news.full or began_ns >= self._full_at_ns or self._config_changed():
             self.full()
             self.health.full_cycles += 1
@@ -155,12 +158,14 @@ class Cycle:
     # ---- a full cycle
 
     def full(self) -> None:
-        """Look, close, keep, remove, place, assign."""
+        """Look, close, keep, remove, see what is in quarantine, place, assign."""
         view = self.books.look()
         self._full_at_ns = self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
         self.books.close(view, self.owners)
         self.books.keep(view)
         self.settle(view, self.books.remove(view))
+        self.quarantine.refresh()
+        self.quarantine.drop_unconfigured(view.configured)
         self.place()
         self.dispatcher.refill(view.behind)
         self.assign()

@@ -21,8 +21,10 @@ from bookkeeper.master.files import FileEntry
 from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.operations.replicate import ReplicateFiles
-from bookkeeper.master.shipping import Flight, Report, Shipping, WorkKey
+from bookkeeper.master.quarantine import Quarantine, RangeKey, blocking_ranges
+from bookkeeper.master.shipping import Flight, Report, Shipment, Shipping, WorkKey
 from bookkeeper.master.tservers import TServers
+from bookkeeper.model import BlockRange
 from bookkeeper.rpc.messages import WorkItem
 
 LOG = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Dispatcher:
     lanes: Lanes
     inbox: Inbox
     epoch: Callable[[], int]
+    quarantine: Quarantine
     queues: dict[str, PeerQueue] = field(default_factory=dict)
 
     @property
@@ -72,6 +75,26 @@ class Dispatcher:
             entry = files.get(report.file)
             if entry is not None and assigner.target_of(entry, report.target) is not None:
                 self.shipping.report(report, now_ns)
+
+    def try_now(self, streams: Iterable[WorkKey], files: Mapping[bytes, FileEntry]) -> None:
+        """Nothing holds these back any more, not even a try under way: what a worker has twice is harmless."""
+        for key in streams:
+            entry = files.get(key[0])
+            if entry is not None and entry.place_of(key[1]) is not None:
+                self.shipping.try_now(key)
+                self.shipping.take_back(key)
+                self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
+
+    def set_aside(self, files: Mapping[bytes, FileEntry]) -> None:
+        """Let queues go on that wait for a range in quarantine: what the policy sets aside now, and what a person did.
+
+        Raises TransientError.
+        """
+        self.quarantine.hold_due(self.shipping)
+        self.try_now([key.work for key, *_ in self._failing() if key in self.quarantine.ranges], files)
+
+    def _failing(self) -> list[tuple[RangeKey, Shipment, BlockRange]]:
+        return list(blocking_ranges(self.shipping, tries=1))
 
     def retry_now(self) -> None:
         """A replay process is new: whatever failed for want of one need not wait any longer."""
@@ -123,6 +146,7 @@ class Dispatcher:
     ) -> list[WorkRange]:
         """Plan ranges for every peer, persist who ships which file, and send them. Raises TransientError."""
         now_ns = self.clock.boot_ns()
+        self.set_aside(files)
         self._recall_silent(files, now_ns)
         world = self._world(files, live, now_ns)
         works: list[WorkRange] = []
@@ -190,6 +214,7 @@ class Dispatcher:
             peer_quorum=peer.quorum,
             peer_instance_id=work.target.peer_instance_id,
             epoch=self.epoch(),
+            passed=self.quarantine.passed((work.file, work.target.key)),
         )
 
     def _submit(self, session: str, address: str, items: Sequence[WorkItem]) -> None:

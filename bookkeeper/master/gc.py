@@ -33,8 +33,11 @@ class LogFile:
     sealed: bool
 
 
-def referenced_files(tablet_rows: Iterable[Row], books_rows: Iterable[Row]) -> set[str]:
-    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet or a needed cell of a `~repl_` row names.
+def referenced_files(
+    tablet_rows: Iterable[Row], books_rows: Iterable[Row], quarantine_rows: Iterable[Row] = ()
+) -> set[str]:
+    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, or a range in
+    quarantine names. Read in this order: a range has its row before its file needs nothing else any more.
 
     Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
     the tablet that it became a part of. Rule R3: done cells don't count.
@@ -48,7 +51,12 @@ def referenced_files(tablet_rows: Iterable[Row], books_rows: Iterable[Row]) -> s
     for row in books_rows:
         if any(column.family == "repl" for column in row.cells):
             found.add(keys.parse_repl_row(row.key))
-    return found
+    return found | quarantined_files(quarantine_rows)
+
+
+def quarantined_files(rows: Iterable[Row]) -> set[str]:
+    """The files of `~quar_` rows: they stay while a range of theirs may be shipped again (design section 7)."""
+    return {keys.parse_quar_row(row.key) for row in rows}
 
 
 def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:

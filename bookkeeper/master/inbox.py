@@ -26,6 +26,7 @@ class News:
     full: bool = False
     place: bool = False
     fresh_replay: bool = False
+    retries: list[WorkKey] = field(default_factory=list)
 
 
 class Inbox:
@@ -71,6 +72,12 @@ class Inbox:
         """A replay process is new: what failed for want of one may be tried at once."""
         with self._lock:
             self._news.fresh_replay = True
+        self.event.set()
+
+    def try_now(self, key: WorkKey) -> None:
+        """A person wants this stream to be tried at once."""
+        with self._lock:
+            self._news.retries.append(key)
         self.event.set()
 
     def wake(self) -> None:

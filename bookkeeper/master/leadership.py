@@ -31,9 +31,12 @@ from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations import all_operations
 from bookkeeper.master.operations.borders import claimed_rows
 from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
 from bookkeeper.master.peer_masters import PeerMasters
 from bookkeeper.master.placement import Placement
+from bookkeeper.master.quarantine import Quarantine
+from bookkeeper.master.quarantine_desk import QuarantineDesk
 from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import Recovery
 from bookkeeper.master.shipping import Shipping
@@ -76,6 +79,7 @@ class Leadership:
     collector: Collector
     strays: Strays
     queries: Queries
+    quarantine: QuarantineDesk
     errors: dict[str, str] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -182,6 +186,9 @@ def assemble(
     recovery = Recovery(tservers, reign)
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
+    quarantine = Quarantine(
+        table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
+    )
     dispatcher = Dispatcher(
         clock,
         settings.master,
@@ -192,6 +199,7 @@ def assemble(
         lanes,
         inbox,
         lambda: reign.epoch,
+        quarantine,
     )
     cycle = Cycle(
         clock,
@@ -205,6 +213,7 @@ def assemble(
         dispatcher,
         lanes,
         inbox,
+        quarantine,
         Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
     collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings))
@@ -227,6 +236,7 @@ def assemble(
         collector=collector,
         strays=Strays(table, reign, clock, settings.tables_dir, books_flight_ms(settings)),
         queries=Queries(table, tservers, config, clock),
+        quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
     )
 
 

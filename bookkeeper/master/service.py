@@ -34,6 +34,7 @@ from bookkeeper.rpc.messages import (
     CompactionTicket,
     CompactRequest,
     FileMark,
+    QuarantinedRange,
     ReplicationConfig,
     TableInfo,
     TabletLocation,
@@ -64,6 +65,8 @@ CONCURRENCY = {
     "delete_cluster": 2,
     "enable_replication": 4,
     "disable_replication": 4,
+    "retry_range": 4,
+    "skip_range": 4,
     "replication_mark": 4,
     "replication_pending": 8,
 }
@@ -237,9 +240,30 @@ class MasterService:
             lead.cycle.dispatcher.shipping,
             Now(lead.clock.boot_ns(), lead.clock.wall_ms()),
             lambda target: wanted in (None, target.key.source_table_id),
+            lead.settings.replication.quarantine_tries,
         )
         names = table_names(config.tables.values())
-        return [status_message(state, names) for state in states]
+        held = lead.quarantine.statuses(wanted, names, lead.clock.wall_ms())
+        return [*(status_message(state, names) for state in states), *held]
+
+    def quarantine(self, table: str) -> Sequence[QuarantinedRange]:
+        """What blocks its queue, and what is set aside, of a table or of all ("")."""
+        desk, config = self._lead.quarantine, self._config()
+        wanted = None if not table else config.table_named(table).table_id
+        names = table_names(config.tables.values())
+        return [told for told in desk.told(names) if wanted in (None, told.target.source_table_id)]
+
+    def hold_range(self, range_id: str) -> QuarantinedRange:
+        """See :meth:`QuarantineDesk.hold`."""
+        return self._lead.quarantine.hold(range_id, table_names(self._config().tables.values()))
+
+    def retry_range(self, range_id: str) -> None:
+        """See :meth:`QuarantineDesk.retry`."""
+        self._lead.quarantine.retry(range_id, FATE_WAIT_MS)
+
+    def skip_range(self, range_id: str) -> None:
+        """See :meth:`QuarantineDesk.skip`."""
+        self._lead.quarantine.skip(range_id, FATE_WAIT_MS)
 
     def replication_mark(self, table: str) -> Sequence[FileMark]:
         """See :meth:`Queries.mark`."""
@@ -250,13 +274,15 @@ class MasterService:
         lead = self._lead
         shipping = lead.cycle.dispatcher.shipping
         now = Now(lead.clock.boot_ns(), lead.clock.wall_ms())
-        names = table_names(self._config().tables.values())
+        tries = lead.settings.replication.quarantine_tries
+        config = self._config()
+        names = table_names(config.tables.values())
         found = []
         for entry, target, progress in lead.queries.pending(marks, table, cluster):
             known = lead.books.snapshot.files.get(entry.file, entry)
-            state = target_state(known, target, progress, lead.books.snapshot.files, shipping, now)
+            state = target_state(known, target, progress, lead.books.snapshot.files, shipping, now, tries)
             found.append(status_message(state, names))
-        return found
+        return found + lead.quarantine.below(marks, config.table_named(table).table_id, cluster, names, now.wall_ms)
 
     # ---- other clusters
 
@@ -284,8 +310,8 @@ class MasterService:
         self._lead.inbox.nudge(session_id)
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None:
-        """A worker says how far it is."""
-        self._lead.inbox.report(map(report_of(session_id), reports))
+        """A worker says how far it is. What it says of runs of their own is asked for by their operations."""
+        self._lead.inbox.report(map(report_of(session_id), (report for report in reports if not report.run_id)))
 
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:
@@ -303,6 +329,8 @@ def report_of(session_id: str) -> Callable[[WorkReport], Report]:
             resends=report.resends,
             error=report.error,
             error_transient=report.error_transient,
+            error_code=report.error_code,
+            failed=report.failed,
         )
 
     return convert

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bookkeeper.model import TargetKey
+from bookkeeper.model import BlockRange, TargetKey
 
 WorkKey = tuple[bytes, TargetKey]
 """File and target."""
@@ -37,6 +37,9 @@ class Shipment:
     finished: int = 0
     flight: Flight | None = None
     error: str | None = None
+    error_code: str | None = None
+    failed: BlockRange | None = None
+    """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
     failures: int = 0
     next_try_ns: int = 0
     worker: str | None = None
@@ -63,6 +66,8 @@ class Report:
     resends: int
     error: str | None
     error_transient: bool
+    error_code: str | None = None
+    failed: BlockRange | None = None
 
 
 @dataclass(slots=True)
@@ -147,6 +152,12 @@ class Shipping:
         else:
             self._failed(shipment, report, now_ns)
 
+    def try_now(self, key: WorkKey) -> None:
+        """A person has seen to it, or the range that failed has been set aside: nothing holds the queue back."""
+        shipment = self.shipments.get(key)
+        if shipment is not None:
+            self._clear(shipment)
+
     def session_ended(self, session: str) -> None:
         """A tserver is gone with all that it had in flight."""
         self.tservers.pop(session, None)
@@ -168,8 +179,12 @@ class Shipping:
                 del self._load[place]
             shipment.flight = None
 
+    def _clear(self, shipment: Shipment) -> None:
+        shipment.error, shipment.error_code, shipment.failed = None, None, None
+        shipment.failures, shipment.next_try_ns = 0, 0
+
     def _succeeded(self, shipment: Shipment, report: Report) -> None:
-        shipment.error, shipment.failures, shipment.next_try_ns = None, 0, 0
+        self._clear(shipment)
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
@@ -180,6 +195,9 @@ class Shipping:
             self._fail(peer, now_ns)
             peer.last_error = report.error
         else:
+            if not are_the_same(report.failed, shipment.failed):
+                shipment.failures = 0
+            shipment.error_code, shipment.failed = report.error_code, report.failed
             shipment.failures += 1
             wait_ns = retry_after_ns(shipment.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
             shipment.next_try_ns = now_ns + wait_ns
@@ -190,6 +208,13 @@ class Shipping:
             retry.failures += 1
             wait_ns = retry_after_ns(retry.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
             retry.next_try_ns = now_ns + wait_ns
+
+
+def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
+    """Both errors are about the same records, or about none in particular; positions may have become known since."""
+    if one is None or other is None:
+        return one is other
+    return (one.first, one.last) == (other.first, other.last)
 
 
 def lands(flight: Flight, report: Report) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bookkeeper.master.assigner import barrier_limit, finished_of
 from bookkeeper.master.files import FileEntry, Progress
+from bookkeeper.master.quarantine import RangeKey, advice, is_blocking
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
 from bookkeeper.model import Target
 
@@ -20,7 +21,7 @@ STATUS_ROWS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """One file on its way to one target. ``phase``: waiting, shipping, blocked, backing_off or done."""
+    """One file on its way to one target. ``phase``: waiting, shipping, blocked, backing_off, failing or done."""
 
     file: str
     target: Target
@@ -52,21 +53,24 @@ class Now:
 
 
 def target_states(
-    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool]
+    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> list[TargetState]:
-    """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most."""
-    states = list(_states(files, shipping, now, wanted))
+    """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most.
+
+    ``tries``: see :func:`is_blocking`.
+    """
+    states = list(_states(files, shipping, now, wanted, tries))
     states.sort(key=lambda state: (-state.lag_seconds, -state.lag_records, state.file, state.target.key))
     return states[:STATUS_ROWS_MAX]
 
 
 def _states(
-    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool]
+    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
     for entry in files.values():
         for place, target in enumerate(entry.scope.targets):
             if wanted(target):
-                yield target_state(entry, target, entry.progress_at(place), files, shipping, now)
+                yield target_state(entry, target, entry.progress_at(place), files, shipping, now, tries)
 
 
 def target_state(
@@ -76,6 +80,7 @@ def target_state(
     files: Mapping[bytes, FileEntry],
     shipping: Shipping,
     now: Now,
+    tries: int,
 ) -> TargetState:
     """The state of one (file, target)."""
     shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
@@ -86,6 +91,12 @@ def target_state(
     _, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
     next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
     waits = behind and next_try_ns > now.boot_ns
+    error = shipment.error or (retry.last_error if behind and retry.failures else None)
+    failing = shipment.failed is not None and is_blocking(shipment, tries)
+    if shipment.failed is not None and failing:
+        range_id = RangeKey(entry.uri(), target.key, shipment.failed.first).range_id
+        error = advice(range_id, shipment.failed, shipment.error, shipment.failures)
+    at_barrier = barrier is not None and finished >= barrier.offset - 1
     return TargetState(
         file=entry.uri(),
         target=target,
@@ -94,8 +105,8 @@ def target_state(
         finished=finished,
         lag_bytes=max(0, message.needed_bytes - progress.position) if behind else 0,
         lag_seconds=lag_seconds(message.created_time, shipment, now) if behind else 0.0,
-        phase=phase_of(behind, shipment, waits, barrier is not None and finished >= barrier.offset - 1),
-        last_error=shipment.error or (retry.last_error if behind and retry.failures else None),
+        phase="failing" if failing else phase_of(behind, shipment, waits, at_barrier),
+        last_error=error,
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
         worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
         records_shipped=shipment.records,

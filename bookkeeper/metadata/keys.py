@@ -20,6 +20,7 @@ from bookkeeper.model import StreamKey, TargetKey
 
 TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
+QUAR_PREFIX = b"~quar_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
@@ -104,7 +105,7 @@ def parse_file(qualifier: bytes) -> str:
     return _text(qualifier, "a file column")
 
 
-# ---- ~repl, ~recv, ~fate and ~del rows
+# ---- ~repl, ~recv, ~fate, ~del and ~quar rows
 
 
 def repl_row(file: str) -> bytes:
@@ -192,6 +193,30 @@ def del_row(file: str) -> bytes:
 def parse_del_row(key: bytes) -> str:
     """The file of :func:`del_row`."""
     return _text(_after(key, DEL_PREFIX), "a ~del row")
+
+
+def quar_row(file: str) -> bytes:
+    """``~quar_<file>``."""
+    return QUAR_PREFIX + _file(file)
+
+
+def parse_quar_row(key: bytes) -> str:
+    """The file of :func:`quar_row`."""
+    return _text(_after(key, QUAR_PREFIX), "a ~quar row")
+
+
+def quar_column(target: TargetKey, first: int) -> Column:
+    """``quar:<target>:<first>``: the range from record ``first`` on that ``target`` did not get."""
+    return Column("quar", _target(target) + b":%d" % _offset(first, 1))
+
+
+def parse_quar_column(qualifier: bytes) -> tuple[TargetKey, int]:
+    """Target and first record of :func:`quar_column`."""
+    target, _, digits = qualifier.rpartition(b":")
+    first = int(digits) if digits.isdigit() else 0
+    if not 1 <= first <= OFFSET_MAX or b"%d" % first != digits:
+        raise CorruptionError(f"not a quarantined range: {qualifier!r}")
+    return parse_target(target), first
 
 
 # ---- ranks

@@ -20,7 +20,7 @@ PURGE_RANK = 2**63 - 2
 CLOSED_RANK = 2**62
 """Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
 
-FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del")
+FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del", "quar")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -27,8 +27,9 @@ from bookkeeper.metadata.strict_json import (
     text,
     texts,
     tuples,
+    typed,
 )
-from bookkeeper.model import Ahead, RowRange, StreamKey
+from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -234,6 +235,34 @@ class FateStep:
         """Parse :meth:`encode`; raises CorruptionError."""
         fields = read_fields(raw, "a FATE step", "step", "state")
         return cls(text(fields, "step"), mapping(fields, "state"))
+
+
+_PLACES = ("first", "last", "start_position", "end_position")
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """``quar:``: blocks that a target did not get, why, and since when; ``tried``: a run of their own was begun."""
+
+    blocks: BlockRange
+    code: str
+    error: str
+    since_ms: int
+    tried: bool = False
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        places = {name: getattr(self.blocks, name) for name in _PLACES}
+        rest = {"code": self.code, "error": self.error, "since_ms": self.since_ms, "tried": self.tried}
+        return encode_json(self.decode, places | rest)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Quarantined:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "a quarantined range", *_PLACES, "code", "error", "since_ms", "tried")
+        places = BlockRange(*(number(fields, name) for name in _PLACES))
+        code, error, tried = text(fields, "code"), text(fields, "error"), typed(fields, "tried", bool)
+        return cls(places, code, error, number(fields, "since_ms"), tried)
 
 
 def encode_status(status: ReplicationStatus) -> bytes:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from bookkeeper.errors import BookkeeperError, InvalidInputError, TransientError
-from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, PermanentError, TransientError
+from bookkeeper.model import BlockRange, StreamKey, TargetKey
 
 RANGES_MAX = 10_000
 """Most ranges in one run; a caller sends hundreds."""
@@ -40,6 +40,7 @@ RANGE_SCHEMA = pa.schema(
         pa.field("own_instance_id", pa.string(), nullable=False),
         pa.field("finished", pa.int64(), nullable=False),
         pa.field("order_key", pa.int64(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
     ]
 )
 
@@ -59,6 +60,10 @@ RESULT_SCHEMA = pa.schema(
         pa.field("error_code", pa.string(), nullable=True),
         pa.field("error", pa.string(), nullable=True),
         pa.field("error_transient", pa.bool_(), nullable=False),
+        pa.field("failed_first", pa.int64(), nullable=True),
+        pa.field("failed_last", pa.int64(), nullable=True),
+        pa.field("failed_start_position", pa.int64(), nullable=True),
+        pa.field("failed_end_position", pa.int64(), nullable=True),
         pa.field("host", pa.string(), nullable=False),
         pa.field("pid", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
@@ -72,7 +77,7 @@ class Range:
 
     ``finished`` is the books' finished offset: a fact the receiver may rely on. ``position_hint`` is the byte position
     behind the block that ends at ``first - 1``, or 0. Ranges of a file are handled in order; files of one task in the
-    order of ``order_key``.
+    order of ``order_key``. A range with a ``run_id`` is shipped again on purpose, as a stream of its own.
     """
 
     range_id: int
@@ -86,12 +91,29 @@ class Range:
     own_instance_id: str
     finished: int
     order_key: int
+    run_id: str = ""
 
     @property
     def stream(self) -> StreamKey:
         """The identity under which the receiver remembers what it has (R5, R18)."""
-        key = self.target
-        return StreamKey(self.own_instance_id, self.file, key.source_table_id, key.remote_table_id, key.incarnation)
+        return stream_of(self.own_instance_id, self.file, self.target, self.run_id)
+
+
+def stream_of(own_instance_id: str, file: str, target: TargetKey, run_id: str = "") -> StreamKey:
+    """The stream in which a target gets a file (rule R5), or a part of it once more in a run of its own."""
+    return StreamKey(own_instance_id, file, target.source_table_id, target.remote_table_id, target.incarnation, run_id)
+
+
+BLAMING_CODES = frozenset({CorruptionError.code, InvalidInputError.code, PermanentError.code})
+
+
+def is_about_records(error: BookkeeperError) -> bool:
+    """Whether a permanent error may be about the records themselves: they do not parse, or the peer will not have them.
+
+    What is wrong with the peer as a whole (its table is gone, it is another cluster, it speaks another version) is no
+    record's fault.
+    """
+    return error.code in BLAMING_CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +139,8 @@ class RangeResult:
     run. Short of ``last`` without an error means that the time for this run was up. ``high_water`` comes with a gap
     (R19): read on behind it. ``records`` were acknowledged, ``resent`` of them were there already, ``filtered`` are not
     for this target; ``bytes`` are those of the records acknowledged. ``sent_records`` and ``sent_bytes`` went out in
-    this run, acknowledged or not; what went out twice counts twice.
+    this run, acknowledged or not; what went out twice counts twice. ``failed``: the smallest range of blocks that a
+    permanent error is about, right behind ``acked_offset``.
     """
 
     range_id: int
@@ -135,12 +158,14 @@ class RangeResult:
     host: str
     pid: int
     seconds: float
+    failed: BlockRange | None = None
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")
 _ERROR_COLUMNS = ("error_code", "error", "error_transient")
 _PLAIN_RANGE = tuple(f.name for f in fields(Range) if f.name != "target")
-_PLAIN_RESULT = tuple(f.name for f in fields(RangeResult) if f.name != "error")
+_FAILED_COLUMNS = ("failed_first", "failed_last", "failed_start_position", "failed_end_position")
+_PLAIN_RESULT = tuple(f.name for f in fields(RangeResult) if f.name not in ("error", "failed"))
 
 
 def ranges_to_table(ranges: Sequence[Range]) -> pa.Table:
@@ -182,14 +207,22 @@ def check_range(r: Range) -> None:
 
 def results_to_batch(results: Sequence[RangeResult]) -> pa.RecordBatch:
     """One row per result."""
-    rows = [{**{name: getattr(r, name) for name in _PLAIN_RESULT}, **_error_columns(r.error)} for r in results]
+    rows = [
+        {
+            **{name: getattr(r, name) for name in _PLAIN_RESULT},
+            **_error_columns(r.error),
+            **_failed_columns(r.failed),
+        }
+        for r in results
+    ]
     return pa.RecordBatch.from_pylist(rows, schema=RESULT_SCHEMA)
 
 
 def results_from_table(table: pa.Table) -> list[RangeResult]:
     """Inverse of :func:`results_to_batch`."""
     return [
-        RangeResult(error=_error_from(row), **{name: row[name] for name in _PLAIN_RESULT}) for row in table.to_pylist()
+        RangeResult(error=_error_from(row), failed=_failed_from(row), **{name: row[name] for name in _PLAIN_RESULT})
+        for row in table.to_pylist()
     ]
 
 
@@ -228,3 +261,16 @@ def _error_columns(error: RangeError | None) -> dict[str, str | bool | None]:
 def _error_from(row: dict[str, object]) -> RangeError | None:
     code, message, transient = (row[name] for name in _ERROR_COLUMNS)
     return None if code is None else RangeError(str(code), str(message), bool(transient))
+
+
+def _failed_columns(failed: BlockRange | None) -> dict[str, int | None]:
+    if failed is None:
+        return dict.fromkeys(_FAILED_COLUMNS)
+    places = (failed.first, failed.last, failed.start_position, failed.end_position)
+    return dict(zip(_FAILED_COLUMNS, places, strict=True))
+
+
+def _failed_from(row: dict[str, int | None]) -> BlockRange | None:
+    places = [row[name] for name in _FAILED_COLUMNS]
+    known = [place for place in places if place is not None]
+    return BlockRange(*known) if len(known) == len(places) else None

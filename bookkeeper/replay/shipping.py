@@ -15,13 +15,13 @@ from itertools import groupby
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
-from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession
 from bookkeeper.peers.registry import Registry, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream import RangeStream
-from bookkeeper.storage.wal import read_blocks
+from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
 
 SESSIONS_MAX = 256
 """Open streams that one task process remembers between runs."""
@@ -98,20 +98,35 @@ class Shipper:
             for stream in streams_of(ranges)
         ]
         try:
-            self._read(ranges[0].file, streams, deadline_ns)
+            self._read_on(ranges[0].file, streams, deadline_ns)
         except BookkeeperError as error:
             fail_all(streams, error)
         except OSError as error:
             fail_all(streams, UnavailableError(f"{ranges[0].file} can't be read: {error}"))
         return [result for stream in streams for result in stream.results()]
 
-    def _read(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> None:
+    def _read_on(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> None:
+        """Damage stops the streams that want what lies there; those that begin behind it are read from there on."""
+        position = 0
+        while True:
+            try:
+                self._read(file, streams, deadline_ns, position)
+            except CorruptionError as error:
+                behind = block_behind(file, error)
+                fail_all([stream for stream in streams if stream.wants_before(behind)], error, behind)
+                if behind is None:
+                    return
+                position = behind.position
+            else:
+                return
+
+    def _read(self, file: str, streams: Sequence[RangeStream], deadline_ns: int, position: int) -> None:
         wanted = [stream for stream in streams if stream.active]
         if not wanted or self._expired(deadline_ns, wanted):
             return
         first = min(wanted, key=lambda stream: stream.next_offset)
         last_offset = max(stream.last_offset for stream in wanted)
-        for block in read_blocks(file, first.next_offset, last_offset, first.position_hint or None):
+        for block in read_blocks(file, first.next_offset, last_offset, max(position, first.position_hint) or None):
             for stream in wanted:
                 stream.take(block)
             wanted = [stream for stream in wanted if stream.active]
@@ -126,10 +141,21 @@ class Shipper:
         return True
 
 
-def fail_all(streams: Sequence[RangeStream], error: BookkeeperError) -> None:
-    """The file can't be read on: what was read before still goes out, then every unfinished stream has the error."""
+def fail_all(streams: Sequence[RangeStream], error: BookkeeperError, behind: BlockAt | None = None) -> None:
+    """The file can't be read on: what was read before still goes out, then every unfinished stream has the error.
+    ``behind``: where the file is whole again.
+    """
     for stream in streams:
-        stream.fail(error)
+        stream.fail(error, behind)
+
+
+def block_behind(file: str, damage: CorruptionError) -> BlockAt | None:
+    """The first whole block behind the damage; None when there is none, or the file can't be read at all."""
+    position = damage.details.get("position", "")
+    try:
+        return whole_behind(file, int(position)) if position.isdecimal() else None
+    except CorruptionError:
+        return None
 
 
 def files_of(ranges: Sequence[Range]) -> list[list[Range]]:

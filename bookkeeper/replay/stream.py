@@ -6,7 +6,8 @@ per range. Survives a crash: nothing; the peer knows what it has, and the books 
 ``acked`` is a fact: everything up to it that this target wants is durable at the peer. It starts at the books'
 finished offset and grows only with an acknowledgement that covers all in between, or over records that are not wanted.
 Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
-others. A stream stops at its first error; what was acknowledged before counts.
+others. A stream stops at its first error; what was acknowledged before counts. An error that is about the records is
+narrowed to the smallest range of blocks: a message that the peer refuses for good is halved until its block is found.
 Sources: design section 7; books.md R13, R18, R19, R21.
 """
 
@@ -16,20 +17,36 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, GapError, IncompatibleError, InvalidInputError, PermanentError
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    GapError,
+    IncompatibleError,
+    InvalidInputError,
+    PermanentError,
+)
+from bookkeeper.model import BlockRange
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, ReplicaSession
 from bookkeeper.replay import filters
-from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.wal import Block, encode_batch
+from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
 OpenSession = Callable[[Range], ReplicaSession]
-_Part = tuple[SourceBlock, BlockFacts]
+
+
+class _Part(NamedTuple):
+    """What a target gets of a block, and the byte position behind the block."""
+
+    block: SourceBlock
+    facts: BlockFacts
+    end_position: int
 
 
 @dataclass(slots=True)
@@ -60,10 +77,11 @@ class RangeStream:
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
         self._after = self._acked = self._seen = ranges[0].finished
-        self._seen_position = 0
+        self._after_position = self._seen_position = ranges[0].position_hint
         self._started_ns = clock.boot_ns()
         self._error: RangeError | None = None
         self._high_water: int | None = None
+        self._failed: BlockRange | None = None
         self._expired = False
         self._guarded(self._begin)
 
@@ -92,12 +110,27 @@ class RangeStream:
         if self.active and block.last_offset > self._seen:
             self._guarded(lambda: self._take(block))
 
-    def fail(self, error: BookkeeperError) -> None:
-        """Nothing more can be read: ship what is at hand, then stop with ``error``."""
+    def wants_before(self, behind: BlockAt | None) -> bool:
+        """Tell whether the stream wants records in front of this block; None: records that can't be read any more."""
+        return self.active and (behind is None or self.next_offset < behind.header.first_offset)
+
+    def fail(self, error: BookkeeperError, behind: BlockAt | None = None) -> None:
+        """Nothing more can be read, but for what is at ``behind`` and further: ship what is at hand, then stop with
+        ``error``.
+        """
         if self.active:
             self._guarded(self._flush)
         if self.active:
+            if isinstance(error, CorruptionError):
+                self._failed = self._unreadable(behind)
             self._stop(error)
+
+    def _unreadable(self, behind: BlockAt | None) -> BlockRange:
+        """The records from here to where the file is whole again, as far as they are wanted now."""
+        last = self._ranges[self._index].last
+        if behind is None or behind.header.first_offset - 1 > last:
+            return BlockRange(self._seen + 1, last, self._seen_position, 0)
+        return BlockRange(self._seen + 1, behind.header.first_offset - 1, self._seen_position, behind.position)
 
     def expire(self) -> None:
         """The time for this run is up: ship what is at hand and stop, without an error."""
@@ -143,12 +176,14 @@ class RangeStream:
             )
         try:
             part = self._part(block, current)
-        except BookkeeperError:
+        except BookkeeperError as error:
             self._flush()  # what came before is good
+            if is_about_records(error):
+                self._failed = BlockRange(self._seen + 1, block.last_offset, self._seen_position, block.end_position)
             raise
         if part is not None:
             self._append(part, filters.provenance_for(block.header, current.own_instance_id))
-        self._counts.filtered += block.header.record_count - (part[0].record_count if part else 0)
+        self._counts.filtered += block.header.record_count - (part.block.record_count if part else 0)
         self._counts.blocks += 1
         self._seen, self._seen_position = block.last_offset, block.end_position
         if self._pending_bytes >= self._message_bytes or self._seen == current.last:
@@ -167,7 +202,7 @@ class RangeStream:
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
             whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row)
-            return whole, BlockFacts(header.write_time_ms, header.first_seq)
+            return _Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
         mask = filters.family_mask(batch, decision.families)
         kept = batch.filter(mask)
@@ -175,10 +210,11 @@ class RangeStream:
             return None
         rest = encode_batch(kept, header.compression)
         facts = BlockFacts(header.write_time_ms, header.first_seq, pc.indices_nonzero(mask))
-        return SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept)), facts
+        share = SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept))
+        return _Part(share, facts, block.end_position)
 
     def _append(self, part: _Part, provenance: tuple[str, ...]) -> None:
-        size = payload_bytes(part[0])
+        size = payload_bytes(part.block)
         if self._pending and (provenance != self._provenance or self._pending_bytes + size > self._message_bytes):
             self._flush()
         self._provenance = provenance
@@ -187,12 +223,37 @@ class RangeStream:
 
     def _flush(self) -> None:
         if self._pending:
-            blocks, facts = zip(*self._pending, strict=True)
-            message = Message(self._provenance, self._acked, self._after, self._seen, blocks, facts)
-            self._count(message, self._ship(message))
+            self._send(0, len(self._pending), self._seen, self._seen_position)
         self._pending, self._pending_bytes = [], 0
-        self._after = self._acked = self._seen
-        self._counts.position = self._seen_position
+        self._reach(self._seen, self._seen_position)
+
+    def _send(self, start: int, stop: int, to: int, position: int) -> None:
+        """Ship some of the pending blocks in a message up to ``to``. What the peer refuses for what is in it is halved:
+        the blocks in front of the one that it is about go, and that one is named.
+        """
+        parts = self._pending[start:stop]
+        blocks, facts = tuple(part.block for part in parts), tuple(part.facts for part in parts)
+        message = Message(self._provenance, self._acked, self._after, to, blocks, facts)
+        try:
+            acked = self._ship(message)
+        except PermanentError as error:
+            if not is_about_records(error):
+                raise
+            if stop - start == 1:
+                self._failed = BlockRange(self._after + 1, to, self._after_position, position)
+                raise
+            middle = (start + stop) // 2
+            before = self._pending[middle - 1]
+            self._send(start, middle, before.block.last_offset, before.end_position)
+            self._send(middle, stop, to, position)
+        else:
+            self._count(message, acked)
+            self._reach(to, position)
+
+    def _reach(self, offset: int, position: int) -> None:
+        """Everything up to here is durable at the peer, or not wanted."""
+        self._after = self._acked = offset
+        self._after_position = self._counts.position = position
 
     def _ship(self, message: Message) -> Acked:
         session = self._open(self._ranges[self._index])
@@ -202,7 +263,7 @@ class RangeStream:
         finally:
             times = session.sends - before
             self._counts.sent_records += times * record_count(message)
-            self._counts.sent_bytes += times * self._pending_bytes
+            self._counts.sent_bytes += times * message_bytes(message)
 
     def _count(self, message: Message, acked: Acked) -> None:
         if acked.offset < message.to_offset:
@@ -210,7 +271,7 @@ class RangeStream:
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
             )
         self._counts.records += record_count(message)
-        self._counts.bytes += self._pending_bytes
+        self._counts.bytes += message_bytes(message)
         self._counts.resent += acked.dropped
 
     def _complete(self) -> None:
@@ -232,8 +293,10 @@ class RangeStream:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 seconds=(now_ns - self._started_ns) / 1e9,
+                failed=self._failed,
             )
         )
+        self._failed = None
         self._index += 1
         self._counts, self._started_ns = _Counts(), now_ns
 
@@ -246,6 +309,11 @@ def starts_behind(current: Range, acked: int) -> bool:
 def record_count(message: Message) -> int:
     """Records in a message."""
     return sum(block.record_count for block in message.blocks)
+
+
+def message_bytes(message: Message) -> int:
+    """Size of a message's records on the wire."""
+    return sum(map(payload_bytes, message.blocks))
 
 
 def payload_bytes(part: SourceBlock) -> int:

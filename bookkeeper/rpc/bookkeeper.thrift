@@ -132,7 +132,7 @@ struct TargetStatus {
   6: required i64 lag_records
   7: required i64 lag_bytes
   8: required double lag_seconds
-  9: required string phase                // waiting, shipping, blocked, backing_off, done
+  9: required string phase                // waiting, shipping, blocked, backing_off, failing, quarantined, done
   10: optional string last_error
   11: optional i64 next_try_in_ms
   12: optional string worker
@@ -141,6 +141,26 @@ struct TargetStatus {
   15: required i64 resends
   16: required string table
   17: required list<string> groups
+}
+
+struct BlockRange {                       // whole blocks of a file; a position is 0 when it is not known
+  1: required i64 first                   // records, both inclusive
+  2: required i64 last
+  3: required i64 start_position          // bytes [start, end)
+  4: required i64 end_position
+}
+
+struct QuarantinedRange {                 // what can't be shipped to one target, and what is kept for it
+  1: required string range_id
+  2: required string table
+  3: required TargetKey target
+  4: required string file
+  5: required BlockRange blocks
+  6: required string state                // blocking, held, retrying, skipping
+  7: required string error_code
+  8: required string error
+  9: required i64 since_ms                // wall clock; 0 = while it blocks
+  10: required i64 tries                  // by this master, while it blocks
 }
 
 struct FileMark { 1: required string file  2: required i64 offset }
@@ -202,6 +222,8 @@ struct WorkItem {
   6: required string peer_quorum
   7: required string peer_instance_id
   8: required i64 epoch                   // of the master that hands it out
+  9: required list<BlockRange> passed     // ranges in quarantine: they count as finished when their turn comes
+  10: required string run_id              // "" = the target's stream; else a stream of its own, which the books don't know
 }
 
 struct WorkReport {
@@ -216,6 +238,9 @@ struct WorkReport {
   9: optional string error
   10: required bool error_transient
   11: required i64 queued_ranges
+  12: optional string error_code
+  13: optional BlockRange failed          // the smallest range that the error is about
+  14: required string run_id
 }
 
 struct TabletAssignment {
@@ -256,6 +281,10 @@ service Master extends Node {
   list<ReplicationConfig> disable_replication(1: string table, 2: list<string> groups, 3: string cluster) throws (1: Fault fault)
   list<ReplicationConfig> replication_config() throws (1: Fault fault)
   list<TargetStatus> replication_status(1: string table) throws (1: Fault fault)   // empty = every table
+  list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault)       // empty = of every table
+  QuarantinedRange hold_range(1: string range_id) throws (1: Fault fault)                // let the queue go on without a range that blocks it
+  void retry_range(1: string range_id) throws (1: Fault fault)                           // ship it after all; returns when it is there
+  void skip_range(1: string range_id) throws (1: Fault fault)                            // give it up
   list<FileMark> replication_mark(1: string table) throws (1: Fault fault)         // position of every WAL of the table now, fsynced
   list<TargetStatus> replication_pending(1: list<FileMark> marks, 2: string table, 3: string cluster) throws (1: Fault fault)   // empty = the marks are replicated
 

@@ -1,6 +1,7 @@
 """The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
 
-``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of :mod:`bookkeeper.model`.
+``BlockRange``, ``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of
+:mod:`bookkeeper.model`.
 Lists arrive as tuples. Record batches (``records``) are Arrow IPC record batch messages without a schema message. A
 test compares every class with the contract.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey, TargetKey
+from bookkeeper.model import BlockRange, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 
 PROTOCOL_VERSION = 1
 
@@ -163,6 +164,24 @@ class TargetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedRange:
+    """What one target did not get of a file. ``state``: blocking, held, retrying, skipping; ``since_ms`` 0 and
+    ``tries`` by this master while it blocks.
+    """
+
+    range_id: str
+    table: str
+    target: TargetKey
+    file: str
+    blocks: BlockRange
+    state: str
+    error_code: str
+    error: str
+    since_ms: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileMark:
     """A position in a WAL: its record ``offset``."""
 
@@ -238,7 +257,11 @@ class ApplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``."""
+    """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``.
+
+    ``passed`` are in quarantine and count as finished when their turn comes. ``run_id`` names a stream of its own, of
+    which the books know nothing; then everything before the range is in ``passed``.
+    """
 
     txid: str
     file: str
@@ -248,11 +271,15 @@ class WorkItem:
     peer_quorum: str
     peer_instance_id: str
     epoch: int
+    passed: tuple[BlockRange, ...] = ()
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """What a worker has done; ``finished_offset`` is durable on the peer and in the books."""
+    """What a worker has done; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
+    ``failed`` is the smallest range that a permanent error is about, if it is about one.
+    """
 
     txid: str
     file: str
@@ -265,6 +292,9 @@ class WorkReport:
     error: str | None
     error_transient: bool
     queued_ranges: int
+    error_code: str | None = None
+    failed: BlockRange | None = None
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +308,7 @@ class TabletAssignment:
 
 STRUCTS: tuple[type, ...] = (
     ApplyRequest,
+    BlockRange,
     ClusterInfo,
     CompactRequest,
     CompactionTicket,
@@ -287,6 +318,7 @@ STRUCTS: tuple[type, ...] = (
     FileMark,
     Hello,
     LocalityGroup,
+    QuarantinedRange,
     ReplicateRequest,
     ReplicateResult,
     ReplicationConfig,

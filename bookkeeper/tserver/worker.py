@@ -29,7 +29,7 @@ LANES_MAX = 256
 """Peer clusters that one worker ships to."""
 
 REPORTS_MAX = 10_000
-"""Reports kept for :meth:`ReplicationWorker.reports`, one a (transaction, file, target); the oldest is dropped."""
+"""Reports kept for :meth:`ReplicationWorker.reports`, one a (transaction, file, target, run); the oldest goes."""
 
 
 class ReplicationWorker:
@@ -51,7 +51,7 @@ class ReplicationWorker:
         self._report = report
         self._lock = threading.Lock()
         self._lanes: dict[str, Lane] = {}
-        self._latest: OrderedDict[tuple[str, str, TargetKey], WorkReport] = OrderedDict()
+        self._latest: OrderedDict[tuple[str, str, TargetKey, str], WorkReport] = OrderedDict()
         self._stopped = False
 
     def assign(self, items: Iterable[WorkItem]) -> None:
@@ -89,7 +89,7 @@ class ReplicationWorker:
     def _tell(self, reports: Sequence[WorkReport]) -> None:
         with self._lock:
             for report in reports:
-                key = (report.txid, report.file, report.target)
+                key = (report.txid, report.file, report.target, report.run_id)
                 self._latest[key] = report
                 self._latest.move_to_end(key)
             while len(self._latest) > REPORTS_MAX:

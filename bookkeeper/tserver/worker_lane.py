@@ -37,6 +37,7 @@ from bookkeeper.tserver.worker_plan import (
     failed,
     needs_books,
     outcome_of,
+    pass_over,
     ranges_of,
     report_of,
     stream_of,
@@ -61,18 +62,21 @@ class LaneTools:
     own_address: str
 
     def facts(self, batch: Sequence[Queued], plan: LanePlan) -> list[Fact]:
-        """How far each stream of the batch is: remembered, or read from the books."""
+        """How far each stream of the batch is: remembered, or read from the books, which know nothing of runs."""
         found = []
         for queued in batch:
             fact = plan.facts.get(stream_of(queued.item))
-            if fact is None or needs_books(fact, queued.item):
+            if fact is None and queued.item.run_id:
+                fact = Fact(0, 0)
+            elif fact is None or needs_books(fact, queued.item):
                 fact = worker_books.read_fact(self.metadata, queued.item)
             found.append(fact)
         return found
 
     def announce(self, batch: Sequence[Queued], facts: Sequence[Fact]) -> None:
         """Let every stream that begins have its cell before anything of it leaves (R20)."""
-        fresh = [queued.item for queued, fact in zip(batch, facts, strict=True) if not fact.booked]
+        items = [(queued.item, fact) for queued, fact in zip(batch, facts, strict=True)]
+        fresh = [item for item, fact in items if not (fact.booked or item.run_id)]
         if fresh:
             worker_books.announce(self.metadata, fresh)
 
@@ -95,7 +99,7 @@ class LaneTools:
             [
                 (queued.item, outcome.fact)
                 for (queued, outcome), fact in zip(outcomes, before, strict=True)
-                if outcome.fact.booked > fact.booked
+                if outcome.fact.booked > fact.booked and not queued.item.run_id
             ],
         )
 
@@ -140,19 +144,20 @@ class Lane:
             return [] if self._stopped else self._plan.take()
 
     def _work(self, batch: list[Queued]) -> None:
-        facts: list[Fact] = []
+        before: list[Fact] = []
         results: dict[int, RangeResult] = {}
         try:
-            facts = self._tools.facts(batch, self._plan)
+            before = self._tools.facts(batch, self._plan)
+            facts = [pass_over(fact, queued.item.passed) for queued, fact in zip(batch, before, strict=True)]
             ranges = ranges_of(batch, facts, self._tools.settings.instance.instance_id)
-            self._tools.announce(batch, facts)
+            self._tools.announce(batch, before)
             results = self._tools.ship(ranges) if ranges else {}
             outcomes = [outcome_of(queued, facts[n], results.get(n)) for n, queued in enumerate(batch)]
-            self._tools.commit(list(zip(batch, outcomes, strict=True)), facts)
+            self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
             results = {}
-            outcomes = [failed(facts[n] if facts else Fact(0, 0), error) for n in range(len(batch))]
+            outcomes = [failed(before[n] if before else Fact(0, 0), error) for n in range(len(batch))]
         with self._changed:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.errors import BookkeeperError, OverloadedError
-from bookkeeper.model import TargetKey
+from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.messages import WorkItem, WorkReport
 
-StreamId = tuple[str, TargetKey]
-"""File and target."""
+StreamId = tuple[str, TargetKey, str]
+"""File, target and run id ("" but for what is shipped again on purpose)."""
 
 GAPS_MAX = 8
 """Times in a row that a peer may say it has less than the books do; beyond it the range is reported as failed."""
@@ -64,7 +64,7 @@ class Outcome:
 
 def stream_of(item: WorkItem) -> StreamId:
     """The stream that a work item belongs to."""
-    return item.file, item.target
+    return item.file, item.target, item.run_id
 
 
 def merged(known: WorkItem, new: WorkItem) -> WorkItem:
@@ -83,14 +83,29 @@ def is_stale(fact: Fact, item: WorkItem) -> bool:
     return fact.offset >= item.last_offset
 
 
+def pass_over(fact: Fact, passed: Iterable[BlockRange]) -> Fact:
+    """The fact behind what is in quarantine right behind it: like a range that is filtered wholly, it holds nothing
+    that the target is to get from this stream, so the fact moves past it (R19). A row of the books keeps it meanwhile.
+    """
+    for blocks in sorted(passed):
+        if blocks.first == fact.offset + 1:
+            fact = Fact(blocks.last, max(fact.booked, blocks.last), blocks.end_position)
+    return fact
+
+
+def last_to_ship(item: WorkItem, fact: Fact) -> int:
+    """Where a range ends that begins behind the fact: with the item, or before what is in quarantine."""
+    return min([item.last_offset, *(blocks.first - 1 for blocks in item.passed if blocks.first > fact.offset + 1)])
+
+
 def range_to_ship(queued: Queued, fact: Fact, range_id: int, own_instance_id: str) -> Range:
-    """The range from right behind the fact to the end of the item: a hole would make the fact a claim (R19)."""
+    """The range from right behind the fact as far as it goes: a hole would make the fact a claim (R19)."""
     item = queued.item
     return Range(
         range_id=range_id,
         file=item.file,
         first=fact.offset + 1,
-        last=item.last_offset,
+        last=last_to_ship(item, fact),
         position_hint=fact.position,
         target=item.target,
         peer_quorum=item.peer_quorum,
@@ -98,6 +113,7 @@ def range_to_ship(queued: Queued, fact: Fact, range_id: int, own_instance_id: st
         own_instance_id=own_instance_id,
         finished=fact.offset,
         order_key=queued.turn,
+        run_id=item.run_id,
     )
 
 
@@ -188,7 +204,8 @@ class LanePlan:
 
 def covers(known: WorkItem, new: WorkItem) -> bool:
     """The range under way already goes as far, in the words of the same master."""
-    return new.last_offset <= known.last_offset and (new.txid, new.epoch) == (known.txid, known.epoch)
+    words = (new.txid, new.epoch, new.passed) == (known.txid, known.epoch, known.passed)
+    return new.last_offset <= known.last_offset and words
 
 
 def ranges_of(batch: Sequence[Queued], facts: Sequence[Fact], own_instance_id: str) -> list[Range]:
@@ -211,7 +228,9 @@ def failed(fact: Fact, error: BookkeeperError) -> Outcome:
 
 
 def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queued: int) -> WorkReport:
-    """The worker's word on one range. Counts are those of this run; the finished offset is in the books."""
+    """The worker's word on one range. Counts are those of this run; the finished offset is in the books, but for runs
+    of their own.
+    """
     error = outcome.error
     return WorkReport(
         txid=item.txid,
@@ -225,4 +244,7 @@ def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queu
         error=error.message if error else None,
         error_transient=error.transient if error else False,
         queued_ranges=queued,
+        error_code=error.code if error else None,
+        failed=result.failed if error and result else None,
+        run_id=item.run_id,
     )

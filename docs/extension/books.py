@@ -17,7 +17,7 @@ from typing import Any
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column
-from bookkeeper.model import Ahead, RowRange, StreamKey, TargetKey
+from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
@@ -42,6 +42,7 @@ SAMPLES: Mapping[str, object] = {
     "done": False,
     "epoch": 2,
     "number": 41,
+    "first": 43,
 }
 """What the examples are made from, by the name of the argument."""
 
@@ -163,6 +164,7 @@ def _sample(name: str, hint: Any) -> object:
         StreamKey: _STREAM,
         RowRange: RowRange(b"bern", b"zug"),
         Ahead: Ahead(RowRange(b"bern", b"zug"), 90),
+        BlockRange: BlockRange(43, 60, 2_856, 4_344),
     }
     if hint not in plain:
         raise ValueError(f"{name}: say in docs/extension/books.py what a {hint} looks like")

@@ -18,11 +18,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from shell import main
 from shell.failures import run
 from tests.docs.page import Step, steps
-from tests.support.cluster import Cluster
 
 ADDRESSES = {"west": "127.0.0.1:9797", "east": "127.0.0.1:9798"}
 """Where the masters answer, in the words of the pages."""
@@ -33,6 +33,18 @@ HOME = "/srv/bookkeeper"
 LIMIT_S = 120
 _FOR_BASH = re.compile(r"[|*<>$;]")
 _MADE = re.compile(r"^bookkeeper init (west|east)\b", re.MULTILINE)
+
+
+class Running(Protocol):
+    """What a page needs of a cluster."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it lives."""
+
+    @property
+    def quorum(self) -> str:
+        """Where its master answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class Performed:
 class Stage:
     """A working directory for one page. With ``as_json``, every command that runs inside this process prints JSON."""
 
-    def __init__(self, directory: Path, clusters: Mapping[str, Cluster], as_json: bool = False) -> None:
+    def __init__(self, directory: Path, clusters: Mapping[str, Running], as_json: bool = False) -> None:
         self._directory = directory
         self._clusters = clusters
         self._as_json = as_json
@@ -110,9 +122,7 @@ class Stage:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._directory / name)
         self._link(name)
-        cluster = self._clusters[name]
-        cluster.wait_until(lambda: " answers at " in cluster.log_text("standalone"), "word that it answers")
-        said = cluster.log_text("standalone").splitlines()
+        said = (self._clusters[name].directory / "logs" / "standalone.log").read_text().splitlines()
         return [self._as_written(line) for line in said if " answers at " in line][:1]
 
     def _link(self, name: str) -> None:

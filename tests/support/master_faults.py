@@ -230,6 +230,18 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda live, held: True,  # noqa: ARG005
         "R7: two tservers hold a tablet, one by order of a deposed master",
     ),
+    "passed-without-a-row": (
+        "bookkeeper.master.quarantine",
+        "write_rows",
+        lambda table, reign, ranges: None,  # noqa: ARG005
+        "design 7: a range that fails for good is passed, and nothing remembers it",
+    ),
+    "quarantine-keeps-nothing": (
+        "bookkeeper.master.gc",
+        "quarantined_files",
+        lambda rows: set(),  # noqa: ARG005
+        "design 7: a file goes while a range of it waits to be shipped again",
+    ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate",
         "first_of_each_lock",

@@ -19,7 +19,8 @@ def a_range(
     quorum: str = "memory://east",
     instance: str = EAST,
     order_key: int = 0,
+    run_id: str = "",
 ) -> Range:
     """A range from west to east, right behind what is finished unless told otherwise."""
     known = first - 1 if finished is None else finished
-    return Range(range_id, file, first, last, hint, target, quorum, instance, WEST, known, order_key)
+    return Range(range_id, file, first, last, hint, target, quorum, instance, WEST, known, order_key, run_id)

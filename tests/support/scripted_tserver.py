@@ -10,7 +10,7 @@ from typing import Any
 
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem
+from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem, WorkReport
 from bookkeeper.rpc.server import RpcServer
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
@@ -26,6 +26,8 @@ class ScriptedTServer:
     held: set[Extent] = field(default_factory=set)
     orders: list[str] = field(default_factory=list)
     items: list[WorkItem] = field(default_factory=list)
+    reports: list[WorkReport] = field(default_factory=list)
+    on_work: Callable[[WorkItem], None] = lambda item: None  # noqa: ARG005
     marks: list[FileMark] = field(default_factory=list)
     trouble: dict[str, TransientError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
@@ -65,6 +67,13 @@ class ScriptedTServer:
         self._may("assign_work")
         with self.lock:
             self.items += items
+        for item in items:
+            self.on_work(item)
+
+    def work_reports(self) -> list[WorkReport]:
+        self._may("work_reports")
+        with self.lock:
+            return list(self.reports)
 
     def flush_tablet(self, extent: Extent) -> None:
         self._may("flush_tablet")

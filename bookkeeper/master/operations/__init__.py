@@ -12,6 +12,7 @@ from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, AddSpli
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.properties import ChangeProperties
+from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
 from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
@@ -34,6 +35,8 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "delete_cluster": DeleteCluster(context),
         "enable_replication": EnableReplication(context),
         "disable_replication": DisableReplication(context),
+        "retry_range": RetryRange(context),
+        "skip_range": SkipRange(context),
         "stream_done": StreamDone(context),
         "forget_streams": ForgetStreams(context),
     }

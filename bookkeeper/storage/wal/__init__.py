@@ -23,7 +23,7 @@ from bookkeeper.storage.wal.convert import (
 from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
-from bookkeeper.storage.wal.reader import read_blocks, read_headers
+from bookkeeper.storage.wal.reader import read_blocks, read_headers, whole_behind
 from bookkeeper.storage.wal.recovery import FileSummary, TabletSummary, delete_log, file_summary, recover
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
@@ -70,4 +70,5 @@ __all__ = [
     "stream_to_pb",
     "target_from_pb",
     "uri_of",
+    "whole_behind",
 ]

@@ -24,6 +24,7 @@ from bookkeeper.storage.wal.frame import (
     Frame,
     FrameError,
     Source,
+    find_prefixes,
     read_frame,
     read_payload,
 )
@@ -74,6 +75,11 @@ class LogReader(Protocol):
     def headers(self, position: int) -> Iterator[BlockAt]:
         """Headers of the blocks from ``position`` on, in order, without their payloads. Ends at the seal; in a log
         without one, where whole blocks end now. Raises CorruptionError.
+        """
+
+    def whole_behind(self, position: int) -> BlockAt | None:
+        """The first whole and proven block that begins behind byte ``position``, whatever lies between; None when
+        there is none. For whoever has to go on behind damage.
         """
 
 
@@ -162,6 +168,18 @@ class BlockLog:
             self._check_against_seal(at)
             yield at
             position, offset = at.end_position, at.last_offset
+
+    def whole_behind(self, position: int) -> BlockAt | None:
+        """See :class:`LogReader`."""
+        for place, _ in find_prefixes(self._source, position + 1, self.salt):
+            try:
+                frame = read_frame(self._source, BLOCK_MAGIC, place, self._limit, self.salt)
+                read_payload(self._source, frame)
+                header = parse_block_header(self.uri, frame)
+            except (FrameError, CorruptionError):
+                continue
+            return BlockAt(place, frame.end_position, header, partial(self._load, header, frame))
+        return None
 
     def _check_against_seal(self, at: BlockAt) -> None:
         """Offsets and bytes must reach the seal together."""

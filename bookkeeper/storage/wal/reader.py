@@ -46,6 +46,13 @@ def _cover(uri: str, log: LogReader, first: int, last: int, position: int) -> It
     raise corrupt(uri, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
 
 
+def whole_behind(uri: str, position: int) -> BlockAt | None:
+    """The first whole block that begins behind a byte of damage; None when there is none. Raises what
+    :func:`read_headers` does.
+    """
+    return open_log(uri).whole_behind(position)
+
+
 def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
     """Headers and positions of all blocks, or of those from a block's position on; payloads are not read.
 

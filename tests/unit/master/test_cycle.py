@@ -17,7 +17,9 @@ from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
 from bookkeeper.master.placement import Placement
+from bookkeeper.master.quarantine import Quarantine, RangeKey
 from bookkeeper.master.shipping import Report, Shipping
+from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.messages import WorkItem
 from tests.support.master_world import Master, World
@@ -30,7 +32,7 @@ LAST = b"1<"
 class Running:
     """One leader's cycle, driven by hand."""
 
-    def __init__(self, world: World, master: Master) -> None:
+    def __init__(self, world: World, master: Master, quarantine_table: MetadataTable | None = None) -> None:
         self.world, self.master = world, master
         self.lanes, self.inbox = Lanes(), Inbox()
         rng = random.Random(1)
@@ -39,6 +41,9 @@ class Running:
         replicating.adopt(store.load())
         settings = world.settings.master
         self.shipping = Shipping(settings.backoff_base_ms, settings.backoff_max_ms, rng)
+        self.given_up: list[RangeKey] = []
+        table = world.table if quarantine_table is None else quarantine_table
+        self.quarantine = Quarantine(table, master.reign, world.clock, world.settings.replication, self.given_up.append)
         self.dispatcher = Dispatcher(
             world.clock,
             settings,
@@ -49,6 +54,7 @@ class Running:
             self.lanes,
             self.inbox,
             lambda: master.reign.epoch,
+            self.quarantine,
         )
         placement = Placement(
             world.table, master.reign, master.tservers, self.lanes, self.inbox.ask_place, master.books.note_assigned
@@ -65,6 +71,7 @@ class Running:
             self.dispatcher,
             self.lanes,
             self.inbox,
+            self.quarantine,
             Pacer(1),
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,23 @@ from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.borders import add_splits_args, merge_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
+from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
+from bookkeeper.master.quarantine import RangeKey, scan_rows, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
-from bookkeeper.metadata.values import FateStep, Received
-from bookkeeper.model import LocalityGroup, RowRange, StreamKey, TargetKey
+from bookkeeper.metadata.values import FateStep, Quarantined, Received
+from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, TargetKey
+from bookkeeper.rpc.messages import WorkItem, WorkReport
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.border_world import ends_of
 from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
 from tests.support.masters import LocalMaster
+from tests.support.scripted_tserver import ScriptedTServer, scripted
 
 
 class Crash(Exception):  # noqa: N818
@@ -47,6 +52,8 @@ class Scene:
     peer: LocalMaster
     master: Master
     group: LocalityGroup = field(default_factory=lambda: LocalityGroup("g", (b"f",)))
+    stack: ExitStack = field(default_factory=ExitStack)
+    tserver: ScriptedTServer | None = None
 
     def table_id(self, name: str) -> str:
         return self.world.config().table_named(name).table_id
@@ -225,6 +232,56 @@ def _said_done(scene: Scene, n: int) -> None:
     assert any(StreamKey.decode(stream).file == file for stream in told)
 
 
+def _held(scene: Scene, target: TargetKey, n: int, last: int) -> RangeKey:
+    """A range in quarantine whose queue has gone past it."""
+    key = RangeKey(scene.world.uri("held", n + 1), target, 3)
+    entry = Quarantined(BlockRange(3, last, 30, 50), "corruption", "damaged", 1)
+    write_rows(scene.world.table, scene.master.reign, {key: entry})
+    scene.world.ship(key.file, target, last)
+    return key
+
+
+def _skip(scene: Scene, n: int) -> Args:
+    return range_args(_held(scene, TargetKey("nobody", "r1", "1", n + 1), n, 4))
+
+
+def _skipped(scene: Scene, n: int) -> None:
+    assert scan_rows(scene.world.table) == {}
+    assert n >= 0
+
+
+def _retry(scene: Scene, n: int) -> Args:
+    """A tserver that ships whatever it gets is there until the check."""
+    scene.run("enable_replication", _enable(scene, n + 2_000))
+    (target,) = scene.world.config().table_named(f"on-{n + 2_000}").targets
+    key = _held(scene, target.key, n, 4)
+    tserver = scene.stack.enter_context(scripted(scene.world))
+
+    def ship(item: WorkItem) -> None:
+        done = WorkReport(item.txid, item.file, item.target, item.last_offset, 2, 20, 0, 0, None, False, 0)
+        tserver.reports.append(replace(done, run_id=item.run_id))
+
+    tserver.on_work = ship
+    scene.tserver = tserver
+    return range_args(key)
+
+
+def _retried(scene: Scene, n: int) -> None:
+    assert scan_rows(scene.world.table) == {}
+    assert scene.tserver is not None
+    items = {(item.first_offset, item.last_offset, item.passed, item.run_id) for item in scene.tserver.items}
+    assert items == {(3, 4, (BlockRange(1, 2, 0, 30),), "quarantine-3")}
+    scene.stack.close()
+    told = [
+        StreamKey.decode(str(stream))
+        for running in scene.peer.leadership.fate.pending()
+        if running.op.type == "forget_streams"
+        for stream in list_of(running.op.args["streams"])
+    ]
+    assert any(stream.file == scene.world.uri("held", n + 1) and stream.run_id == "quarantine-3" for stream in told)
+    scene.run("disable_replication", disable_args(f"on-{n + 2_000}", [], "peer"))
+
+
 def list_of(value: Any) -> list[Any]:
     assert isinstance(value, list)
     return value
@@ -279,6 +336,8 @@ PLANS = {
     "delete_cluster": Plan(_undefine, _undefined),
     "enable_replication": Plan(_enable, _enabled),
     "disable_replication": Plan(_disable, _disabled),
+    "skip_range": Plan(_skip, _skipped),
+    "retry_range": Plan(_retry, _retried),
     "stream_done": Plan(_say_done, _said_done),
     "forget_streams": Plan(_forget, _forgotten),
 }

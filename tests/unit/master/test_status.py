@@ -14,9 +14,9 @@ NOW = Now(boot_ns=1_000_000_000, wall_ms=61_000)
 
 
 def _state(made: FileEntry, work: Shipping | None = None, *others: FileEntry) -> TargetState:
-    (found,) = target_states({made.file: made}, work or shipping(), NOW, lambda t: t.key == EAST)
+    (found,) = target_states({made.file: made}, work or shipping(), NOW, lambda t: t.key == EAST, 5)
     if others:
-        states = target_states(by_name(made, *others), work or shipping(), NOW, lambda t: t.key == EAST)
+        states = target_states(by_name(made, *others), work or shipping(), NOW, lambda t: t.key == EAST, 5)
         found = next(state for state in states if state.file == made.uri())
     return found
 
@@ -75,11 +75,11 @@ def test_counts_of_reports_are_shown() -> None:
 
 def test_what_lags_most_comes_first_and_the_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     files = by_name(*(entry(name("s1", n), 9, created=n * 1_000, known=scopes(EAST, NORTH)) for n in range(1, 6)))
-    states = target_states(files, shipping(), NOW, lambda _: True)
+    states = target_states(files, shipping(), NOW, lambda _: True, 5)
     assert len(states) == 10
     assert [s.lag_seconds for s in states] == sorted((s.lag_seconds for s in states), reverse=True)
     monkeypatch.setattr("bookkeeper.master.status.STATUS_ROWS_MAX", 3)
-    assert len(target_states(files, shipping(), NOW, lambda _: True)) == 3
+    assert len(target_states(files, shipping(), NOW, lambda _: True, 5)) == 3
 
 
 def test_below_a_mark_is_what_is_outstanding_and_not_finished_that_far() -> None:

@@ -67,6 +67,7 @@ def test_file_names_round_trip(name: str) -> None:
     assert keys.parse_repl_row(keys.repl_row(name)) == name
     assert keys.parse_fate_row(keys.fate_row(name)) == name
     assert keys.parse_del_row(keys.del_row(name)) == name
+    assert keys.parse_quar_row(keys.quar_row(name)) == name
 
 
 @given(TEXT, TEXT)
@@ -87,6 +88,17 @@ def test_targets_round_trip(target: TargetKey) -> None:
 @given(TARGETS, TARGETS)
 def test_different_targets_have_different_columns(a: TargetKey, b: TargetKey) -> None:
     assert (keys.needed_column(a) == keys.needed_column(b)) == (a == b)
+
+
+@given(TARGETS, OFFSETS)
+def test_quarantined_ranges_round_trip(target: TargetKey, first: int) -> None:
+    assert keys.parse_quar_column(keys.quar_column(target, first).qualifier) == (target, first)
+
+
+@pytest.mark.parametrize("raw", [b"", b"a:b:c:1", b"a:b:c:1:", b"a:b:c:1:0", b"a:b:c:1:01", b"a:b:c:1:-1", b"a:b:1:5"])
+def test_what_is_no_quarantined_range_is_refused(raw: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        keys.parse_quar_column(raw)
 
 
 @given(STREAMS)

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata import strict_json, values
-from bookkeeper.metadata.values import FateOp, FateStep, FlushState, Json, Location, Received, SegmentEntry
-from bookkeeper.model import Ahead, RowRange, StreamKey
+from bookkeeper.metadata.values import (
+    FateOp,
+    FateStep,
+    FlushState,
+    Json,
+    Location,
+    Quarantined,
+    Received,
+    SegmentEntry,
+)
+from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
 from combiners import ReplicationStatus
 from tests.support.status_strategies import statuses
 
@@ -50,9 +59,10 @@ ANY = st.one_of(
     st.builds(Received, COUNTS, st.booleans()),
     st.builds(FateOp, TEXT, OBJECTS, COUNTS),
     st.builds(FateStep, TEXT, OBJECTS),
+    st.builds(Quarantined, st.builds(BlockRange, COUNTS, COUNTS, COUNTS, COUNTS), TEXT, TEXT, COUNTS, st.booleans()),
 )
-KINDS = (Location, FlushState, SegmentEntry, Received, FateOp, FateStep)
-Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep
+KINDS = (Location, FlushState, SegmentEntry, Received, FateOp, FateStep, Quarantined)
+Value = Location | FlushState | SegmentEntry | Received | FateOp | FateStep | Quarantined
 
 GOLDEN: dict[bytes, Value] = {
     b'{"address":"127.0.0.1:9","session":"s-1"}': Location("s-1", "127.0.0.1:9"),
@@ -76,6 +86,8 @@ GOLDEN: dict[bytes, Value] = {
     b'{"args":{"file":"f","targets":[1,null]},"created_ms":5,"type":"replicate_file"}': FateOp(
         "replicate_file", {"file": "f", "targets": [1, None]}, 5
     ),
+    b'{"code":"corruption","end_position":64,"error":"e","first":5,"last":9,"since_ms":7,"start_position":8,'
+    b'"tried":true}': Quarantined(BlockRange(5, 9, 8, 64), "corruption", "e", 7, tried=True),
     '{"state":{"über":1.5},"step":"ship"}'.encode(): FateStep("ship", {"über": 1.5}),
 }
 

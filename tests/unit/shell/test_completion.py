@@ -26,7 +26,7 @@ def session() -> Session:
     ("line", "words"),
     [
         ("ena", ["enablereplication"]),
-        ("replication ", ["status", "wait"]),
+        ("replication ", ["quarantine", "status", "wait"]),
         ("scan c", ["cities", "countries"]),
         ("  scan c", ["cities", "countries"]),
         ("scan i", ["'it'\"'\"'s'"]),
@@ -94,5 +94,5 @@ def test_every_parameter_that_names_a_table_or_a_peer_can_be_completed() -> None
 def test_the_current_table_is_for_commands_that_must_have_one() -> None:
     defaults = table_defaults(commands, "cities")
     assert defaults["scan"] == defaults["config"] == {"table": "cities"}
-    assert defaults["replication"] == {"wait": {"table": "cities"}}
+    assert defaults["replication"] == {"wait": {"table": "cities"}, "quarantine": {}}
     assert {"tables", "deletetable", "createtable", "table"}.isdisjoint(defaults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from bookkeeper.errors import OverloadedError, UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import CellKey, MetadataTable
-from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.model import BlockRange, Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
@@ -31,7 +31,7 @@ from bookkeeper.tserver.worker_plan import Fact
 from tests.support.faults import fault
 from tests.support.local_replay import LocalReplay
 from tests.support.memory_peer import MemoryPeer, MemorySystem
-from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
+from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, write_wal
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 60.0
@@ -120,6 +120,43 @@ def test_a_range_is_shipped_booked_and_reported(world: World) -> None:
     assert world.finished(file) == (10, list(read_blocks(file, 1, 10))[1].end_position, 11)
     assert (report.txid, report.records, report.error) == ("tx", 10, None)
     assert world.worker.reports() == [report]
+
+
+def test_what_is_in_quarantine_counts_as_finished_when_its_turn_comes(world: World) -> None:
+    file = world.wal("w", [2, 3, 2])
+    first, bad, last = read_blocks(file, 1, 7)
+    held = BlockRange(3, 5, first.end_position, bad.end_position)
+    damage(file, 3)
+    world.worker.assign([world.item(file, 1, 7)])
+    (report,) = world.reports.wait(lambda got: any(r.failed for r in got))
+    assert (report.finished_offset, report.failed, report.error_code) == (2, held, "corruption")
+    world.worker.assign([replace(world.item(file, 3, 7), passed=(held,))])
+    world.reports.finished(TO_EAST, 7)
+    assert world.peers["east"].rows == [b"%06d" % n for n in (1, 2, 6, 7)]
+    assert world.finished(file)[:2] == (7, last.end_position)
+
+
+def test_a_quarantine_at_the_end_needs_no_run(world: World) -> None:
+    file = world.wal("w", [2, 3])
+    world.worker.assign([replace(world.item(file, 1, 5), passed=(BlockRange(1, 5, 0, 0),))])
+    world.reports.finished(TO_EAST, 5)
+    assert (world.replay.runs, world.finished(file)[0]) == ([], 5)
+
+
+def test_a_run_of_its_own_ships_again_and_leaves_the_books_alone(world: World) -> None:
+    file = world.wal("w", [2, 3, 2])
+    first, *_ = read_blocks(file, 1, 7)
+    world.worker.assign([world.item(file, 1, 7)])
+    world.reports.finished(TO_EAST, 7)
+    before = world.finished(file)
+    run = replace(
+        world.item(file, 3, 5, txid="retry"), run_id="again", passed=(BlockRange(1, 2, 0, first.end_position),)
+    )
+    world.worker.assign([run])
+    report = world.reports.wait(lambda got: any(r.run_id for r in got))[-1]
+    assert (report.txid, report.run_id, report.finished_offset, report.records) == ("retry", "again", 5, 3)
+    assert world.peers["east"].rows == [b"%06d" % n for n in (*range(1, 8), 3, 4, 5)]
+    assert world.finished(file) == before
 
 
 def test_the_finished_cell_of_the_needed_side_is_not_touched(world: World) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import OverloadedError, UnavailableError
+from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import RangeError, RangeResult
 from bookkeeper.rpc.messages import WorkItem
 from bookkeeper.tserver.worker_plan import (
@@ -24,6 +25,7 @@ from bookkeeper.tserver.worker_plan import (
     merged,
     needs_books,
     outcome_of,
+    pass_over,
     ranges_of,
     report_of,
     stream_of,
@@ -49,6 +51,61 @@ def plan_with(*items: WorkItem, ranges_max: int = 10) -> LanePlan:
     for one in items:
         plan.offer(one)
     return plan
+
+
+# ---- what is in quarantine
+
+HELD = BlockRange(5, 9, 40, 90)
+
+
+@pytest.mark.parametrize(
+    ("fact", "passed", "after"),
+    [
+        (Fact(4, 4, 40), [HELD], Fact(9, 9, 90)),
+        (Fact(3, 3, 30), [HELD], Fact(3, 3, 30)),
+        (Fact(9, 9, 90), [HELD], Fact(9, 9, 90)),
+        (Fact(4, 4, 40), [BlockRange(10, 10, 90, 0), HELD], Fact(10, 10, 0)),
+        (Fact(4, 20), [HELD], Fact(9, 20, 90)),
+        (Fact(0, 0), [BlockRange(1, 4, 0, 40), BlockRange(6, 7, 50, 60)], Fact(4, 4, 40)),
+    ],
+)
+def test_r19_a_fact_moves_past_what_is_in_quarantine_right_behind_it(
+    fact: Fact, passed: list[BlockRange], after: Fact
+) -> None:
+    assert pass_over(fact, passed) == after
+
+
+def test_a_range_ends_before_what_is_in_quarantine_and_the_rest_stays_queued() -> None:
+    queued = Queued(replace(item(1, 20), passed=(HELD, BlockRange(15, 16, 0, 0))), 1)
+    for fact, span in ((Fact(0, 0), (1, 4)), (Fact(9, 9), (10, 14)), (Fact(16, 16), (17, 20))):
+        (shipped,) = ranges_of([queued], [fact], WEST)
+        assert (shipped.first, shipped.last) == span
+    assert judge(queued, Fact(0, 0), result(4)).queued == queued
+
+
+def test_a_range_that_is_handed_out_again_with_a_new_quarantine_is_not_taken_for_a_repeat() -> None:
+    plan = plan_with(item(1, 20))
+    plan.take()
+    plan.offer(replace(item(1, 20), passed=(HELD,)))
+    (queued,) = plan.take()
+    assert queued.item.passed == (HELD,)
+
+
+def test_a_run_of_its_own_is_a_stream_of_its_own() -> None:
+    run = replace(item(5, 9), run_id="again", passed=(BlockRange(1, 4, 0, 40),))
+    plan = plan_with(item(1, 20), run)
+    assert [(queued.item.run_id) for queued in plan.take()] == ["", "again"]
+    fact = pass_over(Fact(0, 0), run.passed)
+    (shipped,) = ranges_of([Queued(run, 1)], [fact], WEST)
+    assert (shipped.first, shipped.last, shipped.finished, shipped.position_hint) == (5, 9, 4, 40)
+    assert shipped.stream.run_id == "again"
+
+
+def test_a_report_names_what_failed_for_good() -> None:
+    refused = replace(result(4, error=RangeError("invalid_input", "too long", transient=False)), failed=HELD)
+    report = report_of(item(1, 20), outcome_of(Queued(item(1, 20), 1), Fact(0, 0), refused), refused, 0)
+    assert (report.error_code, report.failed, report.finished_offset) == ("invalid_input", HELD, 4)
+    assert report_of(item(1, 20), Outcome(Fact(4, 4), None, None), refused, 0).failed is None
 
 
 # ---- queueing
@@ -122,9 +179,9 @@ def test_who_was_not_served_for_lack_of_time_goes_before_those_who_were() -> Non
 def test_what_is_remembered_of_streams_is_bounded() -> None:
     plan = LanePlan(1)
     for n in range(FACTS_MAX + 5):
-        plan.learn((f"file:///{n}", TO_EAST), Fact(n, n))
+        plan.learn((f"file:///{n}", TO_EAST, ""), Fact(n, n))
     assert len(plan.facts) == FACTS_MAX
-    assert ("file:///0", TO_EAST) not in plan.facts
+    assert ("file:///0", TO_EAST, "") not in plan.facts
 
 
 # ---- what is shipped

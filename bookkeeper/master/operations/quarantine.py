@@ -1,0 +1,209 @@
+"""The end of a quarantine: a range is shipped after all, or given up.
+
+Arrives: a range that has its row. Leaves: no row; then nothing but what it always needs keeps its file. Cut after any
+step: the row is there until everything else is done; a range is shipped again in the same run, and the peer knows what
+it has of that. Sources: design section 7 ("Re-shipping on purpose carries a run id"); books.md R18, R20.
+
+The run is a stream of its own, in which the peer has nothing yet, so it is not swallowed as a repeat, and its name
+comes from the range, so that a run that was cut goes on where it was. Its records are applied after whatever followed
+them: among records of one cell the newest timestamp wins, however late it comes, but a put whose delete has come and
+was compacted away since stays visible, and where timestamps are equal the late one counts as newer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.errors import NotFoundError, PermanentError, UnavailableError
+from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, State, Step, Wait
+from bookkeeper.master.finished import read_done
+from bookkeeper.master.operations.context import Context, number, text
+from bookkeeper.master.quarantine import RangeKey, read_rows, write_rows
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.values import Quarantined
+from bookkeeper.model import BlockRange, Target, TargetKey
+from bookkeeper.replay.ranges import stream_of
+from bookkeeper.rpc.messages import WorkItem, WorkReport
+
+LOG = logging.getLogger(__name__)
+
+AGAIN_MS = 100
+PATIENCE_NS = 60 * 1_000_000_000
+"""How long a run is tried while its peer can't be reached; the range stays where it is then."""
+
+
+def range_args(key: RangeKey) -> Args:
+    """Arguments of ``retry_range`` and ``skip_range``."""
+    return {"file": key.file, "target": key.target.encode().decode(), "first": key.first}
+
+
+def range_of(args: Args) -> RangeKey:
+    """Inverse of :func:`range_args`."""
+    return RangeKey(text(args, "file"), TargetKey.decode(text(args, "target").encode()), number(args, "first"))
+
+
+def run_id_of(first: int) -> str:
+    """The run of a range: always the same, a range is in quarantine once (its offsets are finished then)."""
+    return f"quarantine-{first}"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What both operations share."""
+
+    context: Context
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One at a time for each range."""
+        return (f"range {range_of(args).range_id}",)
+
+    def row(self, key: RangeKey) -> Quarantined | None:
+        """The range in the books."""
+        row = self.context.table.get(keys.quar_row(key.file), ("quar",))
+        return None if row is None else read_rows([row]).get(key)
+
+    def target(self, key: RangeKey) -> tuple[Target, PeerCluster] | None:
+        """The target and its peer, None when one of them is configured no more (rule R9)."""
+        config = self.context.config()
+        peer = config.clusters.get(key.target.cluster)
+        found = next((t for t in config.targets_of(key.target.source_table_id) if t.key == key.target), None)
+        return None if found is None or peer is None else (found, peer)
+
+    def tell(self, call: Call) -> Outcome:
+        """Rule R20: a run that was begun is over; the peer need not remember it. A peer that is defined no more has no
+        address.
+        """
+        key = range_of(call.args)
+        value = self.row(key)
+        peer = self.context.config().clusters.get(key.target.cluster)
+        if value is not None and value.tried and peer is not None:
+            stream = stream_of(self.context.own_instance_id, key.file, key.target, run_id_of(key.first))
+            try:
+                self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, [stream])
+            except PermanentError as error:  # whoever answers there now remembers nothing of it
+                LOG.warning("cluster %s was not told that %s is over: %s", peer.alias, stream.run_id, error.message)
+        return Next("remove", {})
+
+    def remove(self, call: Call) -> Outcome:
+        """Delete the row, at a rank of this reign: nothing of it is needed any more."""
+        key = range_of(call.args)
+        self.context.reign.check()
+        self.context.table.delete([CellKey(key.cell.key, key.cell.column)], self.context.reign.next_rank())
+        self.context.wake()
+        return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRange(_End):
+    """Ship the range in a run of its own. See :class:`bookkeeper.master.fate.Operation`."""
+
+    first: str = "begin"
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """begin, ship, tell, remove."""
+        return {"begin": self.begin, "ship": self.ship, "tell": self.tell, "remove": self.remove}
+
+    def begin(self, call: Call) -> Outcome:
+        """Note in the row that there is a run, before anything of it leaves. Raises NotFoundError."""
+        key = range_of(call.args)
+        value = self.row(key)
+        if value is None:
+            raise NotFoundError(f"records {key.first} and on of {key.file} are not in quarantine (any more)")
+        if not value.tried:
+            write_rows(self.context.table, self.context.reign, {key: dataclasses.replace(value, tried=True)})
+        return Next("ship", {"session": ""})
+
+    def ship(self, call: Call) -> Outcome:
+        """Give it to a tserver, and look what became of it. Fails with what the run failed with; the row stays."""
+        key = range_of(call.args)
+        value, found = self.row(key), self.target(key)
+        if value is None or found is None:
+            return Next("tell", {})
+        live = self.context.tservers.live()
+        session = text(call.state, "session")
+        if session not in live:
+            return self._choose(key, live)
+        tserver = self.context.tservers.at(live[session])
+        run_id = run_id_of(key.first)
+        report = next((r for r in tserver.work_reports() if (r.txid, r.run_id) == (call.txid, run_id)), None)
+        if report is not None and report.error is None and report.finished_offset >= value.blocks.last:
+            return Next("tell", {})
+        if report is not None and report.error is not None:
+            failure = self._failure(call, report)
+            if failure is not None:
+                return failure
+        item = run_item(call.txid, key, value.blocks, found, self.context.reign.epoch)
+        tserver.assign_work([item])
+        return Wait(f"{session} ships it" if report is None else f"it failed: {report.error}", AGAIN_MS)
+
+    def _choose(self, key: RangeKey, live: Mapping[str, str]) -> Outcome:
+        """The tserver that wrote the file if it lives, else any; persisted, so that the next master asks the same."""
+        owner = self.context.tservers.session_of(key.file)
+        chosen = owner if owner in live else min(live, default=None)
+        if chosen is None:
+            return Wait("no tserver is alive", AGAIN_MS)
+        state: State = {"session": chosen}
+        return Next("ship", state)
+
+    def _failure(self, call: Call, report: WorkReport) -> Outcome | None:
+        if not report.error_transient:
+            return Failed(PermanentError(f"it failed again, and stays in quarantine: {report.error}"))
+        if self.context.clock.boot_ns() - call.since_ns > PATIENCE_NS:
+            return Failed(UnavailableError(f"it can't be shipped now, and stays in quarantine: {report.error}"))
+        return None
+
+
+def run_item(txid: str, key: RangeKey, blocks: BlockRange, found: tuple[Target, PeerCluster], epoch: int) -> WorkItem:
+    """The range as work: a stream that begins with it, so whatever lies before it counts as passed."""
+    target, peer = found
+    before = (BlockRange(1, blocks.first - 1, 0, blocks.start_position),) if blocks.first > 1 else ()
+    return WorkItem(
+        txid=txid,
+        file=key.file,
+        target=key.target,
+        first_offset=blocks.first,
+        last_offset=blocks.last,
+        peer_quorum=peer.quorum,
+        peer_instance_id=target.peer_instance_id,
+        epoch=epoch,
+        passed=before,
+        run_id=run_id_of(key.first),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRange(_End):
+    """Give the range up. See :class:`bookkeeper.master.fate.Operation`."""
+
+    first: str = "pass"
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """pass, tell, remove."""
+        return {"pass": self.pass_over, "tell": self.tell, "remove": self.remove}
+
+    def pass_over(self, call: Call) -> Outcome:
+        """Wait until the target's queue is past it: until then workers must find its row."""
+        key = range_of(call.args)
+        value = self.row(key)
+        if value is None:
+            return Done()
+        if self.target(key) is not None and self._finished(key) < value.blocks.last:
+            self.context.wake()
+            return Wait("the queue has not passed it yet", AGAIN_MS)
+        LOG.warning(
+            "records %d to %d of %s were given up for %s (%s: %s)",
+            value.blocks.first, value.blocks.last, key.file, key.target.cluster, value.code, value.error,
+        )  # fmt: skip
+        return Next("tell", {})
+
+    def _finished(self, key: RangeKey) -> int:
+        row = self.context.table.get(keys.repl_row(key.file), ("done",))
+        cell = None if row is None else row.cells.get(keys.done_column(key.target))
+        return 0 if cell is None else read_done(cell, key.file.encode(), []).offset

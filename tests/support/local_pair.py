@@ -1,0 +1,114 @@
+"""Two whole clusters inside the test, without Spark and without processes: what one writes arrives on the other.
+
+Arrives: directories and settings. Leaves: :class:`LocalCluster`: a master with its threads, one tserver, the ship loop
+behind the service of a replay process, a client. Nothing outlives the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.client import Client, Mutation
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.tserver.process import TServerProcess
+from tests.support.local_replay import LocalReplay
+from tests.support.masters import LocalMaster
+
+HASTE: dict[str, object] = {
+    "master.scan_interval_ms": 200,
+    "master.gc_interval_ms": 100,
+    "master.backoff_base_ms": 10,
+    "master.backoff_max_ms": 50,
+    "replay.message_retries": 0,
+    "coordination.session_lease_ms": 600_000,
+    "coordination.session_renew_ms": 1_000,
+}
+"""A test waits for what others need seconds for; no session ends because a machine is busy."""
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One cluster; see :func:`local_cluster`."""
+
+    settings: Settings
+    metadata: MetadataTable
+    coordination: Coordination
+    master: LocalMaster
+    tserver: TServerProcess
+    replay: LocalReplay
+    client: Client
+    died: list[str]
+
+    @property
+    def directory(self) -> Path:
+        """Where it lives."""
+        return self.settings.directory
+
+    @property
+    def quorum(self) -> str:
+        """What a peer calls it."""
+        return self.settings.master.address
+
+    def replace_tserver(self, **changes: object) -> None:
+        """End the tserver cleanly, and start another one with other settings."""
+        self.tserver.stop()
+        settings = self.settings.model_copy(update={"tserver": self.settings.tserver.model_copy(update=changes)})
+        self.tserver = TServerProcess(settings, self.coordination, self.metadata, SystemClock(), self.died.append)
+        self.tserver.start()
+
+    def put(self, table: str, row: bytes, value: bytes, timestamp: int | None = None) -> None:
+        """Write one cell, durably: a block of its own."""
+        with self.client.writer(table) as writer:
+            writer.add(Mutation(row).put(b"f", b"q", value, timestamp=timestamp))
+
+    def rows(self, table: str) -> dict[bytes, bytes]:
+        """Row to value."""
+        return {cell.row: cell.value for cell in self.client.scan(table).cells()}
+
+
+@contextmanager
+def local_cluster(directory: Path, overrides: Mapping[str, object] | None = None) -> Iterator[LocalCluster]:
+    """A cluster that runs until the end of the block."""
+    settings = init_cluster(directory, directory.name, overrides={**HASTE, **(overrides or {})})
+    died: list[str] = []
+    with ExitStack() as stack:
+        metadata = open_metadata(settings.metadata_url)
+        stack.callback(metadata.close)
+        master = stack.enter_context(LocalMaster(settings))
+        coordination = open_coordination(settings)
+        stack.callback(coordination.close)
+        replay = stack.enter_context(LocalReplay(settings, coordination))
+        tserver = TServerProcess(settings, coordination, metadata, SystemClock(), died.append)
+        tserver.start()
+        client = stack.enter_context(Client.connect(master.address))
+        made = LocalCluster(settings, metadata, coordination, master, tserver, replay, client, died)
+        stack.callback(lambda: made.tserver.stop())
+        yield made
+    assert not died, died
+
+
+@contextmanager
+def local_pair(
+    directory: Path,
+    west_overrides: Mapping[str, object] | None = None,
+    east_overrides: Mapping[str, object] | None = None,
+) -> Iterator[tuple[LocalCluster, LocalCluster]]:
+    """``west`` replicates its table ``t`` to ``east``."""
+    with (
+        local_cluster(directory / "east", east_overrides) as east,
+        local_cluster(directory / "west", west_overrides) as west,
+    ):
+        for cluster in (east, west):
+            cluster.client.tables.create("t")
+        west.client.replication.define_cluster("east", east.quorum)
+        west.client.replication.enable("t", "east")
+        yield west, east
