@@ -42,6 +42,7 @@ from bookkeeper.master.recovery import Recovery
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.master.strays import Strays
 from bookkeeper.master.tservers import TServers
+from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 
@@ -276,9 +277,3 @@ def stream_grace_ms(settings: Settings) -> int:
     """Rule R20: longer than any message of a stream can live: its session's idle timeout, a lease, the margin."""
     coordination = settings.coordination
     return settings.tserver.stream_idle_timeout_ms + coordination.session_lease_ms + coordination.session_margin_ms
-
-
-def books_flight_ms(settings: Settings) -> int:
-    """Rule R4: longer than any write to the books can be in flight: a lease, the margin, and a store's last retry."""
-    coordination = settings.coordination
-    return 2 * (coordination.session_lease_ms + coordination.session_margin_ms) + 60_000

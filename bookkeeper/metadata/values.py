@@ -70,12 +70,13 @@ class FlushState:
     """``tablet:flush``: which segments a tablet consists of and what they hold, in one row put with new ones' cells.
 
     ``flush_id`` counts these states: flushes and compactions. ``through`` WAL to the offset from which on recovery
-    replays (exclusive), ``last_seq`` and ``last_time_ms`` the tablet's sequence number and server time, ``high_water``
-    what is held of each received stream by all rows, and ``ahead`` which rows hold more: those of a tablet that was
-    merged into this one (rule R18). ``last_wals`` are what the tablet's next record comes after (rule R24): its last
-    record, or the last ones of the tablets that were merged into it; WAL and offset. ``segments`` are the URIs that
-    count: a ``segment:`` cell that the newest state does not name is dead, whoever wrote it and however late.
-    ``compacted`` is the state of the last compaction of everything, 0 = none.
+    replays (exclusive), for each that the row names or may name once more (``tserver.flushed_logs``). ``last_seq`` and
+    ``last_time_ms`` are the tablet's sequence number and server time, ``high_water`` what is held of each received
+    stream by all rows, and ``ahead`` which rows hold more: those of a tablet that was merged into this one (rule R18).
+    ``last_wals`` are what the tablet's next record comes after (rule R24): its last record, or the last ones of the
+    tablets that were merged into it; WAL and offset. ``segments`` are the URIs that count: a ``segment:`` cell that the
+    newest state does not name is dead, whoever wrote it and however late. ``compacted`` is the state of the last
+    compaction of everything, 0 = none.
     """
 
     flush_id: int

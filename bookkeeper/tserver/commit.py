@@ -292,15 +292,16 @@ class ConfigBarrier(_Barrier):
 class FlushBarrier(_Barrier):
     """Begin a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15)."""
 
-    def __init__(self, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]) -> None:
+    def __init__(self, desk: Desk, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]) -> None:
         """``release``: what the tablet appends from now on is a first use of its log again."""
+        self._desk = desk
         self._tablet = tablet
         self._release = release
         self._point: FlushPoint | None = None
 
     def cross(self) -> None:
         """Set the point while nothing of this group is applied."""
-        self._point = self._tablet.begin_flush()
+        self._point = self._tablet.begin_flush(self._desk.wal_uri(), self._desk.clock.boot_ns())
         self._release(self._tablet.key)
 
     def applied(self, blocks: list[PlacedBlock]) -> FlushPoint | None:

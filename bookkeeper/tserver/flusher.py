@@ -103,7 +103,7 @@ class Flusher:
         """
         with tablet.flush_lock:
             self.complete(tablet)
-            barrier = FlushBarrier(tablet, self._keeper.release)
+            barrier = FlushBarrier(self._path.desk, tablet, self._keeper.release)
             self._path.cross(barrier)
             self.complete(tablet)
 
@@ -133,7 +133,7 @@ class Flusher:
         self._metadata.put([put], point.state.flush_id)
         if point.frozen is not None:
             tablet.data.finish_flush(point.frozen, segments)
-        for cell, rank in log_deletes(tablet.row, point.state.through):
+        for cell, rank in log_deletes(tablet.row, point.logs):
             self._delete_log(cell, rank)
         tablet.end_flush(point)
         self.flushes_done += 1

@@ -67,8 +67,11 @@ class Loader:
         tables_dir: Path,
         table_view: Callable[[str], TableView],
         sort_later: Callable[[Callable[[], None]], None],
+        books_flight_ms: float,
     ) -> None:
-        """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread."""
+        """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread.
+        ``books_flight_ms``: how long a write to the books may be on its way (R4).
+        """
         self._registry = registry
         self._path = path
         self._keeper = keeper
@@ -78,6 +81,7 @@ class Loader:
         self._tables_dir = tables_dir
         self._table_view = table_view
         self._sort_later = sort_later
+        self._books_flight_ms = books_flight_ms
         self._cache = BlockCache(TabletSettings().cache_bytes_max)
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
@@ -174,7 +178,7 @@ class Loader:
         replayed = {uri for uri, _ in found}
         recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
         self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
-        tablet = ServedTablet(extent, data, recovered, next_serial(row))
+        tablet = ServedTablet(extent, data, recovered, next_serial(row), self._books_flight_ms)
         sources = {stream.source_instance_id for stream in tablet.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.forget_stream(stream)

@@ -16,6 +16,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
@@ -124,6 +125,7 @@ class TServerProcess:
             settings.tables_dir,
             configuration.table,
             sorter.later,
+            books_flight_ms(settings),
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)

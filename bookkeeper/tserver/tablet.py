@@ -22,6 +22,7 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData, min_max_row
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
+from bookkeeper.tserver.flushed_logs import FlushedLogs
 from bookkeeper.tserver.loading import Recovered, drop_passed, first_flush_id, raise_high_water
 from bookkeeper.tserver.ordering import WalPlace, predecessors
 from bookkeeper.tserver.stamps import TableView, groups_present
@@ -77,11 +78,13 @@ class Undo:
 @dataclass(slots=True)
 class FlushPoint:
     """What a flush makes durable: everything applied before it began, and nothing else. ``state`` has its flush id and
-    the names of segments, for good, from when its own ``segments`` are written.
+    the names of segments, for good, from when its own ``segments`` are written. ``logs`` are those whose ``log:`` cells
+    go then, each with the offset up to which it is needed no more.
     """
 
     frozen: FrozenMemtable | None
     state: FlushState
+    logs: Mapping[str, int]
     segments: Sequence[SegmentRef] | None = None
 
 
@@ -103,7 +106,10 @@ def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
 class ServedTablet:
     """One tablet of this tserver. ``serial`` is this holder's."""
 
-    def __init__(self, extent: Extent, data: TabletData, recovered: Recovered, serial: int) -> None:
+    def __init__(
+        self, extent: Extent, data: TabletData, recovered: Recovered, serial: int, books_flight_ms: float
+    ) -> None:
+        """``books_flight_ms``: how long a write to the books may be on its way (R4)."""
         self.extent = extent
         self.key = (extent.table_id, extent.end_row)
         self.row = keys.tablet_row(extent.table_id, extent.end_row)
@@ -134,6 +140,7 @@ class ServedTablet:
         self._last_time_ms = recovered.last_time_ms
         self._staged_wal = recovered.last_wals[0].file if len(recovered.last_wals) == 1 else ""
         self._flush_id = first_flush_id(serial)
+        self._flushed_logs = FlushedLogs({} if recovered.flush is None else recovered.flush.through, books_flight_ms)
         self._state_changed = False
 
     # ---- staging: commit thread, in the order of submission
@@ -242,8 +249,8 @@ class ServedTablet:
 
     # ---- flushing
 
-    def begin_flush(self) -> FlushPoint | None:
-        """Set aside what was applied up to now. Commit thread, while it prepares a group.
+    def begin_flush(self, wal_uri: str, now_ns: int) -> FlushPoint | None:
+        """Set aside what was applied up to now. Commit thread, while it prepares a group for the log ``wal_uri``.
 
         Nothing of the group at hand is applied yet, so the point ends before the group's first offset, as ``log:``
         deletes and first uses need. None when neither data nor state waits for a flush. A point that is not in the
@@ -252,12 +259,12 @@ class ServedTablet:
         if self.point is not None:
             return self.point
         frozen = self.data.begin_flush()
-        through = dict(self.needed_logs())
-        if frozen is None and not through and not self._state_changed:
+        logs = self.needed_logs()
+        if frozen is None and not logs and not self._state_changed:
             return None
         state = FlushState(
             flush_id=0,
-            through=through,
+            through=self._flushed_logs.flush(logs, wal_uri, now_ns),
             last_seq=self._applied_seq,
             last_time_ms=self._last_time_ms,
             high_water=dict(self.high_water),
@@ -265,7 +272,7 @@ class ServedTablet:
             ahead=dict(self.ahead),
         )
         self._state_changed = False
-        self.point = FlushPoint(frozen, state)
+        self.point = FlushPoint(frozen, state, logs)
         return self.point
 
     def take_flush_id(self) -> int:
@@ -280,7 +287,7 @@ class ServedTablet:
     def end_flush(self, point: FlushPoint) -> None:
         """The point is in the books and its ``log:`` cells are deleted. Any thread."""
         with self.lock:
-            for wal, offset in point.state.through.items():
+            for wal, offset in point.logs.items():
                 if self.log_uses.get(wal) == offset:
                     del self.log_uses[wal]
             self.books = point.state

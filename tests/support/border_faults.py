@@ -1,4 +1,6 @@
-"""The fault switches of splits and merges (see ``faults``): module, attribute, broken variant, rule."""
+"""The fault switches of splits and merges, and of what holders of a tablet hand on (see ``faults``): module, attribute,
+broken variant, rule.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +63,12 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "belongs",
         lambda extent, header: header.table_id == extent.table_id,
         "R15: half of a tablet that was split replays what the whole had flushed",
+    ),
+    "late-uses-are-not-expected": (
+        "bookkeeper.tserver.flushed_logs",
+        "may_come_late",
+        lambda over_since_ns, now_ns, flight_ns: False,  # noqa: ARG005
+        "R4: a tablet is loaded, and a late first use makes it replay a log that its segments hold",
     ),
     "rows-ahead-do-not-count": (
         "bookkeeper.tserver.rows_ahead",

@@ -85,6 +85,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "WalWriter", SimWalWriter),
         ("tserver.process", "random", primitives.SimRandomModule),
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
+        ("tserver.process", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("tserver.process", "SEALED_LOG_AGE_MS", 1_000),
         ("tserver.compactor", "due_merges", eager_merges),
         ("tserver.compactor", "LOOK_INTERVAL_MS", 5_000),

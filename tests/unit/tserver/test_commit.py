@@ -25,7 +25,7 @@ RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, share_of(
 
 
 def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
-    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), 1)
+    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), 1, 0)
 
 
 def desk() -> Desk:

@@ -40,7 +40,7 @@ class Served:
 
     def __init__(self, directory: Path, recovered: Recovered | None = None) -> None:
         data = TabletData(WHOLE, VIEW.groups, directory, [])
-        self.tablet = ServedTablet(WHOLE, data, recovered or Recovered(), 1)
+        self.tablet = ServedTablet(WHOLE, data, recovered or Recovered(), 1, 0)
         self.offset = 0
 
     def write(self, wal: str, *rows: bytes) -> DraftBlock:
@@ -120,7 +120,7 @@ def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path
     served = Served(tmp_path)
     served.write("w1", b"a", b"b")
     served.tablet.stage(share(b"c", timestamp=1), at("w1"), ["east"], Origin(STREAM, 0, 4))
-    point = served.tablet.begin_flush()
+    point = served.tablet.begin_flush("w1", 0)
     assert point is not None
     state = point.state
     assert (dict(state.through), state.last_seq, dict(state.high_water), state.last_wals) == (
@@ -136,14 +136,14 @@ def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path
 def test_a_flush_that_is_not_in_the_books_yet_is_the_one_that_goes_on(tmp_path: Path) -> None:
     served = Served(tmp_path)
     served.write("w1", b"a")
-    point = served.tablet.begin_flush()
+    point = served.tablet.begin_flush("w1", 0)
     served.write("w1", b"b")
-    assert served.tablet.begin_flush() is point
+    assert served.tablet.begin_flush("w1", 0) is point
     assert point is not None
     served.tablet.data.finish_flush(point.frozen, served.tablet.data.write_segments(point.frozen, 1))  # type: ignore[arg-type]
     served.tablet.end_flush(point)
     assert served.tablet.needed_logs() == {"w1": 2}
-    following = served.tablet.begin_flush()
+    following = served.tablet.begin_flush("w1", 0)
     assert following is not None
     assert following is not point
     assert served.tablet.take_flush_id() < served.tablet.take_flush_id()
@@ -151,9 +151,9 @@ def test_a_flush_that_is_not_in_the_books_yet_is_the_one_that_goes_on(tmp_path: 
 
 def test_nothing_new_needs_no_flush(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
-    assert tablet.begin_flush() is None
+    assert tablet.begin_flush("w1", 0) is None
     tablet.apply_high_water(STREAM, 3)
-    assert tablet.begin_flush() is not None
+    assert tablet.begin_flush("w1", 0) is not None
 
 
 def test_unlogged_records_are_numbered_and_in_no_log(tmp_path: Path) -> None:

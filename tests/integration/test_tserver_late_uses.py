@@ -1,0 +1,110 @@
+"""A first use of a log that reaches the books late, from a tserver that died in the middle of its put: nothing of the
+log is replayed that is in segments, whoever has held the tablet since, and whatever it was part of meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.master import borders
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.model import Extent
+from tests.support.faults import fault
+from tests.support.tservers import Ground, ground, logs_in_row, records
+
+pytestmark = pytest.mark.integration
+
+WHOLE = Extent("1", None, None)
+LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
+ROW = b"a"
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+        yield made
+
+
+def write_and_let_go(west: Ground, extent: Extent, value: bytes, row: bytes = ROW) -> str:
+    """A tserver takes a tablet, writes a record that only its sequence number tells from others, and dies when it has
+    let the tablet go. Returns its log.
+    """
+    node = west.local()
+    west.assign(node, extent)
+    west.write(node, extent, records([(row, value)], timestamp=5))
+    west.tserver(node).unload_tablet(extent, 1, False)
+    assert logs_in_row(west, extent) == set()
+    node.lose_session()
+    (log,) = west.recover_logs(node)
+    return log
+
+
+def announce(west: Ground, extent: Extent, log: str, offset: int) -> None:
+    """The first use of a log for a record that was never appended."""
+    row = keys.tablet_row(extent.table_id, extent.end_row)
+    west.metadata.put([RowPut(row, {keys.log_column(log): values.LOG})], keys.first_use_rank(offset))
+    assert log in logs_in_row(west, extent)
+
+
+def passed_on(west: Ground) -> None:
+    """The tablet has had another holder since."""
+    log = write_and_let_go(west, WHOLE, b"old")
+    write_and_let_go(west, WHOLE, b"new")
+    announce(west, WHOLE, log, 2)
+
+
+def split_and_merged(west: Ground) -> None:
+    """The tablet was split, and its parts were merged."""
+    log = write_and_let_go(west, WHOLE, b"old")
+    row = west.metadata.get(keys.tablet_row("1", None))
+    assert row is not None
+    _change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    write_and_let_go(west, LEFT, b"new")
+    write_and_let_go(west, RIGHT, b"new", b"z")
+    parts = [row for row in west.metadata.scan(*keys.table_section("1")) if keys.is_tablet(row)]
+    _change(west, borders.merge_change([borders.facts_of(row) for row in parts], borders.next_serial(parts)))
+    announce(west, WHOLE, log, 2)
+
+
+def come_back(west: Ground) -> None:
+    """The tablet was merged into a later one, and is there again since another split."""
+    log = write_and_let_go(west, LEFT, b"old")
+    parts = [row for row in west.metadata.scan(*keys.table_section("1")) if keys.is_tablet(row)]
+    _change(west, borders.merge_change([borders.facts_of(row) for row in parts], borders.next_serial(parts)))
+    write_and_let_go(west, WHOLE, b"new")
+    row = west.metadata.get(keys.tablet_row("1", None))
+    assert row is not None
+    _change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    announce(west, LEFT, log, 2)
+
+
+def _change(west: Ground, made: borders.Change) -> None:
+    for write in borders.in_order(made):
+        if write.puts:
+            west.metadata.put(write.puts, write.rank)
+        if write.deletes:
+            west.metadata.delete(write.deletes, write.rank)
+
+
+WAYS: dict[Callable[[Ground], None], Extent] = {passed_on: WHOLE, split_and_merged: WHOLE, come_back: LEFT}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_late_use_of_a_log_brings_nothing_back(west: Ground, way: Callable[[Ground], None]) -> None:
+    extent = WAYS[way]
+    west.create_table("1", [b"m"] if way is come_back else [])
+    way(west)
+    node = west.local()
+    west.assign(node, extent)
+    assert west.scan(node, extent)[ROW, b"f", b"q"] == b"new"
+    assert logs_in_row(west, extent) == set(), "it held nothing that the tablet lacks"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_the_rule_an_old_value_comes_back(west: Ground, way: Callable[[Ground], None]) -> None:
+    with fault("late-uses-are-not-expected"), pytest.raises(AssertionError):
+        test_a_late_use_of_a_log_brings_nothing_back(west, way)
