@@ -18,10 +18,13 @@ Locate = Callable[[], Sequence[TabletLocation]]
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves."""
+    """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves, ``placed``
+    see :class:`TabletLocation`.
+    """
 
     extents: tuple[Extent, ...]
     addresses: tuple[str | None, ...]
+    placed: tuple[int | None, ...]
 
     def address_of(self, extent: Extent) -> str | None:
         """Who serves the tablet; None also when there is no such tablet."""
@@ -51,4 +54,8 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
         reached = extent.end_row
     if not ordered or reached is not None:
         raise NotServingError("the tablets of a table do not cover every row; it may be in the making")
-    return TableMap(tuple(found.extent for found in ordered), tuple(found.address for found in ordered))
+    return TableMap(
+        tuple(found.extent for found in ordered),
+        tuple(found.address for found in ordered),
+        tuple(found.placed for found in ordered),
+    )

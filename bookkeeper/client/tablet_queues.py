@@ -27,6 +27,7 @@ UNLOCATED = Extent("", None, None)
 @dataclass(slots=True)
 class _Queue:
     address: str | None
+    placed: int | None
     waiting: deque[pa.RecordBatch] = field(default_factory=deque)
     flying: pa.RecordBatch | None = None
     resting: bool = False
@@ -84,6 +85,10 @@ class TabletQueues:
         """Who serves the tablets."""
         return {queue.address for queue in self._queues.values() if queue.address is not None}
 
+    def placed(self, extent: Extent) -> int | None:
+        """When the tablet was given to who serves it, as last located."""
+        return self._queues[extent].placed
+
     # ---- what happens
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -96,9 +101,9 @@ class TabletQueues:
         """The tablets as they are now. Other tablets than before take over when nothing is on its way."""
         if set(found.extents) == set(self._queues):
             self._next_map = None
-            for extent, address in zip(found.extents, found.addresses, strict=True):
-                self._queues[extent].address = address
-                self._queues[extent].resting = False
+            for extent, address, placed in zip(found.extents, found.addresses, found.placed, strict=True):
+                queue = self._queues[extent]
+                queue.address, queue.placed, queue.resting = address, placed, False
         else:
             self._next_map = found
         self._adopt()
@@ -143,7 +148,8 @@ class TabletQueues:
         found, self._next_map = self._next_map, None
         waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
         self._unrouted.extendleft(reversed(waiting))
-        self._queues = {e: _Queue(a) for e, a in zip(found.extents, found.addresses, strict=True)}
+        places = zip(found.extents, found.addresses, found.placed, strict=True)
+        self._queues = {extent: _Queue(address, placed) for extent, address, placed in places}
         self._route()
 
     def _route(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -75,6 +75,14 @@ class _Failing:
 
     since_ns: int
     looks: int = 0
+
+
+class _Leaving(NamedTuple):
+    """Records on their way to a tablet that was given to its tserver at ``placed``."""
+
+    extent: Extent
+    batch: pa.RecordBatch
+    placed: int | None
 
 
 class BatchWriter:
@@ -292,34 +300,32 @@ class BatchWriter:
                     return
             lost, failure = self._call(address, taken)
             with self._changed:
-                for extent, _ in taken:
-                    if extent in lost:
-                        self._queues.failed(extent)
+                for leaving in taken:
+                    if leaving.extent in lost:
+                        self._queues.failed(leaving.extent)
                     else:
-                        self._queues.written(extent)
-                        self._failing.pop(extent, None)
+                        self._queues.written(leaving.extent)
+                        self._failing.pop(leaving.extent, None)
                 self._last_failure = failure or self._last_failure
                 self._changed.notify_all()
 
-    def _take(self, address: str) -> list[tuple[Extent, pa.RecordBatch]]:
+    def _take(self, address: str) -> list[_Leaving]:
         while not self._closed.is_set() and address in self._queues.addresses():
             taken = self._queues.take(address, self._options.request_bytes)
             if taken:
-                return taken
+                return [_Leaving(extent, batch, self._queues.placed(extent)) for extent, batch in taken]
             self._changed.wait()
         return []
 
-    def _call(
-        self, address: str, taken: list[tuple[Extent, pa.RecordBatch]]
-    ) -> tuple[set[Extent], BookkeeperError | None]:
+    def _call(self, address: str, taken: list[_Leaving]) -> tuple[set[Extent], BookkeeperError | None]:
         """Which batches are not known to be written, and why; raises PermanentError."""
-        batches = [WriteBatch(extent, encode_batch(batch)) for extent, batch in taken]
+        batches = [WriteBatch(extent, encode_batch(batch), placed) for extent, batch, placed in taken]
         tserver = self._pool.tserver(address, self._options.call_timeout_ms)
         try:
             result = tserver.write(batches, self._options.durability, self._name, next(self._attempts))
         except TransientError as error:
             LOG.debug("%s: %s", address, error)
-            return {extent for extent, _ in taken}, error
+            return {leaving.extent for leaving in taken}, error
         if result.not_serving:
             return set(result.not_serving), UnavailableError(f"{address} does not serve the tablet")
         return set(), None

@@ -47,11 +47,15 @@ class Queries:
         """
         self.read_config().table(table_id)
         live = self.tservers.live()
-        rows = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
-        views = [tablet_view(row) for row in rows if keys.is_tablet(row)]
+        scanned = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
+        rows = [row for row in scanned if keys.is_tablet(row)]
+        views = [tablet_view(row) for row in rows]
         for before, after in zip([None, *views], [*views, None], strict=True):
             verify_chain(before, after, (table_id,))
-        return [TabletLocation(view.extent, live.get(view.session or "")) for view in views]
+        return [
+            TabletLocation(view.extent, live.get(view.session or ""), keys.placed(row))
+            for view, row in zip(views, rows, strict=True)
+        ]
 
     def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
         """What tables (none named: all) have on disk, by name. Raises NotFoundError."""

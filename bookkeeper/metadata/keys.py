@@ -78,6 +78,12 @@ def parse_tablet_row(key: bytes) -> tuple[str, bytes | None]:
     return match[1].decode("ascii"), match[2]
 
 
+def placed(row: Row) -> int | None:
+    """The rank of a tablet's location (rule R1: it is never given away twice at one rank); None when it has none."""
+    cell = row.cells.get(LOCATION)
+    return None if cell is None else cell.rank
+
+
 def is_tablet(row: Row) -> bool:
     """Whether a row, read with the family ``tablet``, is a tablet's, and not a *remnant*: what stays of a tablet that
     was merged into a later one, its serial and the files that it needs replicated.

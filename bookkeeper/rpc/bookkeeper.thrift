@@ -32,7 +32,11 @@ struct RowRange {
   2: optional binary end_row              // inclusive; absent = to the end
 }
 
-struct TabletLocation { 1: required Extent extent  2: optional string address }
+struct TabletLocation {
+  1: required Extent extent
+  2: optional string address              // absent = nobody serves it
+  3: optional i64 placed                  // rises whenever the tablet is given to another tserver, split or merged
+}
 
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
 
@@ -66,6 +70,7 @@ struct StreamKey {
 struct WriteBatch {
   1: required Extent extent               // the tablet the client believes in; rows are checked against the real one
   2: required binary records              // Arrow record batch, whole row mutations
+  3: optional i64 placed                  // as located; whoever got the tablet later does not take the batch. Absent = it does
 }
 
 struct WriteResult {
@@ -301,6 +306,7 @@ service Master extends Node {
 service TServer extends Node {
   // clients
   // A writer counts its calls in `attempt`: at a tablet a lower one is refused once a higher one came. Empty writer: no order is kept.
+  // Together with `placed` that holds wherever the tablet, or a part of it, was meanwhile.
   WriteResult write(1: list<WriteBatch> batches, 2: string durability, 3: string writer, 4: i64 attempt) throws (1: Fault fault)
   bool write_if(1: Extent extent, 2: list<Condition> conditions, 3: binary records, 4: string durability) throws (1: Fault fault)   // one row; false = a condition does not hold, nothing was written
   ScanPage scan(1: ScanRequest request) throws (1: Fault fault)

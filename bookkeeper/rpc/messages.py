@@ -38,10 +38,13 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class TabletLocation:
-    """Where a tablet is served; ``address`` None while nobody serves it."""
+    """Where a tablet is served; ``address`` None while nobody serves it. ``placed`` rises whenever the tablet is given
+    to another tserver, split or merged; None when it was never given to one.
+    """
 
     extent: Extent
     address: str | None
+    placed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,13 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Whole row mutations for the tablet that the client believes in."""
+    """Whole row mutations for the tablet that the client believes in. ``placed`` is that of its location: whoever got
+    the tablet later does not take them; None: it does.
+    """
 
     extent: Extent
     records: bytes
+    placed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

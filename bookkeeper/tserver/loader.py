@@ -48,7 +48,7 @@ from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import segment_ref
 from bookkeeper.tserver.stamps import TableView
-from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.tablet import ServedTablet, Tenure
 
 LOG = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Loader:
         replayed = {uri for uri, _ in found}
         recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
         self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
-        tablet = ServedTablet(extent, data, recovered, next_serial(row), self._books_flight_ms)
+        tablet = ServedTablet(extent, data, recovered, Tenure(row.placed, next_serial(row)), self._books_flight_ms)
         sources = {stream.source_instance_id for stream in tablet.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.forget_stream(stream)

@@ -24,11 +24,14 @@ TABLET_FAMILIES = ("tablet", "location", "segment", "log")
 
 @dataclass(frozen=True, slots=True)
 class TabletRow:
-    """A tablet's row, parsed. ``serial`` counts its holders up to now; ``logs`` are those it may still need."""
+    """A tablet's row, parsed. ``placed`` is the rank of its location, 0 = none; ``serial`` counts its holders up to
+    now; ``logs`` are those it may still need.
+    """
 
     extent: Extent
     directory: str
     session: str | None
+    placed: int
     serial: int
     flush: FlushState | None
     segments: Mapping[str, SegmentEntry]
@@ -46,6 +49,7 @@ def parse_tablet(row: Row) -> TabletRow:
         extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
         directory=values.decode_dir(directory.value),
         session=None if location is None else assigned_to(values.Location.decode(location.value)),
+        placed=keys.placed(row) or 0,
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},

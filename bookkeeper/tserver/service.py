@@ -36,6 +36,7 @@ from bookkeeper.rpc.messages import (
 )
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
+from bookkeeper.tserver import attempts
 from bookkeeper.tserver.attempts import Attempt
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.compactor import Compactor
@@ -138,7 +139,7 @@ class TServerService:
         elsewhere: list[Extent] = []
         for batch in batches:
             tablet = parts.registry.find(batch.extent)
-            if tablet is None or not tablet.accepting:
+            if tablet is None or not tablet.accepting or attempts.is_for_another(batch.placed, tablet.placed):
                 elsewhere.append(batch.extent)
                 continue
             records = decode_labelled(batch.records, parts.limits.batch)

@@ -103,11 +103,21 @@ def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """Which time a tablet is held: ``placed``, the rank of the location that gave it here, rises from one holder to the
+    next, and so does ``serial``, which the holder takes itself.
+    """
+
+    placed: int
+    serial: int
+
+
 class ServedTablet:
-    """One tablet of this tserver. ``serial`` is this holder's."""
+    """One tablet of this tserver."""
 
     def __init__(
-        self, extent: Extent, data: TabletData, recovered: Recovered, serial: int, books_flight_ms: float
+        self, extent: Extent, data: TabletData, recovered: Recovered, tenure: Tenure, books_flight_ms: float
     ) -> None:
         """``books_flight_ms``: how long a write to the books may be on its way (R4)."""
         self.extent = extent
@@ -120,7 +130,8 @@ class ServedTablet:
         self.accepting = True
         """False from the moment an unload begins; changed by the commit thread."""
         self.point: FlushPoint | None = None
-        self.serial = serial
+        self.placed = tenure.placed
+        self.serial = tenure.serial
         self.compacted = 0 if recovered.flush is None else recovered.flush.compacted
         """Flush id at which the last compaction of everything began, 0 = none; changed by the compactor."""
         self.books = recovered.flush
@@ -139,7 +150,7 @@ class ServedTablet:
         self._applied_seq = recovered.next_seq - 1
         self._last_time_ms = recovered.last_time_ms
         self._staged_wal = recovered.last_wals[0].file if len(recovered.last_wals) == 1 else ""
-        self._flush_id = first_flush_id(serial)
+        self._flush_id = first_flush_id(tenure.serial)
         self._flushed_logs = FlushedLogs({} if recovered.flush is None else recovered.flush.through, books_flight_ms)
         self._state_changed = False
 

@@ -64,6 +64,12 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda extent, header: header.table_id == extent.table_id,
         "R15: half of a tablet that was split replays what the whole had flushed",
     ),
+    "whoever-holds-it-takes-it": (
+        "bookkeeper.tserver.attempts",
+        "is_for_another",
+        lambda meant, placed: False,  # noqa: ARG005
+        "a write that its client gave up lands after a later one, when the tablet was elsewhere and came back",
+    ),
     "late-uses-are-not-expected": (
         "bookkeeper.tserver.flushed_logs",
         "may_come_late",

@@ -176,7 +176,11 @@ class FakeCluster:
             where = self.placement[extent]
             return None if where is None else self.tserver_servers[where].address
 
-        return tuple(TabletLocation(extent, address(extent)) for extent in reversed(self.extents))
+        placed = len(self.extents)
+        return tuple(
+            TabletLocation(extent, address(extent), placed - number)
+            for number, extent in enumerate(reversed(self.extents))
+        )
 
     @property
     def quorum(self) -> str:

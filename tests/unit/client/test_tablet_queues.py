@@ -39,14 +39,14 @@ class Queues(RuleBasedStateMachine):
     def locate(self, ends: set[bytes], data: st.DataObject) -> None:
         extents = extents_of(*sorted(ends))
         choice = st.sampled_from([None, *ADDRESSES])
-        self.queues.relocate(TableMap(tuple(extents), tuple(data.draw(choice) for _ in extents)))
+        self.queues.relocate(TableMap(tuple(extents), tuple(data.draw(choice) for _ in extents), (1,) * len(extents)))
 
     @rule(data=st.data())
     def locate_the_same(self, data: st.DataObject) -> None:
         extents = sorted(self.queues.extents(), key=lambda e: e.end_row or b"\xff")
         addresses = tuple(data.draw(st.sampled_from(ADDRESSES)) for _ in extents)
         if extents:
-            self.queues.relocate(TableMap(tuple(extents), addresses))
+            self.queues.relocate(TableMap(tuple(extents), addresses, (1,) * len(extents)))
 
     @rule(address=st.sampled_from(ADDRESSES), bytes_max=st.sampled_from([1, 200, 10**6]))
     def take(self, address: str, bytes_max: int) -> None:
@@ -88,7 +88,7 @@ class Queues(RuleBasedStateMachine):
     def teardown(self) -> None:
         for extent in list(self.flying):
             self.land(extent, applied=True)
-        self.queues.relocate(TableMap(tuple(extents_of(b"c")), ("one:1", "two:2")))
+        self.queues.relocate(TableMap(tuple(extents_of(b"c")), ("one:1", "two:2"), (1, 1)))
         while not self.queues.is_empty:
             assert not self.queues.stuck()
             self.take("one:1", 10**6)
@@ -113,7 +113,7 @@ def test_small_batches_of_a_tablet_leave_together_and_large_ones_alone() -> None
         queues.add(_batch(b"a", 1000))
     queues.add(_batch(b"a", tablet_queues.JOIN_BELOW_BYTES))
     assert queues.stuck() == [UNLOCATED]
-    queues.relocate(TableMap(tuple(extents_of()), ("one:1",)))
+    queues.relocate(TableMap(tuple(extents_of()), ("one:1",), (1,)))
     ((extent, batch),) = queues.take("one:1", 10**9)
     assert batch.num_rows == 10
     queues.written(extent)
@@ -125,7 +125,7 @@ def test_small_batches_of_a_tablet_leave_together_and_large_ones_alone() -> None
 
 def test_a_tablet_that_had_to_stay_behind_goes_first_the_next_time() -> None:
     queues = TabletQueues()
-    queues.relocate(TableMap(tuple(extents_of(b"b", b"d")), ("one:1",) * 3))
+    queues.relocate(TableMap(tuple(extents_of(b"b", b"d")), ("one:1",) * 3, (1,) * 3))
     for _ in range(3):
         for row in (b"a", b"c", b"e"):
             queues.add(_batch(row, tablet_queues.JOIN_BELOW_BYTES))
@@ -139,7 +139,7 @@ def test_a_tablet_that_had_to_stay_behind_goes_first_the_next_time() -> None:
 
 def test_a_failed_tablet_rests_until_it_was_located_again() -> None:
     queues = TabletQueues()
-    found = TableMap(tuple(extents_of()), ("one:1",))
+    found = TableMap(tuple(extents_of()), ("one:1",), (1,))
     queues.relocate(found)
     queues.add(_batch(b"a", 10))
     ((extent, _),) = queues.take("one:1", 1)

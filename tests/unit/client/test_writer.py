@@ -278,3 +278,12 @@ def test_a_closed_writer_takes_nothing_and_a_missing_table_has_none() -> None:
             writer.add_batch(pa.RecordBatch.from_pydict({n: [b"x"] for n in ("row", "family", "qualifier", "value")}))
         with pytest.raises(NotFoundError, match="no table nope"):
             client.writer("nope")
+
+
+def test_each_batch_says_when_its_tablet_was_given_away_as_the_master_said() -> None:
+    seen: set[tuple[bytes | None, int | None]] = set()
+    with FakeCluster(*extents_of(b"g")) as cluster, Client.connect(cluster.quorum) as client:
+        cluster.tservers[0].before = lambda batches: seen.update((b.extent.end_row, b.placed) for b in batches)
+        with client.writer("t", **SMALL) as writer:
+            writer.add_all([_put(b"a", 1), _put(b"z", 2)])
+    assert seen == {(b"g", 1), (None, 2)}

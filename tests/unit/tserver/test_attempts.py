@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.model import Extent
-from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
+from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts, is_for_another
 
 LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
@@ -24,3 +24,10 @@ def test_the_writer_that_is_silent_for_longest_is_forgotten() -> None:
         assert attempts.admit(Attempt(writer, 5), LEFT)
     assert not attempts.admit(Attempt("a", 4), LEFT)
     assert attempts.admit(Attempt("b", 4), LEFT)
+
+
+def test_who_was_given_a_tablet_later_than_a_client_was_told_does_not_take_its_write() -> None:
+    assert is_for_another(4, 5)
+    assert not is_for_another(5, 5)
+    assert not is_for_another(6, 5), "a new master has written the location again"
+    assert not is_for_another(None, 5)

@@ -14,7 +14,7 @@ from bookkeeper.storage.tablet import GroupMap, TabletData
 from bookkeeper.tserver.commit import Desk, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.stamps import ConfigView, TableView
-from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, share_of
+from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, Tenure, share_of
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
@@ -25,7 +25,7 @@ RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, share_of(
 
 
 def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
-    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), 1, 0)
+    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), Tenure(1, 1), 0)
 
 
 def desk() -> Desk:

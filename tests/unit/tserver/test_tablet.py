@@ -10,7 +10,7 @@ from bookkeeper.storage.wal import DraftBlock, PlacedBlock, stamp_to_pb
 from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.ordering import WalPlace
 from bookkeeper.tserver.stamps import TableView
-from bookkeeper.tserver.tablet import Moment, ServedTablet, Share, share_of, with_timestamps
+from bookkeeper.tserver.tablet import Moment, ServedTablet, Share, Tenure, share_of, with_timestamps
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
@@ -40,7 +40,7 @@ class Served:
 
     def __init__(self, directory: Path, recovered: Recovered | None = None) -> None:
         data = TabletData(WHOLE, VIEW.groups, directory, [])
-        self.tablet = ServedTablet(WHOLE, data, recovered or Recovered(), 1, 0)
+        self.tablet = ServedTablet(WHOLE, data, recovered or Recovered(), Tenure(1, 1), 0)
         self.offset = 0
 
     def write(self, wal: str, *rows: bytes) -> DraftBlock:
