@@ -184,11 +184,11 @@ def _eventually(holds: Callable[[], bool], limit_s: float = 30) -> bool:
 
 def test_an_idle_connection_is_closed_after_its_time_and_nobody_notices(echo: Echo) -> None:
     with serving(echo, idle_timeout_ms=200) as server, pooled() as pool:
-        idle = RawPeer(server.address)
-        idle.greet()
         assert pool.replay(server.address).run(b"1") == b"1"
-        assert idle.is_closed_by_server()
-        idle.close()
+        later = RawPeer(server.address)
+        later.greet()
+        assert later.is_closed_by_server(), "and before that the pooled connection was"
+        later.close()
         assert pool.replay(server.address).run(b"2") == b"2"
 
 
