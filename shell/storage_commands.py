@@ -1,4 +1,4 @@
-"""Commands about how tables are stored: ``config compact du``.
+"""Commands about how tables are stored: ``config compact du importdirectory``.
 
 Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -6,6 +6,7 @@ Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookk
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
@@ -94,4 +95,19 @@ def du(session: Session, output: Output, tables: tuple[str, ...]) -> None:
     output.records(rows, ("table", "tablets", "segments", "records", "bytes"), "no tables")
 
 
-COMMANDS = (config, compact, du)
+@click.command()
+@click.argument("table", type=parameters.TABLE)
+@click.argument("directory", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR")
+@click.option("--time", "time_ms", type=int, metavar="MS", help="Of records without a timestamp; by default now.")
+@in_session
+def importdirectory(session: Session, output: Output, table: str, directory: Path, time_ms: int | None) -> None:
+    """Add the records of a directory's Parquet and CSV files to a table, as segments, past logs and memory.
+
+    Columns: row, family, qualifier, value and, if you like, visibility and timestamp (ms). The master reads them, so
+    DIR is on its machine. If anything in them is wrong, nothing is imported.
+    """
+    count = session.client.tables.import_directory(table, directory, time_ms)
+    output.done(f"{count} records imported into table {table}", {"name": table, "records": count})
+
+
+COMMANDS = (config, compact, du, importdirectory)

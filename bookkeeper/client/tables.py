@@ -6,13 +6,23 @@ A call that had to be repeated after a lost answer succeeds when the earlier att
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup, RowRange
-from bookkeeper.rpc.messages import CompactionTicket, CompactRequest, TableInfo, TabletLocation, TableUsage
+from bookkeeper.rpc.messages import (
+    CompactionTicket,
+    CompactRequest,
+    ImportProgress,
+    ImportRequest,
+    TableInfo,
+    TabletLocation,
+    TableUsage,
+)
 
 POLL_MS = 100
 
@@ -102,6 +112,19 @@ class Tables:
             if self._clock.wait(self._stopped, POLL_MS):
                 raise UnavailableError(f"nobody waits any more for the compaction of table {name}")
             left = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(left)))
+
+    def import_directory(self, name: str, directory: Path | str, time_ms: int | None = None) -> int:
+        """Import the Parquet and CSV files of a directory on the master's machine; returns how many records. Those
+        without a timestamp get ``time_ms``, by default that of the import's begin. Each tablet's records show at once.
+        Raises NotFoundError, InvalidInputError (nothing was changed), ReadOnlyError, RefusedError.
+        """
+        request = ImportRequest(uuid.uuid4().hex, name, str(directory), time_ms)
+        while True:
+            progress: ImportProgress = self._master.call("import_directory", request)
+            if progress.done:
+                return progress.records
+            if self._stopped.is_set():
+                raise UnavailableError(f"nobody waits any more for the import into table {name}; it goes on")
 
     def disk_usage(self, *names: str) -> Sequence[TableUsage]:
         """What tables have on disk, all if none is named; what is in memory is not counted. Raises NotFoundError."""

@@ -175,6 +175,19 @@ class FateEngine:
 
         Raises UnavailableError when it takes longer (it goes on; ask again), NotLeaderError when the reign ends.
         """
+        if not self.is_over(running, timeout_ms):
+            note = f" ({running.note})" if running.note else ""
+            raise UnavailableError(
+                f"operation {running.txid} ({running.op.type}) is still at {running.step}{note}; it goes on, ask again"
+            )
+        if running.error is not None:
+            raise type(running.error)(running.error.message, running.error.details)
+        return running.result
+
+    def is_over(self, running: Running, timeout_ms: int) -> bool:
+        """Wait for the end of an operation, however it ends; False when it takes longer. Raises NotLeaderError when the
+        reign ends before.
+        """
         deadline_ns = self.clock.boot_ns() + timeout_ms * 1_000_000
         with self._changed:
             while not running.ended:
@@ -182,15 +195,9 @@ class FateEngine:
                 if self._stopped:
                     raise NotLeaderError("this master leads no more; ask the next one, the operation goes on there")
                 if left_ns <= 0:
-                    note = f" ({running.note})" if running.note else ""
-                    raise UnavailableError(
-                        f"operation {running.txid} ({running.op.type}) is still at {running.step}{note}; "
-                        "it goes on, ask again"
-                    )
+                    return False
                 self._changed.wait(left_ns / 1e9)
-        if running.error is not None:
-            raise type(running.error)(running.error.message, running.error.details)
-        return running.result
+        return True
 
     def run(self, kind: str, args: Args, timeout_ms: int) -> Json:
         """:meth:`submit`, then :meth:`wait`."""

@@ -23,7 +23,7 @@ from bookkeeper.master.books import Books
 from bookkeeper.master.collector import Collector
 from bookkeeper.master.cycle import Cycle, Pacer
 from bookkeeper.master.dispatch import Dispatcher
-from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.fate import Args, FateEngine
 from bookkeeper.master.fate_store import FateRecord, FateStore
 from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes, guarded
@@ -45,6 +45,7 @@ from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
+from bookkeeper.storage.tablet import BatchLimits
 
 LOG = logging.getLogger(__name__)
 
@@ -182,7 +183,8 @@ def assemble(
     placement = Placement(
         table, reign, tservers, lanes, inbox.ask_place, books.note_assigned, lambda: claimed_rows(fate.pending())
     )
-    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox, placement)
+    begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
+    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
     recovery = Recovery(tservers, reign)
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
@@ -251,6 +253,7 @@ def operation_context(
     tservers: TServers,
     inbox: Inbox,
     placement: Placement,
+    begin: Callable[[str, Args], object],
 ) -> Context:
     """The world in which a reign's operations act."""
     own_id = settings.instance.instance_id
@@ -265,7 +268,16 @@ def operation_context(
         stream_grace_ms=stream_grace_ms(settings),
         wake=inbox.ask_full,
         let_go=placement.let_go,
+        begin=begin,
+        tables_dir=settings.tables_dir,
+        batch_limits=batch_limits(settings),
     )
+
+
+def batch_limits(settings: Settings) -> BatchLimits:
+    """Largest parts of an imported record: those of a written one."""
+    tserver = settings.tserver
+    return BatchLimits(tserver.row_bytes_max, tserver.row_bytes_max, tserver.value_bytes_max)
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:

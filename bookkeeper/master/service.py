@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
@@ -16,6 +17,7 @@ from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, Una
 from bookkeeper.master.compaction import compact
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
+from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -34,6 +36,8 @@ from bookkeeper.rpc.messages import (
     CompactionTicket,
     CompactRequest,
     FileMark,
+    ImportProgress,
+    ImportRequest,
     QuarantinedRange,
     ReplicationConfig,
     TableInfo,
@@ -61,6 +65,7 @@ CONCURRENCY = {
     "compact_table": 4,
     "add_splits": 4,
     "merge_tablets": 4,
+    "import_directory": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
     "enable_replication": 4,
@@ -175,6 +180,14 @@ class MasterService:
         lead = self._lead
         table_id = self._config().table_named(request.table).table_id
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
+
+    def import_directory(self, request: ImportRequest) -> ImportProgress:
+        """Returns when every tablet has its part, or soon, to be asked again."""
+        fate = self._lead.fate
+        running = fate.submit("import_directory", import_args(request))
+        if not fate.is_over(running, FATE_WAIT_MS):
+            return ImportProgress(False, 0)
+        return ImportProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]:
         """See :meth:`Queries.disk_usage`."""

@@ -36,6 +36,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 LOG = b"{}"
 """Value of a ``log:`` cell: the column says everything."""
 
+IMPORTED_SEQ_MIN = -(2**62)
+"""Sequence numbers of imported records are negative, from here on (``storage.bulk.convert``)."""
+
 EMPTY = b""
 """Value of a ``del:`` cell: the row says everything."""
 
@@ -174,8 +177,8 @@ class SegmentEntry:
             size_bytes=number(fields, "bytes"),
             min_row=raw_bytes(fields, "min_row"),
             max_row=raw_bytes(fields, "max_row"),
-            first_seq=number(fields, "first_seq"),
-            last_seq=number(fields, "last_seq"),
+            first_seq=number(fields, "first_seq", IMPORTED_SEQ_MIN),
+            last_seq=number(fields, "last_seq", IMPORTED_SEQ_MIN),
             flush_id=number(fields, "flush_id"),
             ranges=tuple(_range(pair) for pair in tuples(fields, "ranges", 2)) if "ranges" in fields else (),
         )

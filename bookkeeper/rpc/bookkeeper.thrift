@@ -126,6 +126,31 @@ struct TableUsage {                       // from the books: what is in memory i
   5: required i64 bytes
 }
 
+// ---- bulk import
+
+struct ImportRequest {
+  1: required string request_id           // 32 hex digits of the caller's choice; the same again is the same import
+  2: required string table
+  3: required string directory            // absolute, on the master's machine
+  4: optional i64 time_ms                 // of records that bring none; absent = when the import begins
+}
+
+struct ImportProgress {
+  1: required bool done                   // false = it goes on; ask again with the same request
+  2: required i64 records
+}
+
+struct ImportedSegment {
+  1: required string uri
+  2: required binary entry                // as the books hold it (JSON)
+}
+
+struct AdoptRequest {                     // all that one tablet gets of an import
+  1: required Extent extent
+  2: required StreamKey stream            // stands for the import: a tablet takes it once
+  3: required list<ImportedSegment> segments
+}
+
 // ---- replication status
 
 struct TargetStatus {
@@ -274,6 +299,7 @@ service Master extends Node {
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
+  ImportProgress import_directory(1: ImportRequest request) throws (1: Fault fault)
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
   list<string> authorizations(1: string user) throws (1: Fault fault)
@@ -317,6 +343,7 @@ service TServer extends Node {
   list<Extent> tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
   i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket to ask with
+  void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten
   i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns when every later block carries that generation's stamps
   list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL that holds data of the table
   void assign_work(1: list<WorkItem> items) throws (1: Fault fault)                // idempotent; overloaded when the queue is full

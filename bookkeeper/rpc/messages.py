@@ -147,6 +147,41 @@ class TableUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Import the files of a directory on the master's machine; the same ``request_id`` again is the same import."""
+
+    request_id: str
+    table: str
+    directory: str
+    time_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """How far an import is; ``records`` when it is done."""
+
+    done: bool
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSegment:
+    """A segment file of an import; ``entry`` as the books hold it."""
+
+    uri: str
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptRequest:
+    """All that one tablet gets of an import, which ``stream`` stands for."""
+
+    extent: Extent
+    stream: StreamKey
+    segments: tuple[ImportedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TargetStatus:
     """How far one file has come for one target."""
 
@@ -313,6 +348,7 @@ class TabletAssignment:
 
 
 STRUCTS: tuple[type, ...] = (
+    AdoptRequest,
     ApplyRequest,
     BlockRange,
     ClusterInfo,
@@ -323,6 +359,9 @@ STRUCTS: tuple[type, ...] = (
     Fault,
     FileMark,
     Hello,
+    ImportProgress,
+    ImportRequest,
+    ImportedSegment,
     LocalityGroup,
     QuarantinedRange,
     ReplicateRequest,

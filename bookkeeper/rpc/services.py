@@ -11,12 +11,15 @@ from typing import Protocol
 
 from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.messages import (
+    AdoptRequest,
     ApplyRequest,
     ClusterInfo,
     CompactionTicket,
     CompactRequest,
     Condition,
     FileMark,
+    ImportProgress,
+    ImportRequest,
     QuarantinedRange,
     ReplicateRequest,
     ReplicateResult,
@@ -68,6 +71,8 @@ class Master(Node, Protocol):
     def flush_table(self, name: str) -> None: ...
 
     def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]: ...
+
+    def import_directory(self, request: ImportRequest) -> ImportProgress: ...
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]: ...
 
@@ -136,6 +141,8 @@ class TServer(Node, Protocol):
     def flush_tablet(self, extent: Extent) -> None: ...
 
     def compact_tablet(self, extent: Extent, ticket: int) -> int: ...
+
+    def adopt_segments(self, request: AdoptRequest) -> None: ...
 
     def confirm_config(self, generation: int) -> int: ...
 

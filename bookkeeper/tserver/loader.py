@@ -22,6 +22,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletAssignment
+from bookkeeper.storage.bulk import segment_ref
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
 from bookkeeper.storage.wal import Block, Seal, path_of, read_headers, read_seal
 from bookkeeper.tserver import loading
@@ -46,7 +47,6 @@ from bookkeeper.tserver.loading import (
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
-from bookkeeper.tserver.segments import segment_ref
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet, Tenure
 

@@ -23,6 +23,7 @@ from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
+from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.commit import CommitPath, Desk
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.configuration import Configuration
@@ -129,6 +130,7 @@ class TServerProcess:
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
+        adopter = Adopter(registry, flusher, path, index, self._metadata, persistence, die)
         limits = service_limits(settings)
         receiver = Receiver(
             settings.instance.instance_id,
@@ -155,6 +157,7 @@ class TServerProcess:
             keeper=keeper,
             flusher=flusher,
             compactor=compactor,
+            adopter=adopter,
             loader=loader,
             sorter=sorter,
             receiver=receiver,

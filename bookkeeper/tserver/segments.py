@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
-from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.storage.bulk import segment_entry
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver import loading
 from bookkeeper.tserver.loading import first_flush_id
@@ -45,37 +46,6 @@ def merged_state(
 ) -> FlushState:
     """The state behind a compaction: other segments stand for the same records, so nothing else changes (R18)."""
     return named_state(before or NOTHING, flush_id, segments, compacted)
-
-
-def segment_entry(ref: SegmentRef) -> SegmentEntry:
-    """A segment as the books hold it."""
-    return SegmentEntry(
-        group=ref.group,
-        records=ref.records,
-        size_bytes=ref.bytes,
-        min_row=ref.min_row,
-        max_row=ref.max_row,
-        first_seq=ref.first_seq,
-        last_seq=ref.last_seq,
-        flush_id=ref.flush_id,
-        ranges=ref.ranges,
-    )
-
-
-def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
-    """A segment as storage opens it; inverse of :func:`segment_entry`."""
-    return SegmentRef(
-        uri=uri,
-        group=entry.group,
-        records=entry.records,
-        bytes=entry.size_bytes,
-        min_row=entry.min_row,
-        max_row=entry.max_row,
-        first_seq=entry.first_seq,
-        last_seq=entry.last_seq,
-        flush_id=entry.flush_id,
-        ranges=entry.ranges,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
+    AdoptRequest,
     ApplyRequest,
     Condition,
     FileMark,
@@ -37,6 +38,7 @@ from bookkeeper.rpc.messages import (
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver import attempts
+from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.attempts import Attempt
 from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.compactor import Compactor
@@ -83,6 +85,7 @@ class Parts:
     keeper: LogKeeper
     flusher: Flusher
     compactor: Compactor
+    adopter: Adopter
     loader: Loader
     sorter: Sorter
     receiver: Receiver
@@ -230,6 +233,10 @@ class TServerService:
         """See :meth:`Compactor.ask`."""
         parts = self._parts
         return parts.compactor.ask(parts.registry.serving(extent), ticket)
+
+    def adopt_segments(self, request: AdoptRequest) -> None:
+        """See :meth:`Adopter.adopt`."""
+        self._own_cluster_only().adopter.adopt(request)
 
     def confirm_config(self, generation: int) -> int:
         """See :meth:`Configuration.confirm`."""

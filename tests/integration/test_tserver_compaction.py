@@ -16,12 +16,12 @@ from bookkeeper.errors import NotServingError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import StreamKey
+from bookkeeper.storage.bulk import segment_entry
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.segments import segment_entry
 from bookkeeper.tserver.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of
 from tests.support.tservers import (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import test_tserver_adopting as adopting_laws
 from tests.integration import test_tserver_books as books_laws
 from tests.integration import test_tserver_compaction as compaction_laws
 from tests.integration import test_tserver_compaction_cuts as cut_laws
@@ -20,6 +21,13 @@ from tests.support.tservers import Ground, ground
 pytestmark = pytest.mark.integration
 
 LAWS = [
+    ("imports-are-taken-again", adopting_laws.test_r18_an_import_is_taken_once_whatever_became_of_its_segments),
+    (
+        "imports-are-not-remembered",
+        adopting_laws.test_r18_a_server_may_die_when_an_import_is_in_the_books_and_nobody_knows,
+    ),
+    ("imports-are-never-over", adopting_laws.test_r20_an_order_that_comes_when_its_import_is_over_is_refused),
+    ("imports-have-the-last-word", adopting_laws.test_imported_records_show_and_survive_the_server),
     ("replaced-before-the-books-say-so", cut_laws.test_a_compaction_may_be_cut_between_any_two_steps),
     ("files-go-while-they-are-read", compaction_laws.test_a_page_that_is_being_filled_keeps_its_files),
     ("compactions-forget-streams", compaction_laws.test_r18_what_is_known_of_a_stream_survives_a_compaction),

@@ -68,6 +68,12 @@ def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[st
 
 
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "imports-are-not-replicated": (
+        "bookkeeper.master.operations.bulk_import",
+        "refuse_replicated",
+        lambda table: None,  # noqa: ARG005
+        "never: an import into a replicated table is missing at its peers, unsaid",
+    ),
     "needed-deleted-for-good": (
         "bookkeeper.master.remover",
         "removal_rank",

@@ -32,6 +32,7 @@ from bookkeeper.master.collector import Collector
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.fate_store import FateStore
 from bookkeeper.master.leader import Reign, campaign
+from bookkeeper.master.leadership import batch_limits
 from bookkeeper.master.operations import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.tables import new_tablet_rows
@@ -364,6 +365,9 @@ class World:
             stream_grace_ms=60_000,
             wake=lambda: None,
             let_go=lambda rows: None,  # noqa: ARG005
+            begin=lambda kind, args: fate.submit(kind, args),
+            tables_dir=self.settings.tables_dir,
+            batch_limits=batch_limits(self.settings),
         )
         store = FateStore(self.table, reign)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from bookkeeper.errors import NotFoundError, TransientError
-from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem, WorkReport
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.rpc.messages import AdoptRequest, FileMark, TabletAssignment, WorkItem, WorkReport
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.storage.wal import path_of
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
 
@@ -29,6 +32,8 @@ class ScriptedTServer:
     reports: list[WorkReport] = field(default_factory=list)
     on_work: Callable[[WorkItem], None] = lambda item: None  # noqa: ARG005
     marks: list[FileMark] = field(default_factory=list)
+    adopted: dict[StreamKey, dict[Extent, list[bytes]]] = field(default_factory=dict)
+    """Import to tablet to the rows that it took, in order."""
     trouble: dict[str, TransientError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -79,6 +84,20 @@ class ScriptedTServer:
         self._may("flush_tablet")
         with self.lock:
             self.orders.append(f"flush {extent.end_row!r}")
+
+    def adopt_segments(self, request: AdoptRequest) -> None:
+        self._may("adopt_segments")
+        with self.lock:
+            self.orders.append(f"adopt {request.extent.end_row!r}")
+            taken = self.adopted.setdefault(request.stream, {})
+            if request.extent not in taken:
+                files = [path_of(segment.uri) for segment in request.segments]
+                taken[request.extent] = [row for path in files for row in pq.read_table(path)["row"].to_pylist()]
+
+    def forget_streams(self, streams: Sequence[StreamKey]) -> None:
+        self._may("forget_streams")
+        with self.lock:
+            self.orders += [f"forget {stream.file}" for stream in streams]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

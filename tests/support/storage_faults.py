@@ -11,7 +11,7 @@ from bookkeeper.metadata.table import MAX_RANK, CellKey
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.segments import named_state
+from bookkeeper.tserver.segments import merged_state, named_state
 from bookkeeper.tserver.tablet import ServedTablet
 
 _install = Compactor._install
@@ -31,6 +31,30 @@ def _begin_anew(before: FlushState | None, flush_id: int, segments: Sequence[Seg
 
 
 STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
+    "imports-are-taken-again": (
+        "bookkeeper.tserver.adopter",
+        "is_taken",
+        lambda tablet, key: False,  # noqa: ARG005
+        "R18: what was deleted since an import comes back when its order is repeated",
+    ),
+    "imports-are-never-over": (
+        "bookkeeper.tserver.received_index",
+        "ReceivedIndex.is_open",
+        lambda self, stream: True,  # noqa: ARG005
+        "R20: an order that comes when its import is over is taken again",
+    ),
+    "imports-are-not-remembered": (
+        "bookkeeper.tserver.adopter",
+        "adopted_state",
+        lambda before, flush_id, segments, key: merged_state(before, flush_id, segments, 0),  # noqa: ARG005
+        "R18: a tablet that moves forgets that it has taken an import",
+    ),
+    "imports-have-the-last-word": (
+        "bookkeeper.storage.bulk.convert",
+        "imported_seq",
+        lambda number, position: (number << 40) + position,
+        "of equal timestamps, an imported record hides what was written after the import",
+    ),
     "checksums-not-compared": (
         "bookkeeper.storage.tablet.segment_reader",
         "matches",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from bookkeeper.master.fate import Operation
 from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, AddSplits, MergeTablets
+from bookkeeper.master.operations.bulk_import import ImportDirectory
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.properties import ChangeProperties
@@ -27,6 +28,7 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "delete_table": DeleteTable(context),
         "set_groups": SetGroups(context),
         "change_properties": ChangeProperties(context),
+        "import_directory": ImportDirectory(context),
         "set_read_only": SetReadOnly(context),
         "set_authorizations": SetAuthorizations(context),
         SPLIT_KIND: AddSplits(context),

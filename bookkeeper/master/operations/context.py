@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 from bookkeeper.clock import Clock
@@ -22,6 +23,7 @@ from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
+from bookkeeper.storage.tablet import BatchLimits
 
 CONFIRM_AGAIN_MS = 50
 
@@ -29,7 +31,8 @@ CONFIRM_AGAIN_MS = 50
 @dataclass(frozen=True, slots=True)
 class Context:
     """The world of an operation. ``wake`` asks the master's thread for a cycle, ``let_go`` returns when nobody places
-    the tablets of rows that an operation has claimed. Thread-safe.
+    the tablets of rows that an operation has claimed, ``begin`` begins another operation (kind, arguments).
+    Thread-safe.
     """
 
     table: MetadataTable
@@ -42,6 +45,9 @@ class Context:
     stream_grace_ms: int
     wake: Callable[[], None]
     let_go: Callable[[Collection[bytes]], None]
+    begin: Callable[[str, Args], object]
+    tables_dir: Path
+    batch_limits: BatchLimits
 
     def config(self) -> ClusterConfig:
         """The configuration now. Raises TransientError, CorruptionError."""

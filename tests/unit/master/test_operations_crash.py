@@ -19,6 +19,7 @@ from bookkeeper.coordination.config_changes import define_cluster, delete_cluste
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.borders import add_splits_args, merge_args
+from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
@@ -31,8 +32,8 @@ from bookkeeper.master.quarantine import RangeKey, scan_rows, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.metadata.values import FateStep, Quarantined, Received
-from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, TargetKey
-from bookkeeper.rpc.messages import WorkItem, WorkReport
+from bookkeeper.model import BlockRange, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
+from bookkeeper.rpc.messages import ImportRequest, WorkItem, WorkReport
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.border_world import ends_of
 from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
@@ -145,6 +146,28 @@ def _change_properties(scene: Scene, n: int) -> Args:
 
 def _changed_properties(scene: Scene, n: int) -> None:
     assert dict(scene.world.config().table_named(f"changed-{n}").properties) == PROPERTIES
+
+
+def _import(scene: Scene, n: int) -> Args:
+    scene.run("create_table", create_table_args(f"filled-{n}", [b"m"], [], {}))
+    directory = scene.world.settings.directory / f"input-{n}"
+    directory.mkdir()
+    (directory / "a.csv").write_text("row,family,qualifier,value\nz,f,q,1\na,f,q,2\n")
+    table_id = scene.table_id(f"filled-{n}")
+    tserver = scene.tserver = scene.stack.enter_context(scripted(scene.world))
+    for end in (b"m", None):
+        scene.world.locate(keys.tablet_row(table_id, end), tserver.session)
+    return import_args(ImportRequest(f"{n:032x}", f"filled-{n}", str(directory), None))
+
+
+def _imported(scene: Scene, n: int) -> None:
+    scene.stack.close()
+    assert scene.tserver is not None
+    table_id = scene.table_id(f"filled-{n}")
+    (taken,) = [taken for stream, taken in scene.tserver.adopted.items() if stream.target_table_id == table_id]
+    assert taken == {Extent(table_id, b"m", None): [b"a"], Extent(table_id, None, b"m"): [b"z"]}
+    assert not list((scene.world.settings.tables_dir / table_id).iterdir())
+    assert not list(scene.world.table.scan(*keys.recv_section(scene.world.settings.instance.instance_id)))
 
 
 def _close_to_users(_scene: Scene, n: int) -> Args:
@@ -330,6 +353,7 @@ PLANS = {
     "add_splits": Plan(_split, _was_split),
     "merge_tablets": Plan(_merge, _was_merged),
     "change_properties": Plan(_change_properties, _changed_properties),
+    "import_directory": Plan(_import, _imported),
     "set_read_only": Plan(_close_to_users, _closed_to_users),
     "set_authorizations": Plan(_allow, _allowed),
     "define_cluster": Plan(_define, _defined),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bookkeeper.model import RowRange
+from bookkeeper.storage.bulk import segment_entry, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.flusher import FlushLimits, TabletMemory, due_tablets
-from bookkeeper.tserver.segments import segment_entry, segment_ref
 
 LIMITS = FlushLimits(memtable_bytes=100, total_bytes=250, sealed_log_age_ms=1_000)
 

@@ -8,10 +8,11 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
+from bookkeeper.storage.bulk import segment_entry
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver import segments
 from bookkeeper.tserver.loading import first_flush_id
-from bookkeeper.tserver.segments import dead_segments, is_own, named_state, segment_entry, segments_put
+from bookkeeper.tserver.segments import dead_segments, is_own, named_state, segments_put
 
 ROW = keys.tablet_row("1", None)
 SERIAL = 3

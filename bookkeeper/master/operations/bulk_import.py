@@ -1,0 +1,229 @@
+"""Bulk import: a directory of Parquet and CSV files becomes segments of a table.
+
+Arrives: a table, a directory on the master's machine. Leaves: segments in the table's tablets, each tablet's all at
+once. Cut after any step: the files are written anew, or taken over from their manifest; a tablet takes an import once
+(rule R18), because it stands for a stream of its own, whose cell says that it is not over. That cell ends as a receipt:
+a client that lost the answer and asks again within the grace gets it, and nothing is imported twice.
+
+Input that can't be imported changes nothing. Nor does the table change its borders, groups or targets meanwhile, nor is
+anything made read-only: the operation holds their locks. Sources: issue "a whole tablet store"; design sections 5 and
+8; rules R13, R18 and R20.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.coordination.config_changes import next_count
+from bookkeeper.coordination.config_tree import TableConfig
+from bookkeeper.errors import InvalidInputError, PermanentError, RefusedError, TransientError, UnavailableError
+from bookkeeper.master.borders import part_of_segment
+from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait
+from bookkeeper.master.operations.context import Context, number, online_table, text
+from bookkeeper.master.operations.read_only import refuse_if_read_only
+from bookkeeper.master.operations.streams import forget_streams_args
+from bookkeeper.master.operations.tables import tablet_rows
+from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.values import Json, Received
+from bookkeeper.model import StreamKey
+from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ImportRequest
+from bookkeeper.storage.bulk import convert, read_inputs, segment_entry
+from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.bulk.manifest import Imported
+from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal.files import make_directory, uri_of
+
+COUNTER = "import"
+ADOPT_AGAIN_MS = 200
+_REQUEST_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def import_args(request: ImportRequest) -> Args:
+    """Arguments of ``import_directory``. Raises InvalidInputError."""
+    if _REQUEST_ID.fullmatch(request.request_id) is None:
+        raise InvalidInputError(f"{request.request_id!r} is no request id: want 32 hex digits")
+    if not Path(request.directory).is_absolute():
+        raise InvalidInputError(f"{request.directory!r} is no absolute path; the master reads it, on its own machine")
+    return {
+        "request_id": request.request_id,
+        "name": request.table,
+        "directory": request.directory,
+        "time_ms": request.time_ms,
+    }
+
+
+def refuse_replicated(table: TableConfig) -> None:
+    """Raise RefusedError for a table with targets: imported segments would be missing at the peers, unsaid."""
+    if table.targets:
+        clusters = ", ".join(sorted({target.key.cluster for target in table.targets}))
+        raise RefusedError(
+            f"table {table.name} is replicated to {clusters}, and imported segments are not replicated yet; write the "
+            f"records, or end that first: disablereplication -t {table.name} --all-loc-groups CLUSTER"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImportDirectory:
+    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+
+    context: Context
+    first: str = "check"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """The table stays as it is, and nothing becomes read-only, until every tablet has its segments."""
+        return (f"table {text(args, 'name')}", "read_only")
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """check, convert, announce, adopt, receipt, clear."""
+        return {
+            "check": self.check,
+            "convert": self.convert,
+            "announce": self.announce,
+            "adopt": self.adopt,
+            "receipt": self.receipt,
+            "clear": self.clear,
+        }
+
+    # ---- before anything changes
+
+    def check(self, call: Call) -> Outcome:
+        """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
+        config = self.context.config()
+        table = online_table(config, text(call.args, "name"))
+        received = self._receipt(self._stream(table.table_id, call))
+        if received is not None and received.done:
+            return Done(received.offset)
+        refuse_if_read_only(config, table, "importdirectory")
+        refuse_replicated(table)
+        time_ms = call.args["time_ms"]
+        state: dict[str, Json] = {
+            "table_id": table.table_id,
+            "number": next_count(self.context.coordination, COUNTER),
+            "time_ms": self.context.clock.wall_ms() if time_ms is None else time_ms,
+        }
+        return Next("convert", state)
+
+    def convert(self, call: Call) -> Outcome:
+        """Write the segments into a directory of the import. Input that can't be imported ends the operation."""
+        directory = self._directory(text(call.state, "table_id"), call)
+        ops = SegmentOps()
+        try:
+            shutil.rmtree(directory, ignore_errors=True)
+            make_directory(directory, ops)
+            imported = Imported(tuple(self._converted(call, directory, ops)))
+            imported.write(directory, ops)
+        except PermanentError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        except OSError as error:
+            raise UnavailableError(f"imported segments can't be written: {error}") from error
+        return Next("announce", {**call.state, "records": imported.records})
+
+    def _converted(self, call: Call, directory: Path, ops: SegmentOps) -> list[SegmentRef]:
+        table = self.context.config().table(text(call.state, "table_id"))
+        properties = parse_properties(table.properties)
+        return convert(
+            read_inputs(Path(text(call.args, "directory")), number(call.state, "time_ms"), self.context.batch_limits),
+            [tablet.extent for tablet in self._tablets(table.table_id)],
+            GroupMap({group.name: group.families for group in table.groups}),
+            number(call.state, "number"),
+            Place(directory, TabletSettings(compression=properties.compression), ops),
+            self.context.reign.check,
+        )
+
+    def announce(self, call: Call) -> Outcome:
+        """Rule R20: the stream has its cell before any tablet takes anything of it."""
+        self._put(self._stream(text(call.state, "table_id"), call), Received(0))
+        return Next("adopt", call.state)
+
+    # ---- the tablets
+
+    def adopt(self, call: Call) -> Outcome:
+        """Let each tablet take its part; those that have it say so."""
+        table_id = text(call.state, "table_id")
+        segments = Imported.read(self._directory(table_id, call)).segments
+        tablets = self._tablets(table_id)
+        live = self.context.tservers.live()
+        left = []
+        for done, tablet in enumerate(tablets):
+            parts = parts_of(segments, tablet)
+            try:
+                self.context.reign.check()
+                if parts:
+                    self._order(tablet, live, AdoptRequest(tablet.extent, self._stream(table_id, call), parts))
+            except TransientError as error:
+                left.append(error.message)
+            except PermanentError as error:
+                return Failed(
+                    type(error)(f"{error.message}; {done} of {len(tablets)} tablets were done", error.details)
+                )
+        if left:
+            return Wait(f"{len(left)} of {len(tablets)} tablets lack their segments: {left[0]}", ADOPT_AGAIN_MS)
+        return Next("receipt", call.state)
+
+    def _order(self, tablet: TabletView, live: Mapping[str, str], request: AdoptRequest) -> None:
+        address = live.get(tablet.session or "")
+        if address is None:
+            raise UnavailableError(f"tablet {tablet.extent} has no tserver now")
+        self.context.tservers.at(address).adopt_segments(request)
+
+    def receipt(self, call: Call) -> Outcome:
+        """Every tablet has its part: remember it for whoever asks again."""
+        records = number(call.state, "records")
+        self._put(self._stream(text(call.state, "table_id"), call), Received(records, done=True))
+        return Next("clear", call.state)
+
+    def clear(self, call: Call) -> Outcome:
+        """See :meth:`_end`."""
+        self._end(text(call.state, "table_id"), call)
+        return Done(number(call.state, "records"))
+
+    # ---- inside
+
+    def _end(self, table_id: str, call: Call) -> None:
+        """The tablets have names of their own for the files; the stream is over, after its grace."""
+        shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
+        self.context.begin("forget_streams", forget_streams_args([self._stream(table_id, call)]))
+
+    def _directory(self, table_id: str, call: Call) -> Path:
+        return self.context.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
+
+    def _stream(self, table_id: str, call: Call) -> StreamKey:
+        """What stands for the import: the tablets' high-water of it is "taken"."""
+        return StreamKey(self.context.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0)
+
+    def _receipt(self, stream: StreamKey) -> Received | None:
+        cell = keys.recv_cell(stream)
+        row = self.context.table.get(cell.key, ("recv",))
+        found = None if row is None else row.cells.get(cell.column)
+        return None if found is None else Received.decode(found.value)
+
+    def _put(self, stream: StreamKey, received: Received) -> None:
+        self.context.reign.check()
+        cell = keys.recv_cell(stream)
+        rank = keys.recv_rank(received.offset, received.done)
+        self.context.table.put([RowPut(cell.key, {cell.column: received.encode()})], rank)
+
+    def _tablets(self, table_id: str) -> list[TabletView]:
+        """The tablets in order. Raises BrokenChainError."""
+        views = [tablet_view(row) for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
+        for before, after in zip([None, *views], [*views, None], strict=True):
+            verify_chain(before, after, (table_id,))
+        return views
+
+
+def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[ImportedSegment, ...]:
+    """What a tablet takes of an import. Each segment was written within one tablet; should borders have changed since,
+    the rows count that lie in the tablet.
+    """
+    found = ((ref.uri, part_of_segment(segment_entry(ref), tablet.extent.rows)) for ref in segments)
+    return tuple(ImportedSegment(uri, entry.encode()) for uri, entry in found if entry is not None)

@@ -1,0 +1,13 @@
+"""Segments that do not come from a memtable: what an operator imports, and tables that are copied as files.
+
+Arrives: an operator's Parquet and CSV files, or exported segments. Leaves: segments, and manifests that name them.
+Read ``inputs`` (what is read), ``convert`` (sorted, divided, written), ``adoption`` (into a tablet's directory),
+``manifest``.
+"""
+
+from bookkeeper.storage.bulk.adoption import link_segments
+from bookkeeper.storage.bulk.booked import segment_entry, segment_ref
+from bookkeeper.storage.bulk.convert import convert
+from bookkeeper.storage.bulk.inputs import read_inputs
+
+__all__ = ["convert", "link_segments", "read_inputs", "segment_entry", "segment_ref"]

@@ -1,0 +1,41 @@
+"""Files of an import become a tablet's own: each gets a second name in the tablet's directory.
+
+Arrives: segments in the directory of an import. Leaves: the same bytes under names that nobody used before, as those of
+a compaction are named: what a crash leaves of them belongs to nobody once the tablet has another holder, and the import
+may remove its own names at any time. Source: design section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.segment_format import ENDING, merged_prefix
+from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal.files import make_directory, path_of, sync_directory, uri_of
+
+
+def link_segments(
+    refs: Sequence[SegmentRef], directory: Path, holder: int, unique_name: Callable[[], str], ops: SegmentOps
+) -> list[SegmentRef]:
+    """The same segments under new names in ``directory``, durable on return and checked. ``holder``: first flush id of
+    the tablet's holder. Raises OSError, CorruptionError; then nothing is left.
+    """
+    linked: list[SegmentRef] = []
+    try:
+        make_directory(directory, ops)
+        for ref in refs:
+            path = directory / f"{merged_prefix(holder)}-{unique_name()}{ENDING}"
+            ops.link(path_of(ref.uri), path)
+            linked.append(replace(ref, uri=uri_of(path)))
+        sync_directory(directory, ops)
+        for ref in linked:
+            Segment(ref, BlockCache(0, readers=0)).check()
+    except BaseException:
+        for ref in linked:
+            path_of(ref.uri).unlink(missing_ok=True)
+        raise
+    return linked

@@ -1,0 +1,157 @@
+"""What an operator brings to be imported: Parquet and CSV files, as batches of records.
+
+Arrives: a directory. Leaves: checked batches of MUTATION_SCHEMA in the order of the files' names, every timestamp set,
+or an InvalidInputError that names file and reason. Nothing is changed. No record is looked at in Python.
+Source: issue "a whole tablet store", bulk import; design section 10, rule 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.tablet import BatchLimits, check_labels, validate_batch
+
+REQUIRED = ("row", "family", "qualifier", "value")
+OPTIONAL = ("visibility", "timestamp")
+"""A column that is not there: no visibility, no timestamp."""
+
+BINARY = ("row", "family", "qualifier", "visibility", "value")
+PARQUET, CSV = ".parquet", ".csv"
+BATCH_RECORDS = 1 << 16
+CSV_BLOCK_BYTES = 16 << 20
+
+
+def find_inputs(directory: Path) -> list[Path]:
+    """The files to import, by name; names that begin with a dot or an underscore are left out, as ``_SUCCESS``.
+
+    Raises InvalidInputError when there is none, or one of another kind.
+    """
+    try:
+        names = sorted(path for path in directory.iterdir() if not path.name.startswith((".", "_")))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InvalidInputError(f"{directory} is no directory on the master's machine") from error
+    except OSError as error:
+        raise InvalidInputError(f"{directory} can't be listed: {error.strerror}") from error
+    strange = [path for path in names if path.suffix not in (PARQUET, CSV) or not path.is_file()]
+    if strange:
+        raise InvalidInputError(f"{strange[0]} is no {PARQUET} and no {CSV} file; put nothing else in the directory")
+    if not names:
+        raise InvalidInputError(f"{directory} has no {PARQUET} and no {CSV} file: there is nothing to import")
+    return names
+
+
+def read_inputs(directory: Path, time_ms: int, limits: BatchLimits) -> Iterator[pa.RecordBatch]:
+    """The records of all files, at least one a batch; those without a timestamp get ``time_ms``. Raises
+    InvalidInputError, also while iterating; UnavailableError when a file can't be read.
+    """
+    for path in find_inputs(directory):
+        try:
+            for batch in _batches(path):
+                if batch.num_rows:
+                    yield _checked(path, to_mutations(path, batch, time_ms), limits)
+        except pa.ArrowException as error:
+            raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
+        except OSError as error:
+            raise UnavailableError(f"{path} can't be read: {_one_line(error)}") from error
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    if path.suffix == PARQUET:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names)
+            yield from file.iter_batches(BATCH_RECORDS)
+        return
+    with pa.csv.open_csv(
+        path,
+        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(
+            column_types={**dict.fromkeys(BINARY, pa.binary()), "timestamp": pa.int64()},
+            null_values=[""],
+            strings_can_be_null=False,
+        ),
+    ) as reader:
+        _check_columns(path, reader.schema.names)
+        for batch in reader:
+            yield from (batch.slice(first, BATCH_RECORDS) for first in range(0, batch.num_rows, BATCH_RECORDS))
+
+
+def _check_columns(path: Path, names: list[str]) -> None:
+    missing = [name for name in REQUIRED if name not in names]
+    unknown = [name for name in names if name not in (*REQUIRED, *OPTIONAL)]
+    repeated = [name for name in names if names.count(name) > 1]
+    problem = (
+        f"it has no column {missing[0]}"
+        if missing
+        else f"column {unknown[0]!r} is unknown"
+        if unknown
+        else f"column {repeated[0]} comes twice"
+        if repeated
+        else ""
+    )
+    if problem:
+        raise InvalidInputError(
+            f"{path} can't be imported: {problem}; the columns are {', '.join(REQUIRED)} and, if you like, "
+            f"{', '.join(OPTIONAL)}"
+        )
+
+
+def to_mutations(path: Path, batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
+    """A batch of a file in the schema of mutations; ``path`` is for the error. Raises InvalidInputError."""
+    count = batch.num_rows
+    columns = []
+    for field in MUTATION_SCHEMA:
+        name = field.name
+        if name == "delete":
+            columns.append(pa.repeat(pa.scalar(False), count))
+        elif name not in batch.schema.names:
+            columns.append(
+                pa.repeat(pa.scalar(time_ms), count)
+                if name == "timestamp"
+                else pa.repeat(pa.scalar(b"", pa.binary()), count)
+            )
+        elif name == "timestamp":
+            columns.append(pc.fill_null(_times(path, batch.column(name)), time_ms))
+        else:
+            columns.append(_bytes(path, name, batch.column(name)))
+    return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
+
+
+def _bytes(path: Path, name: str, column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    if not (is_binary or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise InvalidInputError(f"column {name} of {path} is of type {kind}: want text or bytes")
+    return column.cast(pa.binary())
+
+
+def _times(path: Path, column: pa.Array) -> pa.Array:
+    """Milliseconds since the epoch."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    if not pa.types.is_integer(column.type):
+        raise InvalidInputError(f"column timestamp of {path} is of type {column.type}: want whole ms, or a timestamp")
+    return column.cast(pa.int64())
+
+
+def _checked(path: Path, batch: pa.RecordBatch, limits: BatchLimits) -> pa.RecordBatch:
+    try:
+        validate_batch(batch, limits)
+        check_labels(batch)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path} can't be imported: {error.message}") from error
+    return batch
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,82 @@
+"""Imports on a real cluster: what shows, what wins, and what survives processes that die."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bookkeeper.client import Mutation
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import LocalityGroup
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 20_000
+
+
+def _values(cluster: Cluster, table: str) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for batch in cluster.client.scan(table):
+        found |= dict(zip(batch.column("row").to_pylist(), batch.column("value").to_pylist(), strict=True))
+    return found
+
+
+def _given(directory: Path) -> dict[bytes, bytes]:
+    """A Parquet file of many records and a CSV file of one, in no order."""
+    directory.mkdir()
+    rows = [f"r{number * 7 % RECORDS:06d}" for number in range(RECORDS)]
+    table = pa.table(
+        {
+            "row": rows,
+            "family": ["geo" if number % 2 else "name" for number in range(RECORDS)],
+            "qualifier": ["q"] * RECORDS,
+            "timestamp": [5] * RECORDS,
+            "value": [f"v{row}" for row in rows],
+        }
+    )
+    pq.write_table(table, directory / "many.parquet")
+    (directory / "one.csv").write_text("row,family,qualifier,value,visibility\nzz,geo,q,last,\n")
+    return {row.encode(): f"v{row}".encode() for row in rows} | {b"zz": b"last"}
+
+
+def test_an_import_is_there_once_though_processes_are_killed(west: Cluster, tmp_path: Path) -> None:
+    tables = west.client.tables
+    tables.create("filled", [b"r005000", b"r010000"], [LocalityGroup("geo", (b"geo",))])
+    expected = _given(tmp_path / "given")
+    with west.client.writer("filled") as writer:
+        writer.add(Mutation(b"r000003").put(b"geo", b"q", b"written", timestamp=5))
+        writer.add(Mutation(b"r000005").delete(b"geo", b"q", timestamp=5))
+    expected[b"r000003"] = b"written"
+    del expected[b"r000005"]
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(tables.import_directory("filled", tmp_path / "given")))
+    asking.start()
+    killed = {role: west.kill9(role) for role in ("master", "tserver1")}
+    asking.join(90)
+    assert found == [RECORDS + 1]
+    for role, pid in killed.items():
+        west.wait_restarted(role, pid)
+    assert _values(west, "filled") == expected
+    west.wait_restarted("tserver2", west.kill9("tserver2"))
+    assert _values(west, "filled") == expected
+    with west.client.writer("filled") as writer:
+        writer.add(Mutation(b"zz").delete(b"geo", b"q"))
+    tables.compact("filled")
+    del expected[b"zz"]
+    assert _values(west, "filled") == expected
+    (usage,) = tables.disk_usage("filled")
+    assert usage.records == len(expected)
+
+
+def test_bad_input_changes_nothing(west: Cluster, tmp_path: Path) -> None:
+    west.client.tables.create("spared")
+    _given(tmp_path / "given")
+    (tmp_path / "given" / "zz.csv").write_text("row,family,qualifier,value,visibility\nx,f,q,v,a b\n")
+    with pytest.raises(InvalidInputError, match=r"zz\.csv can't be imported: visibility"):
+        west.client.tables.import_directory("spared", tmp_path / "given")
+    assert _values(west, "spared") == {}

@@ -1,0 +1,168 @@
+"""A tserver takes the segments of an import: at once, once, and not when the import is over (R18, R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.values import Received
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment
+from bookkeeper.storage.bulk import convert, segment_entry
+from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.tablet import GroupMap, TabletSettings
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.wal.files import uri_of
+from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of
+from tests.support.tservers import Ground, LocalNode, flush_of, ground, records, wait_until
+
+pytestmark = pytest.mark.integration
+
+IMPORTED = {(b"a", b"f", b"q"): b"1", (b"b", b"f", b"q"): b"2"}
+BATCH = records([(b"a", b"1"), (b"b", b"2")], timestamp=5)
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+        yield made
+
+
+def _served(west: Ground) -> tuple[LocalNode, Extent]:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", QUIET)
+    node = west.local()
+    west.assign(node, extent)
+    return node, extent
+
+
+def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH) -> AdoptRequest:
+    """An import that is under way, as the master has prepared it."""
+    directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
+    directory.mkdir(parents=True)
+    place = Place(directory, TabletSettings(), SegmentOps())
+    refs = convert([batch], [extent], GroupMap({}), 1, place, lambda: None)
+    own_id = west.settings.instance.instance_id
+    stream = StreamKey(own_id, uri_of(directory), extent.table_id, extent.table_id, 0)
+    cell = keys.recv_cell(stream)
+    west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
+    segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
+    return AdoptRequest(extent, stream, segments)
+
+
+def _end(request: AdoptRequest) -> None:
+    """The import's own names for its files go."""
+    for segment in request.segments:
+        path_of(segment.uri).unlink()
+
+
+def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
+    node, extent = _served(west)
+    west.write(node, extent, records([(b"b", b"written")], timestamp=5))
+    request = _import(west, extent)
+    west.tserver(node).adopt_segments(request)
+    _end(request)
+    expected = {**IMPORTED, (b"b", b"f", b"q"): b"written"}
+    assert west.scan(node, extent) == expected
+    west.write(node, extent, records([(b"c", b"3")]))
+    expected[b"c", b"f", b"q"] = b"3"
+    other = move(west, node, extent)
+    assert west.scan(other, extent) == expected
+    assert len(flush_of(west, extent).segments) == 1
+    other.stop()
+
+
+def test_r18_an_import_is_taken_once_whatever_became_of_its_segments(west: Ground) -> None:
+    node, extent = _served(west)
+    request = _import(west, extent)
+    west.tserver(node).adopt_segments(request)
+    west.write(node, extent, records([(b"a", b"")], timestamp=6, delete=True))
+    compactor, tablet = parts_of(node, extent)
+    compactor.compact(tablet)
+    left = {(b"b", b"f", b"q"): b"2"}
+    assert west.scan(node, extent) == left, "put and delete are both forgotten"
+    west.tserver(node).adopt_segments(request)
+    assert west.scan(node, extent) == left
+    other = move(west, node, extent)
+    west.tserver(other).adopt_segments(request)
+    assert west.scan(other, extent) == left
+    other.stop()
+
+
+def _dies(west: Ground, *, behind: bool) -> None:
+    """A server dies at the put of an import, before it or behind it; the next one gets the order again."""
+    (extent,) = west.create_table("1")
+    west.set_properties("1", QUIET)
+    metadata = DyingMetadata(west.metadata)
+    node = west.local(metadata)
+    west.assign(node, extent)
+    request = _import(west, extent)
+    metadata.die_at(0, behind)
+    with pytest.raises(CrashError):
+        node.process.parts.adopter.adopt(request)
+    metadata.die_at(10**6, False)
+    other = move(west, node, extent)
+    assert west.scan(other, extent) == (IMPORTED if behind else {})
+    west.tserver(other).adopt_segments(request)
+    assert west.scan(other, extent) == IMPORTED
+    assert len(flush_of(west, extent).segments) == 1
+    other.stop()
+
+
+def test_a_server_may_die_before_an_import_is_in_the_books(west: Ground) -> None:
+    _dies(west, behind=False)
+
+
+def test_r18_a_server_may_die_when_an_import_is_in_the_books_and_nobody_knows(west: Ground) -> None:
+    _dies(west, behind=True)
+
+
+def test_r20_an_order_that_comes_when_its_import_is_over_is_refused(west: Ground) -> None:
+    node, extent = _served(west)
+    request = _import(west, extent)
+    west.tserver(node).adopt_segments(request)
+    west.metadata.purge([keys.recv_cell(request.stream)])
+    west.tserver(node).forget_streams([request.stream])
+    with pytest.raises(RefusedError, match="is over"):
+        west.tserver(node).adopt_segments(request)
+    assert len(named_in(west, extent)) == 1
+    west.tserver(node).flush_tablet(extent)
+    assert not flush_of(west, extent).high_water
+
+
+def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
+    node, extent = _served(west)
+    request = _import(west, extent)
+    missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
+    with pytest.raises(InvalidInputError, match="is not there"):
+        west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (*request.segments, missing)))
+    low = Extent("1", b"a", None)
+    with pytest.raises(InvalidInputError, match="crosses the border"):
+        west.tserver(node).adopt_segments(AdoptRequest(low, request.stream, request.segments))
+    (elsewhere,) = west.create_table("2")
+    with pytest.raises(NotServingError):
+        west.tserver(node).adopt_segments(AdoptRequest(elsewhere, request.stream, request.segments))
+    assert west.scan(node, extent) == {}
+    assert files_of(west, extent) == {segment.uri for segment in request.segments}
+    west.tserver(node).adopt_segments(request)
+    assert west.scan(node, extent) == IMPORTED
+
+
+def test_links_of_a_holder_that_died_are_found_as_strays(west: Ground) -> None:
+    node, extent = _served(west)
+    request = _import(west, extent)
+    west.tserver(node).adopt_segments(request)
+    _end(request)
+    compactor, tablet = parts_of(node, extent)
+    compactor.compact(tablet)
+    wait_until(lambda: compactor.clear(tablet), "no dead cells")
+    names = {path_of(uri).name for uri in files_of(west, extent)}
+    assert all(name.startswith("c") for name in names), "named as what a compaction writes"

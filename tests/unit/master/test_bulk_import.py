@@ -1,0 +1,129 @@
+"""What an import refuses, what it waits for, and what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bookkeeper.coordination.config_changes import change_table, set_read_only
+from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, RefusedError, UnavailableError
+from bookkeeper.master.fate import Args
+from bookkeeper.master.operations.bulk_import import import_args
+from bookkeeper.metadata import keys
+from bookkeeper.model import Extent
+from bookkeeper.rpc.messages import ImportRequest
+from tests.support.faults import fault
+from tests.support.master_world import Master, World
+from tests.support.scripted_tserver import scripted
+
+GOOD = "row,family,qualifier,value\nz,f,q,1\na,f,q,2\n"
+
+
+@pytest.fixture
+def master(world: World) -> Master:
+    """The leader of a cluster with one table, ``table-1``."""
+    return world.master()
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """Two good records."""
+    directory = tmp_path / "given"
+    directory.mkdir()
+    (directory / "a.csv").write_text(GOOD)
+    return directory
+
+
+def _args(directory: Path, table: str = "table-1") -> Args:
+    return import_args(ImportRequest(uuid4().hex, table, str(directory), None))
+
+
+def _run(master: Master, args: Args) -> object:
+    running = master.fate.submit("import_directory", args)
+    master.run_fate()
+    return master.fate.wait(running, 0)
+
+
+def _nothing_is_left(world: World) -> None:
+    assert not list(world.settings.tables_dir.rglob("*.*"))
+    assert not list(world.table.scan(*keys.recv_section(world.settings.instance.instance_id)))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ImportRequest("short", "t", "/d", None), ImportRequest("0" * 32, "t", "relative", None)],
+    ids=["request id", "directory"],
+)
+def test_what_can_t_be_meant_never_becomes_an_operation(request_: ImportRequest) -> None:
+    with pytest.raises(InvalidInputError):
+        import_args(request_)
+
+
+def test_bad_input_is_said_and_leaves_nothing(world: World, master: Master, given: Path) -> None:
+    (given / "b.csv").write_text(GOOD + ",f,q,3\n")
+    with pytest.raises(InvalidInputError, match=r"b\.csv can't be imported: a record has an empty row"):
+        _run(master, _args(given))
+    _nothing_is_left(world)
+    with pytest.raises(NotFoundError):
+        _run(master, _args(given, "nosuch"))
+
+
+def test_a_replicated_table_takes_no_import(world: World, master: Master, given: Path) -> None:
+    world.enable("1")
+    with pytest.raises(RefusedError, match=r"table-1 is replicated to east.*disablereplication -t table-1"):
+        _run(master, _args(given))
+    _nothing_is_left(world)
+    with fault("imports-are-not-replicated"), pytest.raises(UnavailableError, match="has no tserver"):
+        _run(master, _args(given))
+
+
+def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, given: Path) -> None:
+    set_read_only(world.coordination, True)
+    with pytest.raises(ReadOnlyError, match="this cluster is read-only, importdirectory is refused"):
+        _run(master, _args(given))
+    set_read_only(world.coordination, False)
+    change_table(world.coordination, "1", lambda table: replace(table, properties={"table.read_only": "true"}))
+    with pytest.raises(ReadOnlyError, match="table table-1 is read-only"):
+        _run(master, _args(given))
+    _nothing_is_left(world)
+
+
+def test_nothing_else_changes_the_table_or_makes_it_read_only_meanwhile(master: Master, given: Path) -> None:
+    kind = master.fate.kinds["import_directory"]
+    args = _args(given)
+    assert set(kind.locks(args)) == {"table table-1", "read_only"}
+    assert set(master.fate.kinds["set_read_only"].locks({})) & set(kind.locks(args))
+
+
+def test_whoever_asks_again_gets_the_receipt(world: World, master: Master, given: Path) -> None:
+    args = _args(given)
+    with scripted(world) as tserver:
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        assert _run(master, args) == 2
+        orders = list(tserver.orders)
+        assert _run(master, args) == 2
+        assert tserver.orders == orders == ["adopt None"]
+        assert next(iter(tserver.adopted.values())) == {Extent("1", None, None): [b"a", b"z"]}
+        assert _run(master, _args(given)) == 2
+        assert len(tserver.adopted) == 2, "another request is another import"
+
+
+def test_an_import_waits_for_a_tablet_that_nobody_serves(world: World, master: Master, given: Path) -> None:
+    args = _args(given)
+    running = master.fate.submit("import_directory", args)
+    master.run_fate()
+    assert (running.step, running.ended) == ("adopt", False)
+    assert "1 of 1 tablets lack their segments" in running.note
+    with scripted(world) as tserver:
+        tserver.trouble["adopt_segments"] = UnavailableError("not now")
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        world.clock.jump(1_000)
+        master.run_fate()
+        assert "not now" in running.note
+        del tserver.trouble["adopt_segments"]
+        world.clock.jump(1_000)
+        master.run_fate()
+        assert (running.ended, running.result) == (True, 2)

@@ -1,0 +1,100 @@
+"""Imported segments: sorted, each in one tablet and one locality group, and below all that was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import Extent
+from bookkeeper.storage.bulk import convert as run_convert
+from bookkeeper.storage.bulk import link_segments
+from bookkeeper.storage.bulk.convert import NUMBERS_MAX, RECORDS_BITS, Place, imported_seq
+from bookkeeper.storage.tablet import Asked, GroupMap, SegmentRef, TabletData, TabletSettings
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal.files import path_of
+from tests.support.tablet_model import Record, to_batch
+
+EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b"p")]
+GROUPS = GroupMap({"geo": [b"g"]})
+
+
+def _convert(place: Path, batches: list[pa.RecordBatch], number: int = 1) -> list[SegmentRef]:
+    place.mkdir(exist_ok=True)
+    where = Place(place, TabletSettings(), SegmentOps())
+    return run_convert(batches, EXTENTS, GROUPS, number, where, lambda: None)
+
+
+def _put(row: bytes, value: bytes, family: bytes = b"f", timestamp: int = 5) -> Record:
+    return Record(row, family, b"q", b"", timestamp, False, value)
+
+
+def _shown(extent: Extent, refs: list[SegmentRef], written: list[Record] | None = None) -> list[tuple[bytes, bytes]]:
+    data = TabletData(extent, GROUPS, Path("/nowhere"), refs)
+    if written:
+        data.apply(to_batch(written), 1)
+    page = data.scan_page(None, None, (), (), None, 1 << 20, Asked())
+    assert page.next is None
+    columns = [page.records.column(name).to_pylist() for name in ("row", "value")]
+    return list(zip(*columns, strict=True))
+
+
+def test_each_segment_lies_in_one_tablet_and_one_group(tmp_path: Path) -> None:
+    batch = to_batch(
+        [_put(b"z", b"1"), _put(b"h", b"2"), _put(b"a", b"3", b"g"), _put(b"h\x00", b"4"), _put(b"a", b"5")]
+    )
+    refs = _convert(tmp_path / "i", [batch])
+    assert [(ref.group, ref.min_row, ref.max_row, ref.records) for ref in refs] == [
+        ("default", b"a", b"h", 2),
+        ("geo", b"a", b"a", 1),
+        ("default", b"h\x00", b"h\x00", 1),
+        ("default", b"z", b"z", 1),
+    ]
+    assert _shown(EXTENTS[0], refs[:2]) == [(b"a", b"5"), (b"a", b"3"), (b"h", b"2")]
+    assert {path_of(ref.uri).stat().st_size for ref in refs} == {ref.bytes for ref in refs}
+
+
+@pytest.mark.parametrize("chunk_records", [1, 2, 100])
+def test_of_equal_timestamps_the_later_record_and_the_later_import_win(tmp_path: Path, chunk_records: int) -> None:
+    with patch("bookkeeper.storage.bulk.convert.CHUNK_RECORDS", chunk_records):
+        first = _convert(
+            tmp_path / "1", [to_batch([_put(b"a", b"1")]), to_batch([_put(b"a", b"2"), _put(b"b", b"1")])], 1
+        )
+        second = _convert(tmp_path / "2", [to_batch([_put(b"b", b"2")])], 2)
+    assert _shown(EXTENTS[0], [*second, *first]) == [(b"a", b"2"), (b"b", b"2")]
+
+
+def test_of_equal_timestamps_what_was_written_wins_whenever_the_import_came(tmp_path: Path) -> None:
+    refs = _convert(tmp_path / "i", [to_batch([_put(b"a", b"imported"), _put(b"b", b"newer", timestamp=6)])])
+    written = [_put(b"a", b"written"), _put(b"b", b"written")]
+    assert _shown(EXTENTS[0], refs, written) == [(b"a", b"written"), (b"b", b"newer")]
+
+
+def test_numbers_of_imports_lie_apart_and_below_all_others() -> None:
+    last = imported_seq(1, (1 << RECORDS_BITS) - 1)
+    assert last + 1 == imported_seq(2, 0)
+    assert imported_seq(NUMBERS_MAX - 1, (1 << RECORDS_BITS) - 1) < 0
+    for number, position in ((NUMBERS_MAX, 0), (1, 1 << RECORDS_BITS)):
+        with pytest.raises(InvalidInputError, match="has no number"):
+            imported_seq(number, position)
+
+
+def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:
+    batch = to_batch([_put(b"a", b"1"), _put(b"z", b"1")])
+    with patch("bookkeeper.storage.bulk.convert.SEGMENTS_MAX", 1), pytest.raises(InvalidInputError, match="in parts"):
+        _convert(tmp_path / "i", [batch])
+
+
+def test_links_that_can_t_all_be_made_leave_nothing(tmp_path: Path) -> None:
+    refs = _convert(tmp_path / "i", [to_batch([_put(b"a", b"1"), _put(b"z", b"1")])])
+    path_of(refs[1].uri).write_bytes(b"damaged")
+    names = iter("abcd")
+    with pytest.raises(Exception, match="corrupt"):
+        link_segments(refs, tmp_path / "t", 1, lambda: next(names), SegmentOps())
+    assert list((tmp_path / "t").iterdir()) == []
+    (linked,) = link_segments(refs[:1], tmp_path / "t", 1, lambda: next(names), SegmentOps())
+    path_of(refs[0].uri).unlink()
+    assert _shown(EXTENTS[0], [linked]) == [(b"a", b"1")]
