@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bookkeeper.master.fate import FateEngine
+from bookkeeper.master.placement import Placement
 from bookkeeper.master.tservers import TServers
 from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.seal import is_fenced, raise_fence
@@ -49,6 +50,14 @@ class SimFateEngine(FateEngine):
         self._submitting = primitives.SimLock()  # type: ignore[assignment]
 
 
+class SimPlacement(Placement):
+    """The same: one of its locks is held while locations are written."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._placing = primitives.SimLock()  # type: ignore[assignment]
+
+
 def edges() -> list[tuple[str, str, Any]]:
     """Module below ``bookkeeper``, name there, replacement."""
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
@@ -66,6 +75,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.leadership", "Lanes", SimLanes),
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
+        ("master.leadership", "Placement", SimPlacement),
         ("master.leadership", "SESSIONS_LOOK_MS", 400),
         ("master.leadership", "COLLECT_REST_MAX_MS", 2_000),
         ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
