@@ -1,14 +1,23 @@
-"""The fault switches of splits and merges, and of what holders of a tablet hand on (see ``faults``): module, attribute,
-broken variant, rule.
+"""The fault switches of operations that are taken over, splits and merges above all, and of what holders of a tablet
+hand on (see ``faults``): module, attribute, broken variant, rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bookkeeper.master.borders import Change, Write
 from bookkeeper.master.borders import in_order as _in_order
+from bookkeeper.master.fate_store import FIRST_STEP, FateRecord
+from bookkeeper.master.fate_store import parse_record as _parse_record
+from bookkeeper.metadata.table import Row
+
+
+def _at_its_first_step(row: Row) -> FateRecord | None:
+    record = _parse_record(row)
+    return None if record is None else replace(record, step=FIRST_STEP, state={})
 
 
 def _backwards(change: Change) -> list[Write]:
@@ -16,6 +25,12 @@ def _backwards(change: Change) -> list[Write]:
 
 
 BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "operations-begin-anew": (
+        "bookkeeper.master.fate_store",
+        "parse_record",
+        _at_its_first_step,
+        "design 6: a master that takes over does again what was done",
+    ),
     "remnants-are-tablets": (
         "bookkeeper.metadata.keys",
         "is_tablet",
