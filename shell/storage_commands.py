@@ -1,4 +1,5 @@
-"""Commands about how tables are stored: ``config compact du importdirectory``.
+"""Commands about how tables are stored: ``config compact du``, and as files:
+``importdirectory exporttable importtable``.
 
 Arrives: a table's name, keys and values as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -15,6 +16,7 @@ from shell import parameters
 from shell.output import Output, Record, parse_bytes
 from shell.session import Session, in_session
 
+_DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR")
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
 
 
@@ -97,7 +99,7 @@ def du(session: Session, output: Output, tables: tuple[str, ...]) -> None:
 
 @click.command()
 @click.argument("table", type=parameters.TABLE)
-@click.argument("directory", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR")
+@_DIRECTORY
 @click.option("--time", "time_ms", type=int, metavar="MS", help="Of records without a timestamp; by default now.")
 @in_session
 def importdirectory(session: Session, output: Output, table: str, directory: Path, time_ms: int | None) -> None:
@@ -110,4 +112,30 @@ def importdirectory(session: Session, output: Output, table: str, directory: Pat
     output.done(f"{count} records imported into table {table}", {"name": table, "records": count})
 
 
-COMMANDS = (config, compact, du, importdirectory)
+@click.command()
+@click.argument("table", type=parameters.TABLE)
+@_DIRECTORY
+@in_session
+def exporttable(session: Session, output: Output, table: str, directory: Path) -> None:
+    """Copy a table into a directory: its segments, its settings, and a manifest with checksums.
+
+    DIR is on the master's machine, and empty or not there. The table is flushed first, and stays in use.
+    """
+    count = session.client.tables.export(table, directory)
+    output.done(f"table {table} exported: segments of {count} records", {"name": table, "records": count})
+
+
+@click.command()
+@click.argument("name")
+@_DIRECTORY
+@in_session
+def importtable(session: Session, output: Output, name: str, directory: Path) -> None:
+    """Make a table of an exported one: same tablets, locality groups, properties, timestamps and deletes.
+
+    It takes writes, whether or not the exported one was read-only.
+    """
+    count = session.client.tables.import_exported(name, directory)
+    output.done(f"table {name} imported: segments of {count} records", {"name": name, "records": count})
+
+
+COMMANDS = (config, compact, du, importdirectory, exporttable, importtable)

@@ -15,9 +15,10 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup, RowRange
 from bookkeeper.rpc.messages import (
+    BulkProgress,
     CompactionTicket,
     CompactRequest,
-    ImportProgress,
+    CopyRequest,
     ImportRequest,
     TableInfo,
     TabletLocation,
@@ -119,12 +120,27 @@ class Tables:
         Raises NotFoundError, InvalidInputError (nothing was changed), ReadOnlyError, RefusedError.
         """
         request = ImportRequest(uuid.uuid4().hex, name, str(directory), time_ms)
+        return self._until_done("import_directory", request)
+
+    def export(self, name: str, directory: Path | str) -> int:
+        """Copy a table into a directory on the master's machine that is empty or not there: all that was written
+        before, with a manifest; returns how many records its segments hold. Raises NotFoundError, ExistsError.
+        """
+        return self._until_done("export_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
+
+    def import_exported(self, name: str, directory: Path | str) -> int:
+        """Make a table of an export: same tablets, groups, properties (but read-only) and timestamps; returns how many
+        records its segments hold. Raises ExistsError, InvalidInputError, CorruptionError: then there is no such table.
+        """
+        return self._until_done("import_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
+
+    def _until_done(self, method: str, request: ImportRequest | CopyRequest) -> int:
         while True:
-            progress: ImportProgress = self._master.call("import_directory", request)
+            progress: BulkProgress = self._master.call(method, request)
             if progress.done:
                 return progress.records
             if self._stopped.is_set():
-                raise UnavailableError(f"nobody waits any more for the import into table {name}; it goes on")
+                raise UnavailableError(f"nobody waits any more for what table {request.table} is about; it goes on")
 
     def disk_usage(self, *names: str) -> Sequence[TableUsage]:
         """What tables have on disk, all if none is named; what is in memory is not counted. Raises NotFoundError."""

@@ -15,10 +15,12 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
 from bookkeeper.master.compaction import compact
+from bookkeeper.master.fate import Args
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
@@ -32,11 +34,12 @@ from bookkeeper.master.status import Now, target_state, target_states
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
+    BulkProgress,
     ClusterInfo,
     CompactionTicket,
     CompactRequest,
+    CopyRequest,
     FileMark,
-    ImportProgress,
     ImportRequest,
     QuarantinedRange,
     ReplicationConfig,
@@ -66,6 +69,8 @@ CONCURRENCY = {
     "add_splits": 4,
     "merge_tablets": 4,
     "import_directory": 4,
+    "export_table": 4,
+    "import_table": 4,
     "define_cluster": 2,
     "delete_cluster": 2,
     "enable_replication": 4,
@@ -181,13 +186,24 @@ class MasterService:
         table_id = self._config().table_named(request.table).table_id
         return compact(request, lead.queries.locate(table_id), lead.tservers.at)
 
-    def import_directory(self, request: ImportRequest) -> ImportProgress:
+    def import_directory(self, request: ImportRequest) -> BulkProgress:
         """Returns when every tablet has its part, or soon, to be asked again."""
+        return self._progress("import_directory", import_args(request))
+
+    def export_table(self, request: CopyRequest) -> BulkProgress:
+        """Returns when the manifest is written, or soon, to be asked again."""
+        return self._progress("export_table", copy_args(request))
+
+    def import_table(self, request: CopyRequest) -> BulkProgress:
+        """Returns when the table can be used, or soon, to be asked again."""
+        return self._progress("import_table", copy_args(request))
+
+    def _progress(self, kind: str, args: Args) -> BulkProgress:
         fate = self._lead.fate
-        running = fate.submit("import_directory", import_args(request))
+        running = fate.submit(kind, args)
         if not fate.is_over(running, FATE_WAIT_MS):
-            return ImportProgress(False, 0)
-        return ImportProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
+            return BulkProgress(False, 0)
+        return BulkProgress(True, cast(int, fate.wait(running, FATE_WAIT_MS)))
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]:
         """See :meth:`Queries.disk_usage`."""

@@ -135,9 +135,15 @@ struct ImportRequest {
   4: optional i64 time_ms                 // of records that bring none; absent = when the import begins
 }
 
-struct ImportProgress {
+struct BulkProgress {
   1: required bool done                   // false = it goes on; ask again with the same request
   2: required i64 records
+}
+
+struct CopyRequest {                      // a table to or from a directory on the master's machine
+  1: required string request_id           // 32 hex digits of the caller's choice; the same again is the same copy
+  2: required string table
+  3: required string directory            // absolute
 }
 
 struct ImportedSegment {
@@ -299,7 +305,9 @@ service Master extends Node {
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
   list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
-  ImportProgress import_directory(1: ImportRequest request) throws (1: Fault fault)
+  BulkProgress import_directory(1: ImportRequest request) throws (1: Fault fault)
+  BulkProgress export_table(1: CopyRequest request) throws (1: Fault fault)         // the directory is empty or not there
+  BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // makes the table
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
   void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
   list<string> authorizations(1: string user) throws (1: Fault fault)

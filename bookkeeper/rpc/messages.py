@@ -157,8 +157,17 @@ class ImportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportProgress:
-    """How far an import is; ``records`` when it is done."""
+class CopyRequest:
+    """A table to or from a directory on the master's machine; the same ``request_id`` again is the same copy."""
+
+    request_id: str
+    table: str
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class BulkProgress:
+    """How far an import or export is; ``records`` when it is done."""
 
     done: bool
     records: int
@@ -359,7 +368,8 @@ STRUCTS: tuple[type, ...] = (
     Fault,
     FileMark,
     Hello,
-    ImportProgress,
+    BulkProgress,
+    CopyRequest,
     ImportRequest,
     ImportedSegment,
     LocalityGroup,

@@ -13,12 +13,13 @@ from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.messages import (
     AdoptRequest,
     ApplyRequest,
+    BulkProgress,
     ClusterInfo,
     CompactionTicket,
     CompactRequest,
     Condition,
+    CopyRequest,
     FileMark,
-    ImportProgress,
     ImportRequest,
     QuarantinedRange,
     ReplicateRequest,
@@ -72,7 +73,11 @@ class Master(Node, Protocol):
 
     def compact_table(self, request: CompactRequest) -> Sequence[CompactionTicket]: ...
 
-    def import_directory(self, request: ImportRequest) -> ImportProgress: ...
+    def import_directory(self, request: ImportRequest) -> BulkProgress: ...
+
+    def export_table(self, request: CopyRequest) -> BulkProgress: ...
+
+    def import_table(self, request: CopyRequest) -> BulkProgress: ...
 
     def disk_usage(self, tables: Sequence[str]) -> Sequence[TableUsage]: ...
 

@@ -23,6 +23,7 @@ from bookkeeper.master.operations import replicate
 from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
+from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
@@ -35,8 +36,9 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.metadata.values import Quarantined, Received
 from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, Target, TargetKey
-from bookkeeper.rpc.messages import ImportRequest, WorkItem, WorkReport
+from bookkeeper.rpc.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from tests.support.border_world import held_row, hold, segment
+from tests.support.exports import make_export
 from tests.support.master_world import LATE_MS, Master, World
 from tests.support.masters import LocalMaster
 from tests.support.scripted_tserver import ScriptedTServer, scripted
@@ -161,6 +163,20 @@ def _import(scene: Scene) -> Args:
     return import_args(ImportRequest("0" * 32, NAME, str(directory), None))
 
 
+def _import_table(scene: Scene) -> Args:
+    make_export(scene.world.settings.directory / "given")
+    return copy_args(CopyRequest("1" * 32, NAME, str(scene.world.settings.directory / "given")))
+
+
+def _export_table(scene: Scene) -> Args:
+    scene.run("import_table", _import_table(scene))
+    table_id = scene.world.config().table_named(NAME).table_id
+    tserver = scene.start_tserver()
+    for end in (b"m", None):
+        scene.world.locate(keys.tablet_row(table_id, end), tserver.session)
+    return copy_args(CopyRequest("2" * 32, NAME, str(scene.world.settings.directory / "exported")))
+
+
 def _hold_tablets(scene: Scene, *splits: bytes) -> None:
     """The table's tablets hold something, and were never given to anybody."""
     table_id = scene.create_table(*splits)
@@ -254,6 +270,8 @@ PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     SPLIT_KIND: _split,
     MERGE_KIND: _merge,
     "import_directory": _import,
+    "import_table": _import_table,
+    "export_table": _export_table,
     "define_cluster": _define,
     "delete_cluster": _undefine,
     "enable_replication": _enable,
@@ -335,6 +353,8 @@ def end_state(scene: Scene) -> EndState:
             text = text.replace(directory, "DIR")
         if scene.tserver is not None:
             text = text.replace(scene.tserver.session, "TSERVER")
+        for table_id, name in names.items():
+            text = text.replace(f"DIR/tables/{table_id}/", f"DIR/tables/{name}/")
         return text.replace(world.settings.instance.instance_id, "SELF")
 
     def tidy(value: Any) -> Any:
@@ -357,7 +377,8 @@ def end_state(scene: Scene) -> EndState:
         value = names.get(raw, raw) if path.startswith("/names/") else json.dumps(tidy(json.loads(raw)), sort_keys=True)
         state.configuration["/".join(parts)] = same(value)
     files = sorted(path.as_posix() for path in world.settings.tables_dir.glob("*/*"))
-    state.elsewhere = list(map(same, [*files, *scene.taken(), *scene.told()]))
+    exported = sorted(path.read_bytes() for path in world.settings.directory.glob("exported/*.json"))
+    state.elsewhere = list(map(same, [*files, *exported, *scene.taken(), *scene.told()]))
     return state
 
 

@@ -12,6 +12,7 @@ from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, AddSpli
 from bookkeeper.master.operations.bulk_import import ImportDirectory
 from bookkeeper.master.operations.clusters import DefineCluster, DeleteCluster
 from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.export import ExportTable, ImportTable
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
@@ -29,6 +30,8 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "set_groups": SetGroups(context),
         "change_properties": ChangeProperties(context),
         "import_directory": ImportDirectory(context),
+        "export_table": ExportTable(context),
+        "import_table": ImportTable(context),
         "set_read_only": SetReadOnly(context),
         "set_authorizations": SetAuthorizations(context),
         SPLIT_KIND: AddSplits(context),

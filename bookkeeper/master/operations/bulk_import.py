@@ -12,7 +12,6 @@ anything made read-only: the operation holds their locks. Sources: issue "a whol
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,17 +20,21 @@ from pathlib import Path
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import next_count
 from bookkeeper.coordination.config_tree import TableConfig
-from bookkeeper.errors import InvalidInputError, PermanentError, RefusedError, TransientError, UnavailableError
+from bookkeeper.errors import PermanentError, RefusedError, TransientError, UnavailableError
 from bookkeeper.master.borders import part_of_segment
 from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
-from bookkeeper.master.operations.streams import forget_streams_args
-from bookkeeper.master.operations.tables import tablet_rows
-from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import RowPut
-from bookkeeper.metadata.values import Json, Received
+from bookkeeper.master.operations.requests import (
+    check_request,
+    close_request,
+    find_receipt,
+    give_receipt,
+    open_request,
+)
+from bookkeeper.master.operations.tables import chained_tablets
+from bookkeeper.master.snapshot import TabletView
+from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ImportRequest
 from bookkeeper.storage.bulk import convert, read_inputs, segment_entry
@@ -43,15 +46,11 @@ from bookkeeper.storage.wal.files import make_directory, uri_of
 
 COUNTER = "import"
 ADOPT_AGAIN_MS = 200
-_REQUEST_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def import_args(request: ImportRequest) -> Args:
     """Arguments of ``import_directory``. Raises InvalidInputError."""
-    if _REQUEST_ID.fullmatch(request.request_id) is None:
-        raise InvalidInputError(f"{request.request_id!r} is no request id: want 32 hex digits")
-    if not Path(request.directory).is_absolute():
-        raise InvalidInputError(f"{request.directory!r} is no absolute path; the master reads it, on its own machine")
+    check_request(request.request_id, request.directory)
     return {
         "request_id": request.request_id,
         "name": request.table,
@@ -99,9 +98,9 @@ class ImportDirectory:
         """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
-        received = self._receipt(self._stream(table.table_id, call))
-        if received is not None and received.done:
-            return Done(received.offset)
+        known = find_receipt(self.context, self._stream(table.table_id, call))
+        if known is not None:
+            return Done(known)
         refuse_if_read_only(config, table, "importdirectory")
         refuse_replicated(table)
         time_ms = call.args["time_ms"]
@@ -133,7 +132,7 @@ class ImportDirectory:
         properties = parse_properties(table.properties)
         return convert(
             read_inputs(Path(text(call.args, "directory")), number(call.state, "time_ms"), self.context.batch_limits),
-            [tablet.extent for tablet in self._tablets(table.table_id)],
+            [tablet.extent for tablet in chained_tablets(self.context, table.table_id)],
             GroupMap({group.name: group.families for group in table.groups}),
             number(call.state, "number"),
             Place(directory, TabletSettings(compression=properties.compression), ops),
@@ -141,8 +140,8 @@ class ImportDirectory:
         )
 
     def announce(self, call: Call) -> Outcome:
-        """Rule R20: the stream has its cell before any tablet takes anything of it."""
-        self._put(self._stream(text(call.state, "table_id"), call), Received(0))
+        """See :func:`open_request`."""
+        open_request(self.context, self._stream(text(call.state, "table_id"), call))
         return Next("adopt", call.state)
 
     # ---- the tablets
@@ -151,7 +150,7 @@ class ImportDirectory:
         """Let each tablet take its part; those that have it say so."""
         table_id = text(call.state, "table_id")
         segments = Imported.read(self._directory(table_id, call)).segments
-        tablets = self._tablets(table_id)
+        tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()
         left = []
         for done, tablet in enumerate(tablets):
@@ -177,9 +176,8 @@ class ImportDirectory:
         self.context.tservers.at(address).adopt_segments(request)
 
     def receipt(self, call: Call) -> Outcome:
-        """Every tablet has its part: remember it for whoever asks again."""
-        records = number(call.state, "records")
-        self._put(self._stream(text(call.state, "table_id"), call), Received(records, done=True))
+        """Every tablet has its part."""
+        give_receipt(self.context, self._stream(text(call.state, "table_id"), call), number(call.state, "records"))
         return Next("clear", call.state)
 
     def clear(self, call: Call) -> Outcome:
@@ -192,7 +190,7 @@ class ImportDirectory:
     def _end(self, table_id: str, call: Call) -> None:
         """The tablets have names of their own for the files; the stream is over, after its grace."""
         shutil.rmtree(self._directory(table_id, call), ignore_errors=True)
-        self.context.begin("forget_streams", forget_streams_args([self._stream(table_id, call)]))
+        close_request(self.context, self._stream(table_id, call))
 
     def _directory(self, table_id: str, call: Call) -> Path:
         return self.context.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
@@ -200,25 +198,6 @@ class ImportDirectory:
     def _stream(self, table_id: str, call: Call) -> StreamKey:
         """What stands for the import: the tablets' high-water of it is "taken"."""
         return StreamKey(self.context.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0)
-
-    def _receipt(self, stream: StreamKey) -> Received | None:
-        cell = keys.recv_cell(stream)
-        row = self.context.table.get(cell.key, ("recv",))
-        found = None if row is None else row.cells.get(cell.column)
-        return None if found is None else Received.decode(found.value)
-
-    def _put(self, stream: StreamKey, received: Received) -> None:
-        self.context.reign.check()
-        cell = keys.recv_cell(stream)
-        rank = keys.recv_rank(received.offset, received.done)
-        self.context.table.put([RowPut(cell.key, {cell.column: received.encode()})], rank)
-
-    def _tablets(self, table_id: str) -> list[TabletView]:
-        """The tablets in order. Raises BrokenChainError."""
-        views = [tablet_view(row) for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
-        for before, after in zip([None, *views], [*views, None], strict=True):
-            verify_chain(before, after, (table_id,))
-        return views
 
 
 def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[ImportedSegment, ...]:

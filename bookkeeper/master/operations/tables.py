@@ -38,7 +38,7 @@ from bookkeeper.master.operations.context import (
     texts,
 )
 from bookkeeper.master.operations.read_only import refuse_if_read_only
-from bookkeeper.master.snapshot import tablet_view
+from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json
@@ -139,6 +139,14 @@ def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
 def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("tablet", "location")) -> list[Row]:
     """The tablets' rows of one table, remnants included."""
     return list(context.table.scan(*keys.table_section(table_id), families))
+
+
+def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
+    """The tablets of a table in order. Raises BrokenChainError."""
+    views = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
+    for before, after in zip([None, *views], [*views, None], strict=True):
+        verify_chain(before, after, (table_id,))
+    return views
 
 
 def wait_for_homes(context: Context, table_id: str) -> Wait | None:

@@ -59,6 +59,8 @@ def read_inputs(directory: Path, time_ms: int, limits: BatchLimits) -> Iterator[
                     yield _checked(path, to_mutations(path, batch, time_ms), limits)
         except pa.ArrowException as error:
             raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
+        except (PermissionError, FileNotFoundError) as error:
+            raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
         except OSError as error:
             raise UnavailableError(f"{path} can't be read: {_one_line(error)}") from error
 

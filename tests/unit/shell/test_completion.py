@@ -41,7 +41,7 @@ def session() -> Session:
         ("table ci", ["cities"]),
         ("help enab", ["enablereplication"]),
         ("help replication w", ["wait"]),
-        ("ex", ["exit"]),
+        ("exi", ["exit"]),
         ("scan 'ci", []),
         ("nonsense ", []),
         ("help nonsense ", []),

@@ -1,0 +1,341 @@
+"""Tables as files: an export to a directory, and a new table made of one.
+
+Arrives: a table and a directory on the master's machine. Leaves: copies of the table's segments with a manifest that is
+written last; or a table that consists of such copies. Cut after any step: what was copied is copied anew. A client that
+asks again gets the receipt of what was done (``requests``).
+
+An export holds everything that was acknowledged before it began: the tablets are flushed first. Then the segments that
+the books name are *pinned*, by links in a directory of the export, so that a compaction beside it takes nothing away.
+Each tablet is exported as it is at one moment, and all of a row lies in one; the table is not frozen between tablets:
+make it read-only where that matters. Sources: issue "a whole tablet store"; design section 8.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.coordination.config_changes import (
+    create_table_record,
+    new_table_id,
+    refuse_system_table,
+    set_table_state,
+)
+from bookkeeper.errors import (
+    CorruptionError,
+    ExistsError,
+    PermanentError,
+    RefusedError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.master.borders import TabletFacts, facts_of
+from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.operations.context import Context, number, online_table, text
+from bookkeeper.master.operations.requests import (
+    check_request,
+    close_request,
+    find_receipt,
+    give_receipt,
+    open_request,
+    request_stream,
+)
+from bookkeeper.master.operations.tables import chained_tablets, tablet_rows, wait_for_homes
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.model import StreamKey
+from bookkeeper.rpc.messages import CopyRequest
+from bookkeeper.storage.bulk import segment_ref
+from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
+from bookkeeper.storage.tablet import BlockCache
+from bookkeeper.storage.tablet.segment_format import ENDING
+from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.wal.files import FileOps, make_directory, path_of, sync_directory, uri_of
+
+AGAIN_MS = 200
+NOT_COPIED = ("table.read_only",)
+"""Properties that a copy of a table does not get: whether users may write is not a matter of its data."""
+
+OPS = FileOps()
+
+
+def copy_args(request: CopyRequest) -> Args:
+    """Arguments of ``export_table`` and ``import_table``. Raises InvalidInputError, RefusedError (a system table)."""
+    check_request(request.request_id, request.directory)
+    refuse_system_table(request.table)
+    return {"request_id": request.request_id, "name": request.table, "directory": request.directory}
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Into a directory of the operator's: what goes wrong there is the operator's to mend."""
+    try:
+        yield
+    except OSError as error:
+        raise RefusedError(f"{directory} can't be written: {error.strerror or error}; mend that, then again") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTable:
+    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+
+    context: Context
+    first: str = "check"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """The table's tablets and settings stay as they are."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """check, flush, pin, copy, end."""
+        return {"check": self.check, "flush": self.flush, "pin": self.pin, "copy": self.copy, "end": self.end}
+
+    def check(self, call: Call) -> Outcome:
+        """Raises NotFoundError, ExistsError, RefusedError; done when the receipt says so."""
+        stream = self._stream(call)
+        known = find_receipt(self.context, stream)
+        if known is not None:
+            return Done(known)
+        table = online_table(self.context.config(), text(call.args, "name"))
+        directory = Path(text(call.args, "directory"))
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise ExistsError(f"{directory} is not empty; export into a directory of its own")
+        open_request(self.context, stream)
+        return Next("flush", {"table_id": table.table_id})
+
+    def flush(self, call: Call) -> Outcome:
+        """Everything that was acknowledged before is in segments."""
+        tablets = chained_tablets(self.context, text(call.state, "table_id"))
+        live = self.context.tservers.live()
+        for done, tablet in enumerate(tablets):
+            address = live.get(tablet.session or "")
+            try:
+                if address is None:
+                    raise UnavailableError(f"tablet {tablet.extent} has no tserver now")
+                self.context.tservers.at(address).flush_tablet(tablet.extent)
+            except TransientError as error:
+                return Wait(f"{done} of {len(tablets)} tablets are flushed: {error.message}", AGAIN_MS)
+        return Next("pin", call.state)
+
+    def pin(self, call: Call) -> Outcome:
+        """Link what the books name now, and write down what that is."""
+        table_id = text(call.state, "table_id")
+        table = self.context.config().table(table_id)
+        pins = self._pins(table_id, call)
+        rows = tablet_rows(self.context, table_id, ("tablet", "segment"))
+        facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
+        names = {
+            uri: f"{place:06d}{ENDING}" for place, uri in enumerate(sorted({u for f in facts for u in f.segments}))
+        }
+        try:
+            shutil.rmtree(pins, ignore_errors=True)
+            make_directory(pins, OPS)
+            for uri, name in names.items():
+                OPS.link(path_of(uri), pins / name)
+            tablets = tuple(exported_tablet(found, names) for found in facts)
+            checksums = dict.fromkeys(names.values(), "")
+            Exported(table.name, table.groups, table.properties, tablets, checksums).write(pins, OPS)
+        except FileNotFoundError:
+            return Wait("segments were compacted meanwhile: looking again", AGAIN_MS)
+        except OSError as error:
+            raise UnavailableError(f"segments can't be pinned: {error}") from error
+        return Next("copy", call.state)
+
+    def copy(self, call: Call) -> Outcome:
+        """Copy what is pinned, then write the manifest. Raises RefusedError when the directory can't be written."""
+        pins, directory = self._pins(text(call.state, "table_id"), call), Path(text(call.args, "directory"))
+        pinned = Exported.read(pins)
+        checksums = {}
+        try:
+            with writing(directory):
+                for name in pinned.checksums:
+                    self.context.reign.check()
+                    checksums[name] = copy_file(pins / name, directory / name, OPS)
+                sync_directory(directory, OPS)
+                exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
+                exported.write(directory, OPS)
+        except PermanentError:
+            shutil.rmtree(pins, ignore_errors=True)
+            close_request(self.context, self._stream(call))
+            raise
+        give_receipt(self.context, self._stream(call), pinned.records)
+        return Next("end", {**call.state, "records": pinned.records})
+
+    def end(self, call: Call) -> Outcome:
+        """Let go of the segments."""
+        shutil.rmtree(self._pins(text(call.state, "table_id"), call), ignore_errors=True)
+        close_request(self.context, self._stream(call))
+        return Done(number(call.state, "records"))
+
+    def _pins(self, table_id: str, call: Call) -> Path:
+        return self.context.tables_dir / table_id / f"export-{text(call.args, 'request_id')}"
+
+    def _stream(self, call: Call) -> StreamKey:
+        return request_stream(self.context, "export", text(call.args, "request_id"))
+
+
+def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTablet:
+    """A tablet as a manifest has it; ``names`` of its segments' files."""
+    flush = facts.flush
+    return ExportedTablet(
+        facts.extent.rows,
+        0 if flush is None else flush.last_seq,
+        0 if flush is None else flush.last_time_ms,
+        {names[uri]: entry for uri, entry in facts.segments.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTable:
+    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+
+    context: Context
+    first: str = "check"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table name at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """check, copy, claim, tablets, online, place, end."""
+        return {
+            "check": self.check,
+            "copy": self.copy,
+            "claim": self.claim,
+            "tablets": self.tablets,
+            "online": self.online,
+            "place": self.place,
+            "end": self.end,
+        }
+
+    def check(self, call: Call) -> Outcome:
+        """Read the manifest. Raises ExistsError, InvalidInputError, CorruptionError; done when the receipt says so."""
+        stream = self._stream(call)
+        known = find_receipt(self.context, stream)
+        if known is not None:
+            return Done(known)
+        name = text(call.args, "name")
+        if any(table.name == name for table in self.context.config().tables.values()):
+            raise ExistsError(f"there is a table {name} already; an import makes a new one")
+        exported = Exported.read(Path(text(call.args, "directory")))
+        parse_properties(exported.properties)
+        open_request(self.context, stream)
+        table_id = new_table_id(self.context.coordination)
+        return Next("copy", {"table_id": table_id, "records": exported.records})
+
+    def copy(self, call: Call) -> Outcome:
+        """Copy the files and compare their checksums. What is damaged ends the operation, and nothing is left."""
+        directory, target = Path(text(call.args, "directory")), self._directory(call)
+        try:
+            exported = Exported.read(directory)
+            shutil.rmtree(target, ignore_errors=True)
+            make_directory(target, OPS)
+            for name, checksum in exported.checksums.items():
+                self.context.reign.check()
+                if is_damaged(copy_file(directory / name, target / name, OPS), checksum):
+                    raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
+            sync_directory(target, OPS)
+            for entries in (tablet.segments for tablet in exported.tablets):
+                for name, entry in entries.items():
+                    Segment(segment_ref(uri_of(target / name), entry), BlockCache(0, readers=0)).check()
+            exported.write(target, OPS)
+        except PermanentError:
+            self._give_up(call)
+            raise
+        except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+            self._give_up(call)
+            raise CorruptionError(
+                f"{error.filename} can't be read ({error.strerror}): the export is damaged"
+            ) from error
+        except OSError as error:
+            raise UnavailableError(f"the files of {directory} can't be copied: {error}") from error
+        return Next("claim", call.state)
+
+    def claim(self, call: Call) -> Outcome:
+        """Claim the name and write the record. Raises ExistsError."""
+        exported = Exported.read(self._directory(call))
+        properties = {key: value for key, value in exported.properties.items() if key not in NOT_COPIED}
+        name, table_id = text(call.args, "name"), text(call.state, "table_id")
+        try:
+            create_table_record(self.context.coordination, table_id, name, exported.groups, properties)
+        except PermanentError:
+            self._give_up(call)
+            raise
+        return Next("tablets", call.state)
+
+    def tablets(self, call: Call) -> Outcome:
+        """Write one row a tablet, each whole in one put."""
+        target = self._directory(call)
+        rows = imported_rows(text(call.state, "table_id"), Exported.read(target), target)
+        for row in rows:
+            self.context.reign.check()
+            self.context.table.put([row], keys.ONCE_RANK)
+        return Next("online", call.state)
+
+    def online(self, call: Call) -> Outcome:
+        """Let the table be used."""
+        set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
+        return Next("place", call.state)
+
+    def place(self, call: Call) -> Outcome:
+        """Wait until every tablet has a tserver, if there is any tserver."""
+        waiting = wait_for_homes(self.context, text(call.state, "table_id"))
+        if waiting is not None:
+            return waiting
+        give_receipt(self.context, self._stream(call), number(call.state, "records"))
+        return Next("end", call.state)
+
+    def end(self, call: Call) -> Outcome:
+        """The receipt goes after its grace."""
+        close_request(self.context, self._stream(call))
+        return Done(number(call.state, "records"))
+
+    def _give_up(self, call: Call) -> None:
+        shutil.rmtree(self._directory(call).parent, ignore_errors=True)
+        close_request(self.context, self._stream(call))
+
+    def _directory(self, call: Call) -> Path:
+        return self.context.tables_dir / text(call.state, "table_id") / "imported"
+
+    def _stream(self, call: Call) -> StreamKey:
+        return request_stream(self.context, "importtable", text(call.args, "request_id"))
+
+
+def is_damaged(found: str, wanted: str) -> bool:
+    """Whether a file is not what was exported."""
+    return found != wanted
+
+
+def imported_rows(table_id: str, exported: Exported, directory: Path) -> list[RowPut]:
+    """The rows of a new table that consists of the files in ``directory``. Sequence numbers and server times go on
+    above those of the exported tablets; nothing is known of logs and streams, which were another table's.
+    """
+    rows = []
+    for place, tablet in enumerate(exported.tablets):
+        segments = {uri_of(directory / name): entry for name, entry in tablet.segments.items()}
+        rows.append(
+            RowPut(
+                keys.tablet_row(table_id, tablet.rows.end_row),
+                {
+                    keys.PREV_ROW: values.encode_prev_row(tablet.rows.prev_row),
+                    keys.DIR: values.encode_dir(f"t-{place:05d}"),
+                    keys.FLUSH: imported_state(tablet, segments).encode(),
+                }
+                | {keys.segment_column(uri): entry.encode() for uri, entry in segments.items()},
+            )
+        )
+    return rows
+
+
+def imported_state(tablet: ExportedTablet, segments: Mapping[str, SegmentEntry]) -> FlushState:
+    """What a tablet knows that begins with exported segments."""
+    return FlushState(1, {}, tablet.last_seq, tablet.last_time_ms, {}, (), tuple(segments))

@@ -1,0 +1,43 @@
+"""An exported table, made without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.model import Extent, LocalityGroup, RowRange
+from bookkeeper.storage.bulk import convert, segment_entry
+from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
+from bookkeeper.storage.tablet import GroupMap, TabletSettings
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal.files import path_of
+from tests.support.tservers import records
+
+GROUPS = (LocalityGroup("g", (b"f",)),)
+PROPERTIES = {"table.versions.max": "3", "table.read_only": "true", "table.custom.key": "value"}
+BATCH = records([(b"z", b"1"), (b"a", b"2"), (b"b", b"3")], timestamp=5)
+
+
+def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
+    """Two tablets, parted at m, each with one segment."""
+    directory.mkdir(parents=True)
+    extents = [Extent("1", b"m", None), Extent("1", None, b"m")]
+    place = Place(directory, TabletSettings(), SegmentOps())
+    refs = convert([batch], extents, GroupMap({"g": (b"f",)}), 1, place, lambda: None)
+    tablets = tuple(
+        ExportedTablet(
+            RowRange(extent.prev_row, extent.end_row),
+            41,
+            7,
+            {path_of(ref.uri).name: segment_entry(ref) for ref in refs if extent.contains(ref.min_row)},
+        )
+        for extent in extents
+    )
+    scratch = directory / "scratch"
+    checksums = {path_of(ref.uri).name: copy_file(path_of(ref.uri), scratch, SegmentOps()) for ref in refs}
+    scratch.unlink()
+    exported = Exported("cities", GROUPS, PROPERTIES, tablets, checksums)
+    exported.write(directory, SegmentOps())
+    return exported

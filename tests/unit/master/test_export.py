@@ -1,0 +1,125 @@
+"""Tables as files: what exports and imports of tables refuse, and what they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, NotFoundError, RefusedError
+from bookkeeper.master.fate import Args
+from bookkeeper.master.operations.export import copy_args
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.rpc.messages import CopyRequest
+from bookkeeper.storage.bulk.exported import Exported
+from bookkeeper.storage.wal import path_of
+from tests.support.exports import GROUPS, make_export
+from tests.support.faults import fault
+from tests.support.master_world import Master, World
+from tests.support.scripted_tserver import scripted
+
+
+@pytest.fixture
+def master(world: World) -> Master:
+    """The leader of a cluster with one table, ``table-1``."""
+    return world.master()
+
+
+def _args(name: str, directory: Path) -> Args:
+    return copy_args(CopyRequest(uuid4().hex, name, str(directory)))
+
+
+def _run(master: Master, kind: str, args: Args) -> object:
+    running = master.fate.submit(kind, args)
+    master.run_fate()
+    return master.fate.wait(running, 0)
+
+
+def _nothing_is_left(world: World, master: Master) -> None:
+    assert [table.name for table in world.config().tables.values()] == ["table-1"]
+    assert not list(world.settings.tables_dir.rglob("*.*"))
+    world.clock.jump(10_000_000)
+    master.run_fate()
+    assert not list(world.table.scan(*keys.recv_section(world.settings.instance.instance_id)))
+
+
+def test_an_export_becomes_a_table_of_the_same_tablets_settings_and_counters(
+    world: World, master: Master, tmp_path: Path
+) -> None:
+    exported = make_export(tmp_path / "e")
+    assert _run(master, "import_table", _args("copy", tmp_path / "e")) == 3
+    table = world.config().table_named("copy")
+    assert (table.state, table.groups) == ("online", GROUPS)
+    assert dict(table.properties) == {"table.versions.max": "3", "table.custom.key": "value"}, "and it takes writes"
+    rows = list(world.table.scan(*keys.table_section(table.table_id)))
+    assert [keys.parse_tablet_row(row.key)[1] for row in rows] == [b"m", None]
+    for row, tablet in zip(rows, exported.tablets, strict=True):
+        state = FlushState.decode(row.cells[keys.FLUSH].value)
+        assert (state.flush_id, state.last_seq, state.last_time_ms) == (1, 41, 7)
+        assert [path_of(uri).name for uri in state.segments] == list(tablet.segments)
+        assert {keys.parse_file(uri) for uri in row.family("segment")} == set(state.segments)
+        assert all(path_of(uri).stat().st_size for uri in state.segments)
+
+
+def test_what_was_imported_can_be_exported_again(world: World, master: Master, tmp_path: Path) -> None:
+    exported = make_export(tmp_path / "e")
+    _run(master, "import_table", _args("copy", tmp_path / "e"))
+    table_id = world.config().table_named("copy").table_id
+    args = _args("copy", tmp_path / "again")
+    with scripted(world) as tserver:
+        running = master.fate.submit("export_table", args)
+        master.run_fate()
+        assert "0 of 2 tablets are flushed" in running.note
+        for end in (b"m", None):
+            world.locate(keys.tablet_row(table_id, end), tserver.session)
+        world.clock.jump(1_000)
+        master.run_fate()
+        assert (running.ended, running.result) == (True, 3)
+        assert tserver.orders == ["flush b'm'", "flush None"]
+        assert _run(master, "export_table", args) == 3, "whoever asks again gets the receipt"
+    again = Exported.read(tmp_path / "again")
+    assert (again.tablets, again.checksums) == (exported.tablets, exported.checksums)
+    assert not list((world.settings.tables_dir / table_id).glob("export-*"))
+
+
+def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExistsError, match="is not empty"):
+        _run(master, "export_table", _args("table-1", tmp_path))
+    with pytest.raises(RefusedError, match="can't be written"):
+        _run(master, "export_table", _args("table-1", tmp_path / "file"))
+    with pytest.raises(NotFoundError):
+        _run(master, "export_table", _args("nosuch", tmp_path / "e"))
+    assert not (tmp_path / "e").exists()
+
+
+def test_damaged_files_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
+    make_export(tmp_path / "e")
+    path = tmp_path / "e" / "000001.parquet"
+    raw = bytearray(path.read_bytes())
+    raw[20] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(CorruptionError, match=r"000001\.parquet is damaged"):
+        _run(master, "import_table", _args("copy", tmp_path / "e"))
+    path.unlink()
+    with pytest.raises(CorruptionError, match=r"000001\.parquet can't be read"):
+        _run(master, "import_table", _args("copy", tmp_path / "e"))
+    _nothing_is_left(world, master)
+
+
+def test_without_checksums_damage_would_pass(world: World, master: Master, tmp_path: Path) -> None:
+    with fault("exports-are-believed"), pytest.raises(pytest.fail.Exception):
+        test_damaged_files_make_no_table(world, master, tmp_path)
+
+
+def test_an_import_makes_a_new_table_or_none(world: World, master: Master, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="nothing was exported there"):
+        _run(master, "import_table", _args("copy", tmp_path))
+    make_export(tmp_path / "e")
+    with pytest.raises(ExistsError, match="there is a table table-1 already"):
+        _run(master, "import_table", _args("table-1", tmp_path / "e"))
+    with pytest.raises(RefusedError):
+        _args("metadata", tmp_path / "e")
+    _nothing_is_left(world, master)
