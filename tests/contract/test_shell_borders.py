@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shell.failures import ExitCode
-from tests.contract.test_shell import Shell
 from tests.support.cluster import Cluster
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from shell.failures import ExitCode
-from tests.contract.test_shell import Shell
 from tests.support.cluster import Cluster
+from tests.support.shell import Shell
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -18,11 +18,11 @@ from bookkeeper.rpc.messages import QuarantinedRange
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.storage.wal.files import path_of
 from shell.failures import ExitCode
-from tests.contract.test_shell import quick
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage
 from tests.support.local_pair import LocalCluster, local_pair
 from tests.support.local_replay import at_once
+from tests.support.shell import quick
 from tests.support.tservers import wait_until
 from tests.support.wal_files import damage
 

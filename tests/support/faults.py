@@ -8,22 +8,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.values import LOG
-from bookkeeper.model import Stamp
-from bookkeeper.peers.parquet.layout import first_run as _first_run
-from bookkeeper.peers.parquet.system import ParquetSession
-from bookkeeper.replay.filters import WHOLE
 from bookkeeper.storage.wal import Seal
-from bookkeeper.tserver.worker_plan import Fact
-from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
+from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 
 
@@ -47,11 +42,6 @@ def fault(name: str) -> Iterator[None]:
         holder = getattr(holder, part)
     with patch.object(holder, attribute, switch.broken):
         yield
-
-
-def take_fact_blindly(session: ParquetSession, acked_offset: int) -> None:
-    """Go on behind a fact as if nobody else had been at work."""
-    session.known, session.seen = max(session.known, acked_offset), True
 
 
 FAULTS: dict[str, Fault] = {
@@ -103,81 +93,6 @@ FAULTS: dict[str, Fault] = {
         "closed_rank",
         lambda final: 2 * final,
         "design 4: a late OPEN status hides CLOSED",
-    ),
-    # ---- sending side
-    "today's-configuration-counts": Fault(
-        "bookkeeper.replay.filters",
-        "stamp_for",
-        lambda header, target: Stamp(target, None),  # noqa: ARG005
-        "R13: a block that was written before its target was enabled is shipped",
-    ),
-    "incarnations-are-one": Fault(
-        "bookkeeper.replay.filters",
-        "stamp_for",
-        lambda header, target: next((Stamp(target, None) for s in header.stamps if s.cluster == target.cluster), None),
-        "R5: a target that was disabled and enabled again gets what was written for its old self",
-    ),
-    "loop-not-seen": Fault(
-        "bookkeeper.replay.filters",
-        "would_loop",
-        lambda provenance, peer_instance_id: False,  # noqa: ARG005
-        "R21: data is sent to a cluster that it has passed",
-    ),
-    "provenance-is-the-file's": Fault(
-        "bookkeeper.replay.filters",
-        "would_loop",
-        lambda provenance, peer_instance_id, seen=set(): seen.update(provenance) or peer_instance_id in seen,
-        "R21: a cluster's own writes stop travelling once something of the peer lies in the same log",
-    ),
-    "groups-ignored": Fault(
-        "bookkeeper.replay.filters",
-        "share_of",
-        lambda groups, stamp: WHOLE,  # noqa: ARG005
-        "R13: groups that are not replicated travel",
-    ),
-    "sender-leaves-no-trace": Fault(
-        "bookkeeper.replay.filters",
-        "provenance_for",
-        lambda header, own_instance_id: tuple(header.provenance),  # noqa: ARG005
-        "R21: the sender is missing in the provenance, and its data comes back",
-    ),
-    "hole-behind-the-fact": Fault(
-        "bookkeeper.replay.stream",
-        "starts_behind",
-        lambda current, acked: True,  # noqa: ARG005
-        "R19: a range is shipped while records before it are missing",
-    ),
-    "any-cluster-will-do": Fault(
-        "bookkeeper.peers.bookkeeper",
-        "expect_instance",
-        lambda peer, address, hello: None,  # noqa: ARG005
-        "R23: data goes to whoever answers at the address",
-    ),
-    "sent-counts-as-finished": Fault(
-        "bookkeeper.tserver.worker_plan",
-        "advance",
-        lambda fact, result: Fact(fact.offset + 10, fact.offset + 10, 1),  # noqa: ARG005
-        "design 10.2: finished is written before the peer has acknowledged, and the file goes",
-    ),
-    "shipped-past-the-range": Fault(
-        "bookkeeper.tserver.worker_plan",
-        "range_to_ship",
-        lambda queued, fact, range_id, own: replace(_range_to_ship(queued, fact, range_id, own), last=10**6),
-        "R15, R24: records are shipped that are not synced, or before their barrier",
-    ),
-    "finished-without-rank": Fault(
-        "bookkeeper.tserver.worker_books",
-        "finished_rank",
-        lambda fact: 1,  # noqa: ARG005
-        "design 4: a worker that lost its work turns the finished offset back",
-    ),
-    "dead-peers-take-all-slots": Fault(
-        "bookkeeper.replay.slots",
-        "grant",
-        lambda total, per_peer, held, suspects, peer, wanted: max(  # noqa: ARG005
-            0, min(wanted, per_peer - held.get(peer, 0), total - sum(held.values()))
-        ),
-        "design 6: an offline peer delays another",
     ),
     # ---- log
     "answered-before-the-sync": Fault(
@@ -387,29 +302,5 @@ FAULTS: dict[str, Fault] = {
     ),
 }
 FAULTS |= {
-    "names-are-given-twice": Fault(
-        "bookkeeper.peers.parquet.store",
-        "take_name",
-        lambda temporary, target, ops: temporary.replace(target) is not None,  # noqa: ARG005
-        "R18: of two writers of a name in a change log the last one wins",
-    ),
-    "nobody-looks-what-is-there": Fault(
-        "bookkeeper.peers.parquet.system",
-        "ParquetSession._covered",
-        lambda self, directory: 0,  # noqa: ARG005
-        "R18: a sender believes that nothing of its stream is in a change log",
-    ),
-    "facts-are-not-looked-behind": Fault(
-        "bookkeeper.peers.parquet.system",
-        "ParquetSession._take_fact",
-        take_fact_blindly,
-        "R18: a sender that learns of others does not look at what they put into a change log",
-    ),
-    "runs-where-the-last-writer-wins": Fault(
-        "bookkeeper.peers.parquet.layout",
-        "first_run",
-        lambda parts, to_offset, one_block: _first_run(parts, to_offset, False),  # noqa: ARG005
-        "R18: two writers of a name in a change log write different records under it",
-    ),
+    name: Fault(*parts) for name, parts in (MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS).items()
 }
-FAULTS |= {name: Fault(*parts) for name, parts in (MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS).items()}

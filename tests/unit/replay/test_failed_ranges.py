@@ -23,8 +23,8 @@ from bookkeeper.replay.ranges import RangeResult, results_from_table, results_to
 from bookkeeper.storage.wal import decode_batch, read_blocks, read_headers, whole_behind
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
+from tests.support.ship_bench import Bench, rows, specs_of
 from tests.support.wal_files import EAST, TO_EAST, Spec, damage, write_wal
-from tests.unit.replay.test_shipping import Bench, rows, specs_of
 
 OTHER = TargetKey("east", "r2", "t2", 2)
 

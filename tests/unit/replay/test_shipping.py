@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,56 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.config import Settings, new_settings
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay import shipping
-from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.shipping import Sessions, Shipper
 from bookkeeper.storage.wal import decode_batch, read_blocks
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
+from tests.support.ship_bench import LONG_MS, Bench, rows, specs_of
 from tests.support.wal_files import EAST, NORTH, TO_EAST, Spec, write_wal
 
-LONG_MS = 3_600_000
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
-
-
-def rows(first: int, count: int) -> list[bytes]:
-    return [b"%06d" % n for n in range(first, first + count)]
-
-
-def specs_of(sizes: Sequence[int]) -> list[Spec]:
-    first, specs = 1, []
-    for size in sizes:
-        specs.append(Spec(rows(first, size)))
-        first += size
-    return specs
-
-
-@dataclass(slots=True)
-class Bench:
-    """A shipper with two peers in memory."""
-
-    directory: Path
-    message_bytes: int = 2 << 20
-    peers: dict[str, MemoryPeer] = field(default_factory=lambda: {"east": MemoryPeer(EAST), "north": MemoryPeer(NORTH)})
-
-    @property
-    def east(self) -> MemoryPeer:
-        return self.peers["east"]
-
-    @property
-    def settings(self) -> Settings:
-        base = new_settings(self.directory, "west")
-        return base.model_copy(update={"replay": base.replay.model_copy(update={"message_bytes": self.message_bytes})})
-
-    def ship(self, ranges: Sequence[Range], budget_ms: int = LONG_MS) -> list[RangeResult]:
-        system = MemorySystem(self.peers)
-        sessions = Sessions(Registry({"memory": lambda: system}), self.settings)
-        return list(Shipper(sessions, self.settings).ship(ranges, budget_ms))
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from bookkeeper.config import new_settings
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
+from tests.support.ship_bench import Bench
 from tests.support.wal_files import WEST
 from tests.unit.peers import test_bookkeeper_system as system_laws
 from tests.unit.replay import test_filters as filter_laws
 from tests.unit.replay import test_shipping as shipping_laws
 from tests.unit.replay import test_slots as slot_laws
-from tests.unit.replay.test_shipping import Bench
 from tests.unit.tserver import test_worker_plan as plan_laws
 
 PURE = [
