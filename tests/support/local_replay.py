@@ -15,6 +15,7 @@ from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
     Range,
+    RangeResult,
     decode_table,
     encode_table,
     ranges_from_table,
@@ -33,7 +34,8 @@ def at_once(_ranges: Sequence[Range]) -> None:
 class LocalReplay:
     """Handler and server; a context manager that registers a session of kind "replay" while it runs.
 
-    ``before`` sees the ranges of each run first: it may wait or raise. ``runs`` keeps them.
+    ``before`` sees the ranges of each run first: it may wait or raise. ``runs`` keeps them, ``results``
+    what they came to.
     """
 
     settings: Settings
@@ -42,6 +44,7 @@ class LocalReplay:
     budget_ms: int = 3_600_000
     before: Callable[[Sequence[Range]], None] = at_once
     runs: list[list[Range]] = field(default_factory=list)
+    results: list[RangeResult] = field(default_factory=list)
     server: RpcServer = field(init=False)
     session: Session = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,4 +80,6 @@ class LocalReplay:
         self.before(wanted)
         shipper = Shipper(Sessions(self.registry(), self.settings), self.settings)
         results = list(shipper.ship(wanted, self.budget_ms))
+        with self._lock:
+            self.results += results
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)

@@ -1,0 +1,193 @@
+"""How clusters may be joined: to several, in chains, in circles, both ways; under other names, cut otherwise, by group.
+
+Arrives: clusters inside the test, each with a master, a tserver and a ship loop of its own. Leaves: what each of them
+holds, and what crossed each edge. Sources: design section 7; document 1, "Provenance"; books.md R19, R21 and R23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.client import Mutation
+from bookkeeper.errors import ExistsError, PermanentError
+from bookkeeper.model import LocalityGroup
+from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.tservers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ROWS = 40
+
+
+class Map:
+    """Clusters by name; each has a table ``t`` unless told otherwise."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
+        self._stack = stack
+        self._clusters: dict[str, LocalCluster] = {}
+
+    def __getitem__(self, name: str) -> LocalCluster:
+        return self._clusters[name]
+
+    def add(self, *names: str, table: str = "t", splits: Sequence[bytes] = ()) -> None:
+        for name in names:
+            self._clusters[name] = self._stack.enter_context(local_cluster(self.directory / name))
+            self._clusters[name].client.tables.create(table, splits)
+
+    def join(self, source: str, peer: str, alias: str | None = None, remote_table: str | None = None) -> None:
+        """Send what is written to ``t`` of one cluster to another one."""
+        replication = self[source].client.replication
+        replication.define_cluster(alias or peer, self[peer].quorum)
+        replication.enable("t", alias or peer, remote_table=remote_table)
+
+    def write(self, cluster: str, prefix: str = "") -> set[bytes]:
+        """Some rows, which only this call writes; returns them."""
+        rows = {f"{prefix or cluster}{number:03}".encode() for number in range(ROWS)}
+        with self[cluster].client.writer("t") as writer:
+            for row in sorted(rows):
+                writer.add(Mutation(row).put(b"f", b"q", cluster.encode()))
+        return rows
+
+    def settle(self, table: str = "t") -> None:
+        """Return when nobody has anything left to send, however many clusters it has to pass."""
+        for _ in self._clusters:
+            for cluster in self._clusters.values():
+                if any(one.name == table for one in cluster.client.tables.list()):
+                    assert not cluster.client.replication.wait(table)
+
+    def sent(self, cluster: str) -> int:
+        """Records that left a cluster, over all of its edges; what left twice counts twice."""
+        return sum(result.sent_records for result in self[cluster].replay.results)
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[Map]:
+    with ExitStack() as stack:
+        yield Map(tmp_path, stack)
+
+
+def holds(cluster: LocalCluster, rows: set[bytes], table: str = "t") -> None:
+    wait_until(lambda: cluster.rows(table).keys() == rows, f"{len(rows)} rows in {cluster.settings.instance.name}")
+
+
+def test_several_peers_of_a_table_each_get_everything_once(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    clusters.join("a", "b")
+    clusters.join("a", "c")
+    rows = clusters.write("a")
+    holds(clusters["b"], rows)
+    holds(clusters["c"], rows)
+    clusters.settle()
+    assert clusters.sent("a") == 2 * ROWS
+
+
+def test_a_chain_passes_on_what_it_gets(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    clusters.join("b", "c")
+    clusters.join("a", "b")
+    rows = clusters.write("a")
+    holds(clusters["c"], rows)
+    clusters.settle()
+    assert [clusters.sent(name) for name in "abc"] == [ROWS, ROWS, 0]
+
+
+def test_two_masters_take_writes_of_both_and_send_none_back(clusters: Map) -> None:
+    clusters.add("a", "b")
+    clusters.join("a", "b")
+    clusters.join("b", "a")
+    rows = clusters.write("a") | clusters.write("b")
+    for number, name in enumerate("ab" * 3):
+        clusters[name].put("t", b"both", b"%d" % number, timestamp=1_000 + number)
+    for name in "ab":
+        holds(clusters[name], rows | {b"both"})
+    clusters.settle()
+    assert clusters["a"].rows("t") == clusters["b"].rows("t")
+    assert clusters["a"].rows("t")[b"both"] == b"5"
+    assert [clusters.sent(name) for name in "ab"] == [ROWS + 3, ROWS + 3]
+
+
+def test_round_a_circle_of_three_every_record_crosses_every_edge_but_the_last_once(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    for source, peer in ("ab", "bc", "ca"):
+        clusters.join(source, peer)
+    rows = set.union(*(clusters.write(name) for name in "abc"))
+    for name in "abc":
+        holds(clusters[name], rows)
+    clusters.settle()
+    assert [clusters.sent(name) for name in "abc"] == [2 * ROWS] * 3, "its own, and those of the one before it"
+    assert clusters["a"].rows("t") == clusters["b"].rows("t") == clusters["c"].rows("t")
+
+
+def test_a_peer_may_have_another_table_name_and_other_split_points(clusters: Map) -> None:
+    clusters.add("a", splits=[b"a010", b"a030"])
+    clusters.add("b", table="copy", splits=[b"a005", b"a020", b"a021"])
+    clusters.join("a", "b", remote_table="copy")
+    rows = clusters.write("a")
+    holds(clusters["b"], rows, "copy")
+    clusters.settle()
+    assert clusters.sent("a") == ROWS
+
+
+def test_groups_may_go_to_different_peers(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    groups = [LocalityGroup("geo", (b"lat", b"lon")), LocalityGroup("label", (b"name",))]
+    clusters["a"].client.tables.create("places", groups=groups)
+    for peer, group in (("b", "geo"), ("c", "label")):
+        clusters[peer].client.tables.create("places")
+        replication = clusters["a"].client.replication
+        replication.define_cluster(peer, clusters[peer].quorum)
+        replication.enable("places", peer, [group])
+    with clusters["a"].client.writer("places") as writer:
+        for row in (b"bern", b"ulm"):
+            writer.add(Mutation(row).put(b"lat", b"", b"46").put(b"lon", b"", b"7").put(b"name", b"", b"x"))
+            writer.add(Mutation(row).put(b"other", b"", b"goes nowhere"))
+    clusters.settle("places")
+    families = {name: {cell.family for cell in clusters[name].client.scan("places").cells()} for name in "bc"}
+    assert families == {"b": {b"lat", b"lon"}, "c": {b"name"}}
+    assert clusters.sent("a") == 3 * 2
+
+
+def test_one_cluster_under_two_names_is_refused_with_its_name(clusters: Map) -> None:
+    clusters.add("a", "b")
+    clusters.join("a", "b")
+    with pytest.raises(ExistsError, match="cluster b is the same instance"):
+        clusters["a"].client.replication.define_cluster("other", clusters["b"].quorum)
+    with pytest.raises(PermanentError):
+        clusters["a"].client.replication.define_cluster("myself", clusters["a"].quorum)
+    assert [peer.name for peer in clusters["a"].client.replication.clusters()] == ["b"]
+
+
+def test_a_peer_that_is_away_for_the_whole_load_gets_it_later_and_delays_nobody(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    clusters.join("a", "b")
+    clusters.join("a", "c")
+    clusters["b"].tserver.stop()
+    rows = clusters.write("a", "one") | clusters.write("a", "two")
+    holds(clusters["c"], rows)
+    waiting = clusters["a"].client.replication.status("t")
+    assert {one.target.cluster for one in waiting if one.lag_records} == {"b"}
+    clusters["b"].replace_tserver()
+    holds(clusters["b"], rows)
+    clusters.settle()
+
+
+def test_a_table_of_a_peer_that_is_made_again_is_another_one_until_it_is_enabled_again(clusters: Map) -> None:
+    clusters.add("a", "b")
+    clusters.join("a", "b")
+    holds(clusters["b"], clusters.write("a"))
+    tables, replication = clusters["b"].client.tables, clusters["a"].client.replication
+    tables.delete("t")
+    tables.create("t")
+    clusters["a"].put("t", b"to-the-old-one", b"1")
+    wait_until(lambda: any(one.last_error for one in replication.status("t")), "word of what is wrong")
+    assert clusters["b"].rows("t") == {}
+    replication.disable("t", "b")
+    replication.enable("t", "b")
+    clusters["a"].put("t", b"new", b"1")
+    holds(clusters["b"], {b"new"})
+    clusters.settle()
