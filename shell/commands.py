@@ -2,7 +2,8 @@
 
 Arrives: words after ``bookkeeper shell DIR``. Leaves: one command of :mod:`shell.table_commands`,
 :mod:`shell.storage_commands`, :mod:`shell.user_commands`, :mod:`shell.border_commands`, :mod:`shell.data_commands`,
-:mod:`shell.replication_commands` or :mod:`shell.session_commands` run over :mod:`bookkeeper.client`.
+:mod:`shell.operation_commands`, :mod:`shell.replication_commands` or :mod:`shell.session_commands` run over
+:mod:`bookkeeper.client`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import click
 from shell import (
     border_commands,
     data_commands,
+    operation_commands,
     replication_commands,
     session_commands,
     storage_commands,
@@ -78,6 +80,7 @@ for _command in (
     *border_commands.COMMANDS,
     *data_commands.COMMANDS,
     *replication_commands.COMMANDS,
+    *operation_commands.COMMANDS,
     *session_commands.COMMANDS,
 ):
     commands.add_command(_command)

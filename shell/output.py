@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import click
 from rich.cells import cell_len
@@ -33,6 +34,13 @@ def parse_bytes(text: str) -> bytes:
             raise click.BadParameter(f"{text!r}: \\x must be followed by two hexadecimal digits")
         result += bytes.fromhex(digits) + part[2:].encode()
     return result
+
+
+def utc(time_ms: int) -> str | None:
+    """ISO 8601 with milliseconds; None for a time that is not set."""
+    if not time_ms:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Output:

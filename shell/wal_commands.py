@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import pyarrow as pa
 
 from bookkeeper.storage.wal import BlockAt, BlockHeader, LogView, origin_from_pb, stamp_from_pb, uri_of
-from shell.output import Output, Record, printable
+from shell.output import Output, Record, printable, utc
 
 _COLUMNS = (
     ("offsets", 15),
@@ -133,7 +132,7 @@ def _show_file(output: Output, view: LogView) -> None:
             "format_version": header.format_version,
             "instance_id": header.instance_id,
             "session_id": header.session_id,
-            "created": _utc(header.created_time_ms),
+            "created": utc(header.created_time_ms),
         }
     if output.as_json:
         output.line(facts, "")
@@ -181,7 +180,7 @@ def _block_record(at: BlockAt) -> Record:
         "origin": _origin(header),
         "after": [{"file": place.file, "offset": place.offset} for place in header.after],
         "first_seq": header.first_seq,
-        "written": _utc(header.write_time_ms),
+        "written": utc(header.write_time_ms),
         "min_row": printable(header.min_row),
         "max_row": printable(header.max_row),
         "compression": header.compression,
@@ -256,10 +255,3 @@ def _show_end(output: Output, view: LogView, shown: _Shown) -> None:
             "one is being written, or a crash cut it, then recovery leaves them out"
         )
     output.line(facts, text)
-
-
-def _utc(time_ms: int) -> str | None:
-    """ISO 8601 with milliseconds; None for a time that is not set."""
-    if not time_ms:
-        return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -28,7 +28,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, load_settings
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.messages import Condition
+from bookkeeper.rpc.messages import Condition, OperationInfo
 
 LOCATE_BUDGET_MS = 1_000
 """How long one look for tablets is tried for; those who look repeat it for longer."""
@@ -81,6 +81,11 @@ class Client:
     def cluster_name(self) -> str:
         """What the cluster calls itself; raises UnavailableError when no master says who leads."""
         return self._pool.peer_hello(self._master.find_leader()).cluster_name
+
+    def operations(self) -> Sequence[OperationInfo]:
+        """What masters do in several steps: operations under way, and those that failed a while ago."""
+        found: Sequence[OperationInfo] = self._master.call("operations")
+        return found
 
     def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
         """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""

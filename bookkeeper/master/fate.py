@@ -6,7 +6,8 @@ idempotent. Survives a crash: the operations (``fate_store``), but not who waits
 joins the one that is under way. Source: design section 6 ("FATE operations persisted in the table").
 
 As many operations are executed at a time as threads call :meth:`FateEngine.serve`; one that waits holds none of them.
-Operations that share a lock run one after another, in order of beginning. What fails is kept and shown for a while.
+Operations that share a lock run one after another, in order of beginning. What fails is kept and shown for a while, and
+never more than a bounded number of failures, however often masters change.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from bookkeeper.clock import Clock
@@ -42,6 +44,9 @@ FAILED_STEP = "failed"
 
 FAILED_KEPT_NS = 600 * 1_000_000_000
 """How long the record of a failure is kept, from when this master saw it."""
+
+FAILED_MAX = 1_000
+"""Failures kept at most; the oldest go first. A new master takes over those that it finds, and keeps no more."""
 
 OPERATIONS_MAX = 10_000
 """Most operations at once; beyond it new ones are refused for now."""
@@ -135,6 +140,7 @@ class FateEngine:
     rng: random.Random
     retry_base_ms: int = 100
     retry_max_ms: int = 5_000
+    failed_max: int = FAILED_MAX
     _running: dict[str, Running] = field(default_factory=dict)
     _failed: dict[str, Running] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -321,11 +327,19 @@ class FateEngine:
         running.error, running.ended, running.step = error, True, FAILED_STEP
         running.ready_ns = self.clock.boot_ns() + FAILED_KEPT_NS
         self._failed[running.txid] = running
+        excess = excess_failures(len(self._failed), self.failed_max)
+        if excess:
+            next(islice(self._failed.values(), excess - 1, None)).ready_ns = 0
 
     def _forget_failed(self, running: Running) -> None:
         self.store.end([running.txid])
         with self._changed:
             self._failed.pop(running.txid, None)
+
+
+def excess_failures(kept: int, most: int) -> int:
+    """How many of the failures that are kept have to go."""
+    return max(0, kept - most)
 
 
 def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:

@@ -6,7 +6,10 @@ operator can ask").
 
 from __future__ import annotations
 
+import json
+
 from bookkeeper.master.leadership import Leadership
+from bookkeeper.rpc.messages import OperationInfo
 
 OPERATIONS_SHOWN_MAX = 100
 
@@ -39,7 +42,23 @@ def leader_facts(lead: Leadership) -> dict[str, str]:
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)
             facts[f"peer {cluster}"] = f"failed {retry.failures} times, next try in {wait_ms} ms: {retry.last_error}"
-    for running in lead.fate.pending()[:OPERATIONS_SHOWN_MAX]:
-        reason = running.error.message if running.error is not None else running.note
-        facts[f"operation {running.txid}"] = f"{running.op.type} at {running.step}{': ' + reason if reason else ''}"
+    for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]:
+        facts[f"operation {shown.txid}"] = f"{shown.kind} at {shown.step}{': ' + shown.note if shown.note else ''}"
     return facts
+
+
+def operation_infos(lead: Leadership) -> list[OperationInfo]:
+    """Operations under way and those that failed a while ago, in order of beginning. Files that are being shipped have
+    operations, too (``replicate_file``); ``replication status`` shows those.
+    """
+    return [
+        OperationInfo(
+            running.txid,
+            running.op.type,
+            running.step,
+            running.note if running.error is None else running.error.message,
+            json.dumps(running.op.args, sort_keys=True),
+            running.op.created_ms,
+        )
+        for running in lead.fate.pending()
+    ]

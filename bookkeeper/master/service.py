@@ -28,7 +28,7 @@ from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_arg
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
 from bookkeeper.master.queries import status_message, table_names
-from bookkeeper.master.report import leader_facts
+from bookkeeper.master.report import leader_facts, operation_infos
 from bookkeeper.master.shipping import Report
 from bookkeeper.master.status import Now, target_state, target_states
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
@@ -41,6 +41,7 @@ from bookkeeper.rpc.messages import (
     CopyRequest,
     FileMark,
     ImportRequest,
+    OperationInfo,
     QuarantinedRange,
     ReplicationConfig,
     TableInfo,
@@ -226,6 +227,11 @@ class MasterService:
     def merge_tablets(self, name: str, rows: RowRange) -> None:
         """Returns when the tablets with rows in ``rows`` are one that, if any tserver lives, is assigned."""
         self._lead.fate.run(MERGE_KIND, merge_args(name, rows), FATE_WAIT_MS)
+
+    def operations(self) -> Sequence[OperationInfo]:
+        """Operations under way and those that failed a while ago, in order of beginning."""
+        self._lead.reign.check()
+        return operation_infos(self._lead)
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """All peers that were defined, by alias."""

@@ -38,6 +38,15 @@ struct TabletLocation {
   3: optional i64 placed                  // rises whenever the tablet is given to another tserver, split or merged
 }
 
+struct OperationInfo {
+  1: required string txid
+  2: required string kind
+  3: required string step                 // "failed" = it ended with an error
+  4: required string note                 // what it waits for, or the error; may be empty
+  5: required string arguments            // JSON, as the books hold them
+  6: required i64 begun_ms
+}
+
 struct LocalityGroup { 1: required string name  2: required list<binary> families }
 
 struct TableInfo {
@@ -313,6 +322,7 @@ service Master extends Node {
   list<string> authorizations(1: string user) throws (1: Fault fault)
   void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // tablets end at these rows, too
   void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // all tablets with rows in the range become one
+  list<OperationInfo> operations() throws (1: Fault fault)                         // under way, or failed a while ago
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)

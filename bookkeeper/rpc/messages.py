@@ -48,6 +48,20 @@ class TabletLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationInfo:
+    """A FATE operation that is under way, or has failed (``step``) a while ago. ``note`` is what it waits for, or its
+    error; ``arguments`` are JSON.
+    """
+
+    txid: str
+    kind: str
+    step: str
+    note: str
+    arguments: str
+    begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableInfo:
     """A table as the master describes it. ``state``: creating, online, deleting."""
 
@@ -373,6 +387,7 @@ STRUCTS: tuple[type, ...] = (
     ImportRequest,
     ImportedSegment,
     LocalityGroup,
+    OperationInfo,
     QuarantinedRange,
     ReplicateRequest,
     ReplicateResult,

@@ -21,6 +21,7 @@ from bookkeeper.rpc.messages import (
     CopyRequest,
     FileMark,
     ImportRequest,
+    OperationInfo,
     QuarantinedRange,
     ReplicateRequest,
     ReplicateResult,
@@ -88,6 +89,8 @@ class Master(Node, Protocol):
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None: ...
 
     def merge_tablets(self, name: str, rows: RowRange) -> None: ...
+
+    def operations(self) -> Sequence[OperationInfo]: ...
 
     def clusters(self) -> Sequence[ClusterInfo]: ...
 

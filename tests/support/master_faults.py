@@ -254,6 +254,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda rows: set(),  # noqa: ARG005
         "design 7: a file goes while a range of it waits to be shipped again",
     ),
+    "failures-are-kept-for-ever": (
+        "bookkeeper.master.fate",
+        "excess_failures",
+        lambda kept, most: 0,  # noqa: ARG005
+        "design 6: failed operations pile up in the books",
+    ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate",
         "first_of_each_lock",

@@ -311,3 +311,43 @@ def test_what_can_t_be_written_is_refused_before_anything_begins(world: World) -
     with pytest.raises(InvalidInputError):
         engine.submit("script", {"n": float("nan")})
     assert _rows(world) == []
+
+
+# ---- failures, their number
+
+
+def _failing(world: World, master: Master, failed_max: int) -> FateEngine:
+    script = Script({"one": lambda call: Failed(NotFoundError(f"no {call.args['n']}"))})
+    engine = FateEngine(
+        FateStore(world.table, master.reign), {"script": script}, world.clock, random.Random(1), failed_max=failed_max
+    )
+    engine.resume(engine.store.load())
+    return engine
+
+
+def _kept(engine: FateEngine) -> list[str]:
+    return [running.error.message for running in engine.pending() if running.error is not None]
+
+
+def _three_masters_with_four_failures_each(world: World) -> None:
+    master = world.master()
+    for reign in range(3):
+        engine = _failing(world, master, 5)
+        for n in range(4):
+            engine.submit("script", {"n": 10 * reign + n})
+            _until_idle(engine)
+        master = world.depose(master)
+    assert _kept(engine) == ["no 13", "no 20", "no 21", "no 22", "no 23"]
+    successor = _failing(world, master, 3)
+    _until_idle(successor)
+    assert _kept(successor) == ["no 21", "no 22", "no 23"]
+    assert len(_rows(world)) == 3
+
+
+def test_failures_are_bounded_over_changes_of_the_master_and_the_newest_are_shown(world: World) -> None:
+    _three_masters_with_four_failures_each(world)
+
+
+def test_red_failures_pile_up(world: World) -> None:
+    with fault("failures-are-kept-for-ever"), pytest.raises(AssertionError):
+        _three_masters_with_four_failures_each(world)

@@ -96,6 +96,9 @@ def test_a_failed_operation_is_kept_and_shown(master: LocalMaster) -> None:
         master.calls.delete_table("nothing")
     (shown,) = [value for fact, value in master.calls.status().items() if fact.startswith("operation")]
     assert shown.startswith("delete_table at failed: no table nothing")
+    (listed,) = master.calls.operations()
+    assert (listed.kind, listed.step, listed.arguments) == ("delete_table", "failed", '{"name": "nothing"}')
+    assert listed.note.startswith("no table nothing")
 
 
 def test_the_facts_of_a_leader(master: LocalMaster) -> None:
