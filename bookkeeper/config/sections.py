@@ -149,8 +149,8 @@ class MasterSettings(Section):
     work_items_max: Count = setting(256, "Ranges in one assign_work call", "keeps messages small")
     assigner: Literal["sequential", "unordered"] = setting(
         "sequential",
-        "sequential: the files of one target in order of creation; unordered: side by side",
-        "order is what most readers of a peer expect",
+        "sequential: of the files that a target lacks, the oldest goes first; unordered: any",
+        "a backlog drains from its old end; either keeps the order of each tablet's records",
     )
 
     @property

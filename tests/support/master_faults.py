@@ -260,6 +260,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda kept, most: 0,  # noqa: ARG005
         "design 6: failed operations pile up in the books",
     ),
+    "the-age-of-logs-does-not-count": (
+        "bookkeeper.master.assigner",
+        "queue_key",
+        lambda entry, target, sequential: (0, entry.file, target),  # noqa: ARG005
+        "design 6: sequential hands out the logs of a target in order of creation",
+    ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate",
         "first_of_each_lock",

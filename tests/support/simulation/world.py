@@ -57,6 +57,9 @@ SETTINGS: dict[str, object] = {
 """Short times: a simulation's time costs nothing, its steps do."""
 
 
+ASSIGNERS = ("sequential", "unordered")
+"""Each has half of all seeds."""
+
 MARKS_DUE_NS = 5_000_000_000
 """How long it takes to purge marks that are due."""
 
@@ -72,6 +75,7 @@ class World(Users):
     directory: Path
     kernel: Kernel
     ledger: Ledger
+    assigner: str = "sequential"
     clusters: dict[str, Cluster] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
@@ -90,7 +94,7 @@ class World(Users):
             name,
             instance_id=f"id-{name}",
             master_port=10_000 + 100 * len(self.clusters),
-            overrides=SETTINGS,
+            overrides={**SETTINGS, "master.assigner": self.assigner},
         )
         for path in (settings.wal_dir, settings.tables_dir):
             path.mkdir(parents=True)
@@ -281,7 +285,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     """A world with simulated edges; what is left of it is removed."""
     rng = Random(seed)
     kernel = Kernel(rng)
-    world = World(directory, kernel, Ledger())
+    world = World(directory, kernel, Ledger(), ASSIGNERS[seed % 2])
     Running.kernel, Net.now = kernel, Network()
     Segments.files, Segments.made = {}, 0
     Disk.clear()

@@ -1,0 +1,132 @@
+"""What the two assigners promise: both keep each tablet's order, and ``sequential`` hands out the oldest log first."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.master import assigner
+from bookkeeper.master.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
+from bookkeeper.master.files import FileEntry
+from bookkeeper.master.shipping import Flight
+from tests.support.faults import fault
+from tests.support.master_values import EAST, by_name, entry, name, plan_world, report
+
+SESSIONS = ("s1", "s2", "s3")
+Place = tuple[bytes, int]
+
+
+@dataclass
+class History:
+    """Logs as tablets wrote them that moved between tservers, which rolled their logs. ``written``: for each tablet,
+    its records in order.
+    """
+
+    files: dict[bytes, FileEntry] = field(default_factory=dict)
+    written: dict[int, list[Place]] = field(default_factory=dict)
+
+
+def history(rng: random.Random) -> History:
+    """A random one. The name of a log tells nothing of its age."""
+    made, number = History(), dict.fromkeys(SESSIONS, 1)
+    length: dict[bytes, int] = {}
+    created: dict[bytes, int] = {}
+    barriers: dict[bytes, list[tuple[int, bytes, int]]] = {}
+    home: dict[int, str] = {}
+    for moment in range(60):
+        tablet, session = rng.randrange(4), rng.choice(SESSIONS)
+        if rng.random() < 0.3:
+            home[tablet] = session
+        if rng.random() < 0.2:
+            number[session] += 1
+        file = name(home.setdefault(tablet, session), number[home[tablet]])
+        created.setdefault(file, moment)
+        length[file] = length.get(file, 0) + 1
+        records = made.written.setdefault(tablet, [])
+        if records and records[-1][0] != file:
+            barriers.setdefault(file, []).append((length[file], *records[-1]))
+        records.append((file, length[file]))
+    made.files = by_name(*(
+        entry(file, length[file], barriers=barriers.get(file, ()), created=created[file], closed=True)
+        for file in length
+    ))  # fmt: skip
+    return made
+
+
+def judge(world: World, work: WorkRange, sequential: bool) -> None:
+    """What is promised at the moment at which a range is handed out."""
+    flight = world.shipping.shipment((work.file, EAST)).flight
+    stretched = flight is not None and (flight.session, flight.first) == (work.session, work.first)
+    assert flight is None or stretched, "one range of a log at a time"
+    assert work.first == assigner.finished_of(world.files[work.file], EAST, world.shipping) + 1, "a gap"
+    if not sequential:
+        return
+    for other in world.files.values():
+        older = other.created_ms() < world.files[work.file].created_ms()
+        flying = world.shipping.shipment((other.file, EAST)).flight is not None
+        assert not older or flying or next_range(other, EAST, world.files, world.shipping) is None, "an older one waits"
+
+
+def ship_everything(made: History, rng: random.Random, sequential: bool, peer_max: int) -> list[bytes]:
+    """Hand out and finish ranges, in any order, until nothing is left; the logs as they were handed out."""
+    world = plan_world(made.files, SESSIONS, peer_max=peer_max)
+    queue = PeerQueue(1_000)
+    for file in made.files.values():
+        queue.add(assigner.queue_key(file, EAST, sequential))
+    flying: dict[bytes, WorkRange] = {}
+    order: list[bytes] = []
+    while True:
+        for work in plan_peer(world, "east", queue):
+            judge(world, work, sequential)
+            world.shipping.hand_out(work_key(work), Flight(work.session, "t", work.first, work.last, 0))
+            flying[work.file] = work
+            order.append(work.file)
+        assert len(flying) <= peer_max
+        if not flying:
+            break
+        done = flying.pop(rng.choice(sorted(flying)))
+        world.shipping.report(report(done.file, done.last, session=done.session, txid="t"), 0)
+        for records in made.written.values():
+            arrived = [at <= assigner.finished_of(made.files[file], EAST, world.shipping) for file, at in records]
+            assert arrived == sorted(arrived, reverse=True), "a later record of a tablet arrived before an earlier one"
+    assert all(assigner.finished_of(e, EAST, world.shipping) == e.needed for e in made.files.values()), (
+        "nothing is left"
+    )
+    return order
+
+
+@pytest.mark.parametrize("sequential", [True, False], ids=["sequential", "unordered"])
+@given(seed=st.integers(0, 2**32), peer_max=st.sampled_from([1, 2, 100]))
+def test_each_tablets_records_arrive_in_order_once_and_all(sequential: bool, seed: int, peer_max: int) -> None:
+    rng = random.Random(seed)
+    ship_everything(history(rng), rng, sequential, peer_max)
+
+
+def ages(sequential: bool) -> list[int]:
+    """A backlog of three tservers, one range at a time: when the logs were made, as they are handed out."""
+    rng = random.Random(7)
+    files = [entry(name(s, n), 5, created=rng.randrange(10_000)) for s in SESSIONS for n in range(1, 5)]
+    made = History(by_name(*files), {n: [(file.file, 5)] for n, file in enumerate(files)})
+    return [made.files[file].created_ms() for file in ship_everything(made, rng, sequential, 1)]
+
+
+def test_sequential_drains_a_backlog_from_its_old_end_and_unordered_does_not() -> None:
+    assert ages(True) == sorted(ages(True))
+    assert ages(False) != sorted(ages(False))
+    assert sorted(ages(False)) == ages(True), "all the same"
+
+
+@pytest.mark.parametrize("sequential", [True, False], ids=["sequential", "unordered"])
+def test_without_barriers_neither_keeps_the_order(sequential: bool) -> None:
+    rng = random.Random(1)
+    with fault("barriers-do-not-hold"), pytest.raises(AssertionError):
+        ship_everything(history(rng), rng, sequential, 100)
+
+
+def test_without_a_look_at_their_age_older_logs_wait() -> None:
+    with fault("the-age-of-logs-does-not-count"), pytest.raises(AssertionError):
+        ages(True)
