@@ -262,6 +262,7 @@ class TabletData:
         versions and deletes are kept. Raises OSError; then nothing is left and it may be called again. After a crash
         there may be files that no books name: ``leftovers`` finds them.
         """
+        frozen.settle()
         cursors = [Cursor(RunSource(block), (), None) for block in frozen.blocks()]
         return self._checked(write_groups(cursors, self._target(f"{flush_id:010d}", flush_id)))
 

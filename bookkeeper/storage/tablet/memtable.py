@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.storage.tablet.entries import SortedBlock
+from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import order_entries
 from bookkeeper.storage.tablet.settings import TabletSettings
 
@@ -26,7 +27,7 @@ def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
     """A sorted copy."""
     extremes = pc.min_max(entries.column("row"))
     order = order_entries(entries, extremes["min"].as_py(), extremes["max"].as_py())
-    return entries.take(pa.array(order.indices))
+    return gather(entries, order.indices)
 
 
 def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
@@ -103,13 +104,24 @@ class Memtable:
             with self._lock:
                 if not self._is_due():
                     return
-                young = self._young
-            run = _run([block.best() for block in young])
-            with self._lock:
-                self._young = self._young[len(young) :]
-                self._young_bytes = sum(int(block.entries.nbytes) for block in self._young)
-                self._runs = (*self._runs, run)
+            self._sort_young()
             self._merge_small_runs()
+
+    def settle(self) -> None:
+        """Turn the young blocks into a run, due or not: one sort costs less than to merge many blocks."""
+        with self._sorting:
+            if len(self._young) > 1:
+                self._sort_young()
+
+    def _sort_young(self) -> None:
+        """Called with ``_sorting`` held: nobody else takes young blocks away."""
+        with self._lock:
+            young = self._young
+        run = _run([block.best() for block in young])
+        with self._lock:
+            self._young = self._young[len(young) :]
+            self._young_bytes = sum(int(block.entries.nbytes) for block in self._young)
+            self._runs = (*self._runs, run)
 
     def _merge_small_runs(self) -> None:
         """Called with ``_sorting`` held: nobody else changes the runs."""
@@ -145,3 +157,7 @@ class FrozenMemtable:
     def blocks(self) -> list[SortedBlock]:
         """All entries, as sorted blocks."""
         return self._memtable.blocks()
+
+    def settle(self) -> None:
+        """See :meth:`Memtable.settle`."""
+        self._memtable.settle()

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell, cell_at
+from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
 
 _T = TypeVar("_T", bound=Any)
@@ -258,10 +259,10 @@ class Round:
     def select(self, keep: Mask | None) -> pa.RecordBatch:
         """The entries in order, those of ``keep`` only; ``keep`` is in the order of ``starts``."""
         if keep is None or keep.all():
-            return self.entries if self.order is None else self.entries.take(pa.array(self.order.indices))
+            return self.entries if self.order is None else gather(self.entries, self.order.indices)
         if self.order is None:
             return self.entries.filter(pa.array(keep))
-        return self.entries.take(pa.array(self.order.indices[keep]))
+        return gather(self.entries, self.order.indices[keep])
 
     def in_order(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Bring values that go with ``entries`` into the order of ``starts``."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.tablet.entries import binary_offsets, row_reader
+from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import order_rows
 from bookkeeper.storage.tablet.settings import BatchLimits
 
@@ -102,4 +103,4 @@ def _take_sorted(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
     first, count = int(indices[0]), len(indices)
     if int(indices[-1]) - first + 1 == count:
         return batch.slice(first, count)
-    return batch.take(pa.array(indices))
+    return gather(batch, indices)

@@ -46,6 +46,19 @@ def test_sorting_beside_the_appends_is_waited_for_when_it_falls_behind(tmp_path:
     assert len(scan_all(tablet)) == 39
 
 
+def test_before_a_flush_what_is_not_sorted_becomes_one_run() -> None:
+    memtable = Memtable(SETTINGS)
+    memtable.settle()
+    assert memtable.blocks() == []
+    for seq, row in enumerate((b"c", b"a", b"b"), 1):
+        memtable.append(to_entries(to_batch([PLAIN._replace(row=row)]), seq))
+    memtable.settle()
+    (found,) = memtable.blocks()
+    assert [found.row(index) for index in range(found.records)] == [b"a", b"b", b"c"]
+    memtable.settle()
+    assert memtable.blocks() == [found]
+
+
 def test_bytes_end_a_run_too() -> None:
     memtable = Memtable(TabletSettings(run_bytes_max=1000))
     assert not memtable.append(to_entries(to_batch([PLAIN._replace(value=b"v" * 600)]), 1))
