@@ -1,9 +1,8 @@
 """The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
 
 ``BlockRange``, ``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of
-:mod:`bookkeeper.model`.
-Lists arrive as tuples. Record batches (``records``) are Arrow IPC record batch messages without a schema message. A
-test compares every class with the contract.
+:mod:`bookkeeper.model`; ``structs`` lists all of them. Lists arrive as tuples. Record batches (``records``) are Arrow
+IPC record batch messages without a schema message. A test compares every class with the contract.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bookkeeper.model import BlockRange, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
+from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
 
 PROTOCOL_VERSION = 1
 
@@ -368,44 +367,3 @@ class TabletAssignment:
     extent: Extent
     directory: str
     epoch: int
-
-
-STRUCTS: tuple[type, ...] = (
-    AdoptRequest,
-    ApplyRequest,
-    BlockRange,
-    ClusterInfo,
-    CompactRequest,
-    CompactionTicket,
-    Condition,
-    Extent,
-    Fault,
-    FileMark,
-    Hello,
-    BulkProgress,
-    CopyRequest,
-    ImportRequest,
-    ImportedSegment,
-    LocalityGroup,
-    OperationInfo,
-    QuarantinedRange,
-    ReplicateRequest,
-    ReplicateResult,
-    ReplicationConfig,
-    RowRange,
-    ScanPage,
-    ScanRequest,
-    SourceBlock,
-    StreamKey,
-    TableInfo,
-    TableUsage,
-    TabletAssignment,
-    TabletLocation,
-    TargetKey,
-    TargetStatus,
-    WorkItem,
-    WorkReport,
-    WriteBatch,
-    WriteResult,
-)
-"""All of them; a struct of the contract is decoded into the class of its name."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import thriftpy2
 
-from bookkeeper.rpc.messages import STRUCTS
+from bookkeeper.rpc.structs import STRUCTS
 
 
 class WireType(IntEnum):

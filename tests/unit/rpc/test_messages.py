@@ -13,8 +13,9 @@ import pytest
 
 from bookkeeper.model import Extent
 from bookkeeper.rpc import services
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, STRUCTS, Hello
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.schema import TypeSpec, WireType, load_contract
+from bookkeeper.rpc.structs import STRUCTS
 
 SCALARS = {WireType.BOOL: bool, WireType.I32: int, WireType.I64: int, WireType.DOUBLE: float}
 

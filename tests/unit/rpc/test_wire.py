@@ -19,7 +19,6 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc import schema
 from bookkeeper.rpc.envelope import FRAME_HEADER, MessageKind, method_codec, read_start
 from bookkeeper.rpc.messages import (
-    STRUCTS,
     Fault,
     FileMark,
     Hello,
@@ -29,6 +28,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
 )
 from bookkeeper.rpc.schema import TypeSpec, WireType, load_contract
+from bookkeeper.rpc.structs import STRUCTS
 from bookkeeper.rpc.wire import Buffers, skip_value, struct_reader, struct_writer
 
 LIMIT = 1 << 20
