@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -23,16 +23,13 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
 from bookkeeper.model import RowRange
 from tests.support.border_world import LETTERS, Meaning, ends_of, held_row, hold, meaning, segment
+from tests.support.cuts import Crash, cut_at
 from tests.support.master_values import status_value
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 
 EVERYTHING = RowRange(None, None)
 WAL = "file:///wal/gone-1/000001.wal"
-
-
-class Crash(Exception):  # noqa: N818
-    """The process is gone."""
 
 
 def new_table(world: World, table_id: str, splits: Sequence[bytes]) -> list[bytes]:
@@ -244,28 +241,6 @@ def test_a_tablet_with_records_in_a_log_is_waited_for_until_somebody_serves_it(
 # ---- a cut between any two writes
 
 
-@contextmanager
-def cut_at(world: World, write: int, behind: bool) -> Iterator[Callable[[], bool]]:
-    """The process dies at its ``write``-th call of the store, before or behind it. Tells whether it did."""
-    count, died = itertools.count(), []
-
-    def dying(act: Callable[..., None]) -> Callable[..., None]:
-        def write_or_die(*arguments: object) -> None:
-            dies = next(count) == write
-            if behind or not dies:
-                act(*arguments)
-            if dies:
-                died.append(True)
-                raise Crash
-
-        return write_or_die
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("put", "delete", "purge"):
-            patch.setattr(world.table, name, dying(getattr(world.table, name)))
-        yield lambda: bool(died)
-
-
 KINDS: dict[str, Callable[[str], Args]] = {
     SPLIT_KIND: lambda name: add_splits_args(name, [b"c", b"h"]),
     MERGE_KIND: lambda name: merge_args(name, RowRange(b"m", None)),
@@ -282,11 +257,9 @@ def test_the_next_master_goes_on_from_a_cut_between_any_two_writes(world: World,
         new_table(world, table_id, [] if kind == SPLIT_KIND else [b"m", b"s"])
         before = facts(world, table_id)
         with cut_at(world, write, behind) as has_died:
-            try:
+            with suppress(Crash):
                 master.fate.submit(kind, KINDS[kind](f"table-{table_id}"))
                 finish(master)
-            except Crash:
-                pass
             survived = not has_died()
         try:
             assert _known(facts(world, table_id)) == _known(before)

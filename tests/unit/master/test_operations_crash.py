@@ -8,22 +8,19 @@ So it is cut between any two steps, too, and between a step's writes and the rec
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.master.operations import replicate
 from bookkeeper.standalone.directory import init_cluster
+from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import SCENES, EndState, Scene, end_state, scene_at
-
-
-class Crash(Exception):  # noqa: N818
-    """The process is gone."""
+from tests.support.operation_scenes import SCENES, EndState, end_state, scene_at
 
 
 @pytest.fixture(scope="module")
@@ -34,30 +31,6 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
         made.calls.create_table("remote", [], [], {})
         yield made
         made.leadership.stop()
-
-
-@contextmanager
-def cut_at(scene: Scene, write: int, behind: bool) -> Iterator[Callable[[], bool]]:
-    """The process dies at its ``write``-th write, before or behind it. Tells whether it did."""
-    count, died = itertools.count(), []
-
-    def dying(act: Callable[..., object]) -> Callable[..., object]:
-        def write_or_die(*arguments: object) -> object:
-            dies = next(count) == write
-            result = act(*arguments) if behind or not dies else None
-            if dies:
-                died.append(True)
-                raise Crash
-            return result
-
-        return write_or_die
-
-    world = scene.world
-    with pytest.MonkeyPatch.context() as patch:
-        for store, names in ((world.table, ("put", "delete", "purge")), (world.coordination, ("put", "delete"))):
-            for name in names:
-                patch.setattr(store, name, dying(getattr(store, name)))
-        yield lambda: bool(died)
 
 
 def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> None:
@@ -83,7 +56,7 @@ def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_
     for write in itertools.count():
         with scene_at(tmp_path / str(write) / "west", peer) as scene:
             args = play.prepare(scene)
-            with cut_at(scene, write, behind) as has_died:
+            with cut_at(scene.world, write, behind) as has_died:
                 with suppress(Crash):
                     play.run(scene, args)
                 cut = has_died()
