@@ -8,19 +8,22 @@ So it is cut between any two steps, too, and between a step's writes and the rec
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.master.fate import FAILED_KEPT_NS, Args
 from bookkeeper.master.operations import replicate
+from bookkeeper.master.operations.borders import SPLIT_KIND, add_splits_args
+from bookkeeper.master.operations.tables import create_table_args
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster
-from tests.support.operation_scenes import SCENES, EndState, end_state, scene_at
+from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,44 @@ def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_
 def test_without_its_record_a_step_is_done_again_by_who_takes_over(tmp_path: Path, peer: LocalMaster) -> None:
     with fault("operations-begin-anew"), pytest.raises(AssertionError):
         test_the_next_master_finishes_what_a_crash_cut("create_table", True, tmp_path, peer)
+
+
+# ---- what fails
+
+
+def _of_a_name_that_is_taken(scene: Scene) -> tuple[str, Args]:
+    scene.create_table()
+    return "create_table", create_table_args(NAME, [b"m"], [], {})
+
+
+FAILING: dict[str, Callable[[Scene], tuple[str, Args]]] = {
+    "create_table of a name that is taken": _of_a_name_that_is_taken,
+    "add_splits of no table": lambda _: (SPLIT_KIND, add_splits_args("nothing", [b"m"])),
+    "delete_table of no table": lambda _: ("delete_table", {"name": "nothing"}),
+}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
+@pytest.mark.parametrize("what", FAILING)
+def test_what_fails_has_failed_whoever_leads_and_is_listed_once(
+    what: str, behind: bool, tmp_path: Path, peer: LocalMaster
+) -> None:
+    for write in itertools.count():
+        with scene_at(tmp_path / str(write) / "west", peer) as scene:
+            kind, args = FAILING[what](scene)
+            before = end_state(scene)
+            with cut_at(scene.world, write, behind) as has_died:
+                with suppress(Crash):
+                    scene.master.fate.submit(kind, args)
+                    scene.finish()
+                cut = has_died()
+            scene.master = scene.world.depose(scene.master)
+            scene.finish()
+            failed = [(running.op.type, running.error is not None) for running in scene.master.fate.pending()]
+            assert failed == ([] if write == 0 and not behind else [(kind, True)])
+            scene.world.clock.jump(FAILED_KEPT_NS // 1_000_000 + 1)
+            scene.master.run_fate()
+            assert end_state(scene) == before
+        if not cut:
+            assert write > 1
+            return
