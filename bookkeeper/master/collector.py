@@ -16,8 +16,8 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master import gc, remover, snapshot
 from bookkeeper.master.books import configuration
-from bookkeeper.master.fate import FateEngine
-from bookkeeper.master.gc import LogFile
+from bookkeeper.master.fate import FateEngine, Running
+from bookkeeper.master.gc import IMPORT_KIND, LogFile
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
@@ -80,7 +80,7 @@ class Collector:
         dead session, gets no reference any more, so one that is there at all is there when the references are read.
         """
         logs = tuple(self.tservers.logs())
-        live = frozenset(self.tservers.live())
+        live = living(self.tservers.live(), self.fate.pending())
         config = configuration(self.read_config)
         online = frozenset(t for t, table in config.tables.items() if table.state == "online")
         for _ in range(SCAN_TRIES_MAX):
@@ -167,7 +167,8 @@ class Collector:
         """A directory of logs that is not mounted looks empty. Every live tserver has a log, so without theirs nothing
         may be called missing.
         """
-        return bool(seen.live) and seen.live <= {log.session for log in seen.logs}
+        live = seen.live - {gc.IMPORT_SESSION}
+        return bool(live) and live <= {log.session for log in seen.logs}
 
     def _purge_books(self, files: set[bytes], marked: Collection[str]) -> None:
         cells: list[CellKey] = []
@@ -197,6 +198,14 @@ class Collector:
         for cluster, cells in sorted(by_cluster.items()):
             for first in range(0, len(cells), STREAMS_MAX):
                 self.fate.submit("stream_done", stream_done_args(cluster, cells[first : first + STREAMS_MAX]))
+
+
+def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[str]:
+    """Sessions that may refer to a log of theirs which nobody refers to yet: live tservers and, while one is under way,
+    imports. Asked after the logs were listed: an import that is over by then has its references in the books.
+    """
+    imports = any(running.op.type == IMPORT_KIND and not running.ended for running in operations)
+    return frozenset(sessions) | ({gc.IMPORT_SESSION} if imports else frozenset())
 
 
 def _chained(rows: Iterable[Row], online: Collection[str]) -> Iterator[Row]:

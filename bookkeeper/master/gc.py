@@ -20,6 +20,12 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, Row
 
+IMPORT_KIND = "import_directory"
+"""Kind of the operation that imports."""
+
+IMPORT_SESSION = "import"
+"""Directory of the logs that imports write: as if of a session that lives while an import is under way."""
+
 REFERENCE_FAMILIES = ("log", "segment", "repl", "tablet")
 """What a reference scan reads of tablet rows; ``tablet`` for the chain of rule R16."""
 

@@ -36,9 +36,6 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 LOG = b"{}"
 """Value of a ``log:`` cell: the column says everything."""
 
-IMPORTED_SEQ_MIN = -(2**62)
-"""Sequence numbers of imported records are negative, from here on (``storage.bulk.convert``)."""
-
 EMPTY = b""
 """Value of a ``del:`` cell: the row says everything."""
 
@@ -135,6 +132,7 @@ class FlushState:
 class SegmentEntry:
     """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the whole file,
     inclusive. ``ranges`` are the rows of it that count in this tablet, () = all: several tablets may share a file.
+    ``shift`` is added to each sequence number in the file: those of an import are given when a tablet takes it.
     """
 
     group: str
@@ -146,9 +144,10 @@ class SegmentEntry:
     last_seq: int
     flush_id: int
     ranges: tuple[RowRange, ...] = ()
+    shift: int = 0
 
     def encode(self) -> bytes:
-        """JSON bytes, rows in base64, ``ranges`` only when there are some; raises InvalidInputError."""
+        """JSON bytes, rows in base64, ``ranges`` and ``shift`` only when there are some; raises InvalidInputError."""
         return encode_json(
             self.decode,
             {
@@ -161,7 +160,8 @@ class SegmentEntry:
                 "last_seq": self.last_seq,
                 "flush_id": self.flush_id,
             }
-            | ({"ranges": [_encode_range(rows) for rows in self.ranges]} if self.ranges else {}),
+            | ({"ranges": [_encode_range(rows) for rows in self.ranges]} if self.ranges else {})
+            | ({"shift": self.shift} if self.shift else {}),
         )
 
     @classmethod
@@ -169,18 +169,20 @@ class SegmentEntry:
         """Parse :meth:`encode`; raises CorruptionError."""
         names = ("group", "records", "bytes", "min_row", "max_row", "first_seq", "last_seq", "flush_id")
         fields = read_object(raw, "a segment entry")
-        if fields.keys() != set(names) and (fields.keys() != {*names, "ranges"} or not fields["ranges"]):
-            raise CorruptionError(f"a segment entry has {', '.join(names)} and perhaps ranges: {raw[:200]!r}")
+        more = fields.keys() - set(names)
+        if not (fields.keys() >= set(names) and more <= {"ranges", "shift"} and all(fields[name] for name in more)):
+            raise CorruptionError(f"a segment entry has {', '.join(names)}, perhaps ranges and shift: {raw[:200]!r}")
         return cls(
             group=text(fields, "group"),
             records=number(fields, "records"),
             size_bytes=number(fields, "bytes"),
             min_row=raw_bytes(fields, "min_row"),
             max_row=raw_bytes(fields, "max_row"),
-            first_seq=number(fields, "first_seq", IMPORTED_SEQ_MIN),
-            last_seq=number(fields, "last_seq", IMPORTED_SEQ_MIN),
+            first_seq=number(fields, "first_seq"),
+            last_seq=number(fields, "last_seq"),
             flush_id=number(fields, "flush_id"),
             ranges=tuple(_range(pair) for pair in tuples(fields, "ranges", 2)) if "ranges" in fields else (),
+            shift=number(fields, "shift") if "shift" in fields else 0,
         )
 
 

@@ -160,10 +160,18 @@ struct ImportedSegment {
   2: required binary entry                // as the books hold it (JSON)
 }
 
+struct ImportedLog {                      // the same records as a log, for peers
+  1: required string uri
+  2: required i64 offset                  // of the last record
+  3: required i64 position                // bytes
+  4: required i64 created_ms
+}
+
 struct AdoptRequest {                     // all that one tablet gets of an import
   1: required Extent extent
   2: required StreamKey stream            // stands for the import: a tablet takes it once
   3: required list<ImportedSegment> segments
+  4: optional ImportedLog log             // of a replicated table
 }
 
 // ---- replication status

@@ -195,12 +195,23 @@ class ImportedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedLog:
+    """The same records as a log, for peers: its last record, the byte position behind it."""
+
+    uri: str
+    offset: int
+    position: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptRequest:
-    """All that one tablet gets of an import, which ``stream`` stands for."""
+    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table."""
 
     extent: Extent
     stream: StreamKey
     segments: tuple[ImportedSegment, ...]
+    log: ImportedLog | None = None
 
 
 @dataclass(frozen=True, slots=True)

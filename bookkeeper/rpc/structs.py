@@ -23,6 +23,7 @@ STRUCTS: tuple[type, ...] = (
     messages.FileMark,
     messages.Hello,
     messages.ImportRequest,
+    messages.ImportedLog,
     messages.ImportedSegment,
     model.LocalityGroup,
     messages.OperationInfo,

@@ -1,34 +1,43 @@
-"""Imported segments become part of a tablet: at once, once, and whatever is cut where.
+"""Imported segments become part of a tablet: at once, once, at one place in its order, and whatever is cut where.
 
-Arrives: the master's order: files that lie on disk, and the stream that stands for their import. Leaves: links in the
-tablet's directory, and one row put of the tablet: the segments' cells, and a state that names them and holds the stream
-(rule R18: to know, to apply and to remember is one durable step). Survives a crash: the put, or nothing but links that
-nobody names. An order that is repeated finds the stream and changes nothing, also after the segments were compacted
-away. One that comes when the import is over is refused by the books, like a message of a stream that is over (R20).
+Arrives: the master's order: files that lie on disk, the stream that stands for their import and, of a replicated table,
+the log of the same records. Leaves: links in the tablet's directory, and one row put of the tablet: the segments'
+cells, a state that names them and holds the stream (rule R18: to know, to apply and to remember is one durable step),
+and the log's `repl:` cell, born CLOSED: so nothing imported shows that is not on its way to the peers. Survives a
+crash: the put, or nothing but links that nobody names. An order that is repeated finds the stream and changes nothing,
+also after the segments were compacted away. One that comes when the import is over is refused by the books, like a
+message of a stream that is over (R20).
 
-Neither commits nor scans wait: ``flush_lock`` is held for the links and the put. Sources: issue "a whole tablet store",
-bulk import; rules R1, R18 and R20.
+The tablet takes no writes meanwhile, and what it holds is flushed first: so the import comes behind all that was
+written before and in front of all that is written later, in sequence numbers as well as for the peers (rule R24: its
+log waits for the tablet's last one, and the tablet's next record waits for it). Clients are told to try again, as when
+a tablet moves. Sources: issue "a whole tablet store", bulk import; design section 5; rules R1, R13, R18, R20 and R24.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from bookkeeper.errors import BookkeeperError, InvalidInputError, NotServingError, RefusedError, UnavailableError
-from bookkeeper.metadata.table import MetadataTable
+import combiners
+from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError, UnavailableError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import AdoptRequest
+from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, path_of
-from bookkeeper.tserver.commit import CommitPath, was_forgotten
+from bookkeeper.tserver.books import Reach, open_status
+from bookkeeper.tserver.commit import CloseTablet, CommitPath, was_forgotten
 from bookkeeper.tserver.flusher import Flusher
+from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.loading import first_flush_id
+from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import merged_state, segments_put
@@ -42,12 +51,37 @@ IMPORTED = 1
 
 
 def adopted_state(
-    before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], key: StreamKey
+    before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], last_seq: int, request: AdoptRequest
 ) -> FlushState:
-    """The state behind an import: what was known before, more segments, and that the import was taken (R18)."""
+    """The state behind an import: what was known before, more segments, that the import was taken (R18), and what the
+    next record comes after (R24).
+    """
     compacted = 0 if before is None else before.compacted
     state = merged_state(before, flush_id, segments, compacted)
-    return replace(state, high_water={**state.high_water, key: IMPORTED})
+    log = request.log
+    return replace(
+        state,
+        last_seq=last_seq,
+        high_water={**state.high_water, request.stream: IMPORTED},
+        last_wals=state.last_wals if log is None else ((log.uri, log.offset),),
+    )
+
+
+def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace]) -> RowPut:
+    """The row put of an import together with the books of its log: CLOSED from birth, needed = its length, and waiting
+    for the tablet's last record (R24). What a peer lacks is known at the moment at which it shows here.
+    """
+    if log is None:
+        return put
+    barriers = [barrier_at(1, place) for place in after]
+    status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers))
+    return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
+
+
+def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
+    """The segments with their sequence numbers behind all that the tablet has given."""
+    shift = max(0, next_seq - min(ref.first_seq for ref in segments))
+    return [replace(ref, flush_id=flush_id, shift=shift) for ref in segments]
 
 
 def is_taken(tablet: ServedTablet, key: StreamKey) -> bool:
@@ -55,21 +89,21 @@ def is_taken(tablet: ServedTablet, key: StreamKey) -> bool:
     return tablet.knows(key)
 
 
-class LearnStream:
-    """A barrier of the commit thread: the books hold so much of a stream for a tablet; its later states say so too."""
+class Follow:
+    """A barrier of the commit thread: the tablet goes on behind the state of an import."""
 
     durability = Durability.LOG
     approx_bytes = 0
 
-    def __init__(self, tablet: ServedTablet, key: StreamKey, offset: int) -> None:
+    def __init__(self, tablet: ServedTablet, state: FlushState, key: StreamKey) -> None:
         self._tablet = tablet
+        self._state = state
         self._key = key
-        self._offset = offset
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
         """See :class:`bookkeeper.storage.wal.Submission`."""
         del next_offset
-        self._tablet.apply_high_water(self._key, self._offset)
+        self._tablet.follow(self._state, self._key, IMPORTED)
         return []
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
@@ -78,7 +112,15 @@ class LearnStream:
         return None
 
     def failed(self, error: BookkeeperError) -> None:
-        """See :class:`bookkeeper.storage.wal.Submission`; the books hold it all the same."""
+        """See :class:`bookkeeper.storage.wal.Submission`; the books hold the state all the same."""
+
+
+class OpenTablet(CloseTablet):
+    """The tablet takes writes again."""
+
+    def cross(self) -> None:
+        """See :class:`CloseTablet`, for the opposite."""
+        self._tablet.accepting = True
 
 
 class Adopter:
@@ -88,18 +130,23 @@ class Adopter:
         self,
         registry: Registry,
         flusher: Flusher,
+        loader: Loader,
         path: CommitPath,
         index: ReceivedIndex,
         metadata: MetadataTable,
         persistence: Persistence,
+        nudge: Callable[[], None],
         die: Die,
     ) -> None:
+        """``nudge`` tells the master that there is something to replicate."""
         self._registry = registry
         self._flusher = flusher
+        self._loader = loader
         self._path = path
         self._index = index
         self._metadata = metadata
         self._persistence = persistence
+        self._nudge = nudge
         self._die = die
         self._ops = SegmentOps()
 
@@ -109,22 +156,41 @@ class Adopter:
         """
         wanted = [segment_ref(given.uri, SegmentEntry.decode(given.entry)) for given in request.segments]
         check_rows(request.extent, wanted)
-        tablet = self._registry.serving(request.extent)
-        with tablet.flush_lock:
-            if self._registry.find(request.extent) is not tablet:
-                raise NotServingError(f"tablet {tablet.extent} has left this server")
+        with self._loader.only_one(request.extent):
+            tablet = self._registry.serving(request.extent)
+            forgets = tablet.forgets
             if is_taken(tablet, request.stream):
                 return
-            forgets = tablet.forgets
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
-            self._flusher.complete(tablet)
-            linked = self._link(tablet, wanted)
-            if was_forgotten(is_taken(tablet, request.stream), forgets, tablet.forgets):
-                discard(linked)
-                raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
-            self._install(tablet, linked, request.stream)
-        LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(linked), request.stream.file)
+            self._path.cross(CloseTablet(tablet))
+            try:
+                self._flusher.empty(tablet)
+                with tablet.flush_lock:
+                    self._take(tablet, wanted, request, forgets)
+            finally:
+                self._path.cross(OpenTablet(tablet))
+        LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
+        self._nudge()
+
+    def _take(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgets: int) -> None:
+        linked = self._link(tablet, wanted)
+        if was_forgotten(is_taken(tablet, request.stream), forgets, tablet.forgets):
+            discard(linked)
+            raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
+        flush_id = tablet.take_flush_id()
+        new = shifted(linked, tablet.next_seq, flush_id)
+        last_seq = max(ref.last_seq + ref.shift for ref in new)
+        state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], last_seq, request)
+        put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals)
+        try:
+            self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))
+            tablet.data.replace_segments((), new)
+            tablet.books = state
+            self._path.cross(Follow(tablet, state, request.stream))
+        except BookkeeperError as error:  # as for a compaction: nobody can know whether the books have it
+            self._die(f"the state of a tablet behind an import is not known: {error}")
+            raise
 
     def _link(self, tablet: ServedTablet, wanted: Sequence[SegmentRef]) -> list[SegmentRef]:
         holder = first_flush_id(tablet.serial)
@@ -134,21 +200,6 @@ class Adopter:
             raise InvalidInputError(f"an imported segment is not there: {error.filename}") from error
         except OSError as error:
             raise UnavailableError(f"imported segments can't be linked: {error}") from error
-
-    def _install(self, tablet: ServedTablet, linked: Sequence[SegmentRef], key: StreamKey) -> None:
-        """As a compaction is installed: ends the process when nobody can know whether the books have it."""
-        flush_id = tablet.take_flush_id()
-        new = [replace(ref, flush_id=flush_id) for ref in linked]
-        state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], key)
-        put = segments_put(tablet.row, state, new)
-        try:
-            self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))
-            tablet.data.replace_segments((), new)
-            tablet.books = state
-            self._path.cross(LearnStream(tablet, key, IMPORTED))
-        except BookkeeperError as error:
-            self._die(f"the state of a tablet behind an import is not known: {error}")
-            raise
 
 
 def check_rows(extent: Extent, segments: Sequence[SegmentRef]) -> None:

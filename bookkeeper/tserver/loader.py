@@ -94,7 +94,7 @@ class Loader:
         RefusedError when the books give the tablet to another session, TransientError when a log is not sealed yet.
         """
         self._check_epoch(assignment.epoch)
-        with self._only_one(assignment.extent) as row:
+        with self.only_one(assignment.extent) as row:
             current = self._registry.find(assignment.extent)
             if current is not None and current.accepting:
                 return
@@ -111,7 +111,7 @@ class Loader:
         here. Raises NotLeaderError, TransientError: then it takes no writes any more and the order is to be repeated.
         """
         self._check_epoch(epoch)
-        with self._only_one(extent):
+        with self.only_one(extent):
             tablet = self._registry.find(extent)
             if tablet is None:
                 return
@@ -154,7 +154,7 @@ class Loader:
             self._epoch = epoch
 
     @contextmanager
-    def _only_one(self, extent: Extent) -> Iterator[bytes]:
+    def only_one(self, extent: Extent) -> Iterator[bytes]:
         """Orders for one tablet wait for each other."""
         row = keys.tablet_row(extent.table_id, extent.end_row)
         with self._lock:

@@ -130,7 +130,7 @@ class TServerProcess:
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
-        adopter = Adopter(registry, flusher, path, index, self._metadata, persistence, die)
+        adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die)
         limits = service_limits(settings)
         receiver = Receiver(
             settings.instance.instance_id,

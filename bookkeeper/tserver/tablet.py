@@ -231,6 +231,21 @@ class ServedTablet:
         places = predecessors(self.last_wals, wal_uri)
         return [Predecessor(file=place.file, offset=place.offset) for place in places]
 
+    # ---- segments from elsewhere: commit thread, while the tablet takes no writes and holds nothing in memory
+
+    @property
+    def next_seq(self) -> int:
+        """The sequence number of the next record."""
+        return self._next_seq
+
+    def follow(self, state: FlushState, stream: StreamKey, offset: int) -> None:
+        """Go on behind a state that the books have and that no flush made: an import's, which is this of a stream."""
+        self._next_seq = state.last_seq + 1
+        self._applied_seq = state.last_seq
+        self.last_wals = tuple(WalPlace(*place) for place in state.last_wals)
+        self._staged_wal = self.last_wals[0].file if len(self.last_wals) == 1 else ""
+        self.apply_high_water(stream, offset)
+
     # ---- applying: commit thread, in the same order
 
     def apply(self, placed: PlacedBlock) -> None:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -49,10 +50,10 @@ def test_an_import_is_there_once_though_processes_are_killed(west: Cluster, tmp_
     tables.create("filled", [b"r005000", b"r010000"], [LocalityGroup("geo", (b"geo",))])
     expected = _given(tmp_path / "given")
     with west.client.writer("filled") as writer:
-        writer.add(Mutation(b"r000003").put(b"geo", b"q", b"written", timestamp=5))
+        writer.add(Mutation(b"r000003").put(b"geo", b"q", b"before", timestamp=5))
         writer.add(Mutation(b"r000005").delete(b"geo", b"q", timestamp=5))
-    expected[b"r000003"] = b"written"
-    del expected[b"r000005"]
+        writer.add(Mutation(b"r000007").put(b"geo", b"q", b"newer"))
+    expected[b"r000007"] = b"newer"
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(tables.import_directory("filled", tmp_path / "given")))
     asking.start()
@@ -80,3 +81,51 @@ def test_bad_input_changes_nothing(west: Cluster, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"zz\.csv can't be imported: visibility"):
         west.client.tables.import_directory("spared", tmp_path / "given")
     assert _values(west, "spared") == {}
+
+
+def _deleted(cluster: Cluster, table: str, rows: range) -> None:
+    with cluster.client.writer(table) as writer:
+        for number in rows:
+            writer.add(Mutation(b"r%06d" % number).delete(b"geo", b"q", timestamp=5).delete(b"name", b"q", timestamp=5))
+
+
+@pytest.mark.spark
+def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
+    west: Cluster, east: Cluster, tmp_path: Path
+) -> None:
+    source, peer = west.client, east.client
+    groups = [LocalityGroup("geo", (b"geo",))]
+    for name in ("both", "part"):
+        source.tables.create(name, [b"r005000", b"r010000"], groups)
+        peer.tables.create(name, [b"r002000"], groups)
+    expected = _given(tmp_path / "given")
+    source.replication.define_cluster("east", east.quorum)
+    source.replication.enable("both", "east")
+    source.replication.enable("part", "east", groups=["geo"])
+    _deleted(west, "both", range(100))
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(source.tables.import_directory("both", tmp_path / "given")))
+    asking.start()
+    killed = {role: west.kill9(role) for role in ("master", "tserver1")}
+    asking.join(90)
+    assert found == [RECORDS + 1]
+    _deleted(west, "both", range(200, 300))
+    for role, pid in killed.items():
+        west.wait_restarted(role, pid)
+    expected = {row: value for row, value in expected.items() if not b"r000200" <= row < b"r000300"}
+    assert _values(west, "both") == expected, "deletes before the import hide nothing of it, those behind it do"
+    assert not source.replication.wait("both", "east")
+    assert _values(east, "both") == expected
+    peer.tables.compact("both")
+    source.tables.import_directory("part", tmp_path / "given")
+    assert not source.replication.wait("part", "east")
+    given = pq.read_table(tmp_path / "given" / "many.parquet")
+    geo = given.filter(pc.equal(given["family"], "geo"))["row"].to_pylist()
+    assert _values(east, "part").keys() == {row.encode() for row in geo} | {b"zz"}
+    assert _values(east, "both") == expected
+    for name in ("both", "part"):
+        source.replication.disable(name, "east")
+        for client in (source, peer):
+            client.tables.delete(name)
+    logs = west.settings.wal_dir / "import"
+    west.wait_until(lambda: not list(logs.glob("*.wal")), "logs of imports are collected", 120)

@@ -13,16 +13,28 @@ from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Extent, Stamp, StreamKey, Target
 from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.bulk import convert, segment_entry
 from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.bulk.logs import ImportLogs
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb
 from bookkeeper.storage.wal.files import uri_of
+from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of
-from tests.support.tservers import Ground, LocalNode, flush_of, ground, records, wait_until
+from tests.support.tservers import (
+    Ground,
+    LocalNode,
+    blocks_of,
+    flush_of,
+    ground,
+    own_blocks,
+    records,
+    status_of,
+    wait_until,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -44,18 +56,24 @@ def _served(west: Ground) -> tuple[LocalNode, Extent]:
     return node, extent
 
 
-def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH) -> AdoptRequest:
-    """An import that is under way, as the master has prepared it."""
+def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target: Target | None = None) -> AdoptRequest:
+    """An import that is under way, as the master has prepared it; with its log for the table's target."""
     directory = west.settings.tables_dir / extent.table_id / f"import-{uuid4().hex}"
     directory.mkdir(parents=True)
     place = Place(directory, TabletSettings(), SegmentOps())
-    refs = convert([batch], [extent], GroupMap({}), 1, place, lambda: None)
+    refs = convert([batch], [extent], GroupMap({}), place, lambda: None)
     own_id = west.settings.instance.instance_id
     stream = StreamKey(own_id, uri_of(directory), extent.table_id, extent.table_id, 0)
     cell = keys.recv_cell(stream)
     west.metadata.put([RowPut(cell.key, {cell.column: Received(0).encode()})], keys.recv_rank(0, False))
     segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
-    return AdoptRequest(extent, stream, segments)
+    if target is None:
+        return AdoptRequest(extent, stream, segments)
+    stamps = [Stamp(target.key, target.groups)]
+    header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)
+    logs = ImportLogs(west.settings.wal_dir / "import", uuid4().hex, header, [extent], GroupMap({}), stamps)
+    logs.add(batch)
+    return AdoptRequest(extent, stream, segments, logs.finish()[extent])
 
 
 def _end(request: AdoptRequest) -> None:
@@ -66,17 +84,22 @@ def _end(request: AdoptRequest) -> None:
 
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
     node, extent = _served(west)
-    west.write(node, extent, records([(b"b", b"written")], timestamp=5))
+    west.write(node, extent, records([(b"a", b"before"), (b"b", b"before")], timestamp=5))
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     _end(request)
-    expected = {**IMPORTED, (b"b", b"f", b"q"): b"written"}
+    assert west.scan(node, extent) == IMPORTED, "of equal timestamps the later wins"
+    west.write(node, extent, records([(b"b", b"after")], timestamp=5))
+    expected = {**IMPORTED, (b"b", b"f", b"q"): b"after"}
     assert west.scan(node, extent) == expected
     west.write(node, extent, records([(b"c", b"3")]))
     expected[b"c", b"f", b"q"] = b"3"
     other = move(west, node, extent)
     assert west.scan(other, extent) == expected
-    assert len(flush_of(west, extent).segments) == 1
+    assert len(flush_of(west, extent).segments) == 2
+    compactor, tablet = parts_of(other, extent)
+    compactor.compact(tablet)
+    assert west.scan(other, extent) == expected
     other.stop()
 
 
@@ -136,6 +159,80 @@ def test_r20_an_order_that_comes_when_its_import_is_over_is_refused(west: Ground
     assert len(named_in(west, extent)) == 1
     west.tserver(node).flush_tablet(extent)
     assert not flush_of(west, extent).high_water
+
+
+def _replicated(west: Ground) -> tuple[LocalNode, Extent, Target]:
+    (extent,) = west.create_table("1")
+    target = west.enable("1")
+    west.set_properties("1", QUIET)
+    node = west.local()
+    west.assign(node, extent)
+    return node, extent, target
+
+
+def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(west: Ground) -> None:
+    node, extent, target = _replicated(west)
+    request = _import(west, extent, target=target)
+    log = request.log
+    assert log is not None
+    assert status_of(west, extent, log.uri) is None
+    west.tserver(node).adopt_segments(request)
+    assert west.scan(node, extent) == IMPORTED
+    status = status_of(west, extent, log.uri)
+    assert status is not None
+    assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
+    (block,) = blocks_of(log.uri)
+    assert block.batch().equals(BATCH)
+    assert [stamp_from_pb(stamp).target for stamp in block.header.stamps] == [target.key]
+    west.tserver(node).adopt_segments(request)
+    assert status_of(west, extent, log.uri) == status
+
+
+def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(west: Ground) -> None:
+    node, extent, target = _replicated(west)
+    west.write(node, extent, records([(b"a", b"before")]))
+    (before,) = own_blocks(west, node)
+    request = _import(west, extent, target=target)
+    log = request.log
+    assert log is not None
+    west.tserver(node).adopt_segments(request)
+    status = status_of(west, extent, log.uri)
+    assert status is not None
+    (wal,) = west.logs_of(node)
+    assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)]
+    west.write(node, extent, records([(b"a", b"after")]))
+    after = own_blocks(west, node)[-1]
+    assert [(place.file, place.offset) for place in after.header.after] == [(log.uri, 2)]
+    found = status_of(west, extent, wal)
+    assert found is not None
+    assert [(b.offset, b.file) for b in found.barriers] == [(after.first_offset, log.uri)]
+    assert after.header.first_seq == before.header.first_seq + 1 + 2, "numbers are in the same order"
+
+
+def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) -> None:
+    node, extent, target = _replicated(west)
+    west.write(node, extent, records([(b"a", b"before")]))
+    request = _import(west, extent, target=target)
+    west.tserver(node).adopt_segments(request)
+    other = move(west, node, extent)
+    west.write(other, extent, records([(b"a", b"after")]))
+    (block,) = own_blocks(west, other)
+    assert request.log is not None
+    assert [(place.file, place.offset) for place in block.header.after] == [(request.log.uri, 2)]
+    assert block.header.first_seq == 4
+    other.stop()
+
+
+def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> None:
+    node, extent = _served(west)
+    request = _import(west, extent)
+    missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
+    with pytest.raises(InvalidInputError):
+        west.tserver(node).adopt_segments(AdoptRequest(extent, request.stream, (missing,)))
+    assert west.write(node, extent, records([(b"c", b"1")])) == ()
+    west.tserver(node).adopt_segments(request)
+    assert west.write(node, extent, records([(b"d", b"1")])) == ()
+    assert west.scan(node, extent) == {**IMPORTED, (b"c", b"f", b"q"): b"1", (b"d", b"f", b"q"): b"1"}
 
 
 def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:

@@ -27,7 +27,15 @@ LAWS = [
         adopting_laws.test_r18_a_server_may_die_when_an_import_is_in_the_books_and_nobody_knows,
     ),
     ("imports-are-never-over", adopting_laws.test_r20_an_order_that_comes_when_its_import_is_over_is_refused),
-    ("imports-have-the-last-word", adopting_laws.test_imported_records_show_and_survive_the_server),
+    (
+        "imports-show-before-they-travel",
+        adopting_laws.test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows,
+    ),
+    (
+        "imports-wait-for-nothing",
+        adopting_laws.test_r24_an_import_has_its_place_between_what_was_written_before_and_later,
+    ),
+    ("imports-have-no-place", adopting_laws.test_imported_records_show_and_survive_the_server),
     ("replaced-before-the-books-say-so", cut_laws.test_a_compaction_may_be_cut_between_any_two_steps),
     ("files-go-while-they-are-read", compaction_laws.test_a_page_that_is_being_filled_keeps_its_files),
     ("compactions-forget-streams", compaction_laws.test_r18_what_is_known_of_a_stream_survives_a_compaction),

@@ -25,7 +25,7 @@ def make_export(directory: Path, batch: pa.RecordBatch = BATCH) -> Exported:
     directory.mkdir(parents=True)
     extents = [Extent("1", b"m", None), Extent("1", None, b"m")]
     place = Place(directory, TabletSettings(), SegmentOps())
-    refs = convert([batch], extents, GroupMap({"g": (b"f",)}), 1, place, lambda: None)
+    refs = convert([batch], extents, GroupMap({"g": (b"f",)}), place, lambda: None)
     tablets = tuple(
         ExportedTablet(
             RowRange(extent.prev_row, extent.end_row),

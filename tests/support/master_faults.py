@@ -74,11 +74,11 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda found, wanted: False,  # noqa: ARG005
         "design section 10, rule 7: a damaged file of an export becomes part of a table",
     ),
-    "imports-are-not-replicated": (
-        "bookkeeper.master.operations.bulk_import",
-        "refuse_replicated",
-        lambda table: None,  # noqa: ARG005
-        "never: an import into a replicated table is missing at its peers, unsaid",
+    "imports-under-way-are-over": (
+        "bookkeeper.master.collector",
+        "living",
+        lambda sessions, operations: frozenset(sessions),  # noqa: ARG005
+        "R17: the log of an import goes before the tablet that takes the import refers to it",
     ),
     "needed-deleted-for-good": (
         "bookkeeper.master.remover",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import AdoptRequest, FileMark, TabletAssignment, WorkItem, WorkReport
+from bookkeeper.rpc.messages import AdoptRequest, FileMark, ImportedLog, TabletAssignment, WorkItem, WorkReport
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.wal import path_of
 from tests.support.master_world import World
@@ -34,6 +34,8 @@ class ScriptedTServer:
     marks: list[FileMark] = field(default_factory=list)
     adopted: dict[StreamKey, dict[Extent, list[bytes]]] = field(default_factory=dict)
     """Import to tablet to the rows that it took, in order."""
+    logs: list[ImportedLog] = field(default_factory=list)
+    """Logs of these imports, in order."""
     trouble: dict[str, TransientError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,6 +93,7 @@ class ScriptedTServer:
             self.orders.append(f"adopt {request.extent.end_row!r}")
             taken = self.adopted.setdefault(request.stream, {})
             if request.extent not in taken:
+                self.logs += [] if request.log is None else [request.log]
                 files = [path_of(segment.uri) for segment in request.segments]
                 taken[request.extent] = [row for path in files for row in pq.read_table(path)["row"].to_pylist()]
 

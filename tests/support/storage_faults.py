@@ -10,6 +10,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MAX_RANK, CellKey
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.segments import merged_state, named_state
 from bookkeeper.tserver.tablet import ServedTablet
@@ -46,14 +47,26 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "imports-are-not-remembered": (
         "bookkeeper.tserver.adopter",
         "adopted_state",
-        lambda before, flush_id, segments, key: merged_state(before, flush_id, segments, 0),  # noqa: ARG005
+        lambda before, flush_id, segments, last_seq, request: merged_state(before, flush_id, segments, 0),  # noqa: ARG005
         "R18: a tablet that moves forgets that it has taken an import",
     ),
-    "imports-have-the-last-word": (
-        "bookkeeper.storage.bulk.convert",
-        "imported_seq",
-        lambda number, position: (number << 40) + position,
-        "of equal timestamps, an imported record hides what was written after the import",
+    "imports-have-no-place": (
+        "bookkeeper.tserver.adopter",
+        "shifted",
+        lambda segments, next_seq, flush_id: [replace(ref, flush_id=flush_id) for ref in segments],  # noqa: ARG005
+        "of equal timestamps, what was written before an import hides it",
+    ),
+    "imports-show-before-they-travel": (
+        "bookkeeper.tserver.adopter",
+        "with_log",
+        lambda put, log, after: put,  # noqa: ARG005
+        "never: an import shows that is missing at the peers, unsaid",
+    ),
+    "imports-wait-for-nothing": (
+        "bookkeeper.tserver.adopter",
+        "with_log",
+        lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
+        "R24: an import overtakes what was written before it",
     ),
     "checksums-not-compared": (
         "bookkeeper.storage.tablet.segment_reader",

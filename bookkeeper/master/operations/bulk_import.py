@@ -6,23 +6,27 @@ once. Cut after any step: the files are written anew, or taken over from their m
 a client that lost the answer and asks again within the grace gets it, and nothing is imported twice.
 
 Input that can't be imported changes nothing. Nor does the table change its borders, groups or targets meanwhile, nor is
-anything made read-only: the operation holds their locks. Sources: issue "a whole tablet store"; design sections 5 and
-8; rules R13, R18 and R20.
+anything made read-only: the operation holds their locks.
+
+Of a replicated table each tablet's records are written as a log besides, stamped with the targets (R13), in a directory
+like those of tservers' sessions: what ships, keeps and collects logs does so with it. Nobody refers to it until its
+tablet takes the import; so the collector leaves such logs alone while an import is under way.
+Sources: issue "a whole tablet store"; design sections 5 and 8; rules R13, R17, R18 and R20.
 """
 
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.config.table_properties import parse_properties
-from bookkeeper.coordination.config_changes import next_count
-from bookkeeper.coordination.config_tree import TableConfig
-from bookkeeper.errors import PermanentError, RefusedError, TransientError, UnavailableError
+from bookkeeper.errors import PermanentError, TransientError, UnavailableError
 from bookkeeper.master.borders import part_of_segment
 from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait
+from bookkeeper.master.gc import IMPORT_SESSION
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.operations.requests import (
@@ -39,12 +43,13 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ImportRequest
 from bookkeeper.storage.bulk import convert, read_inputs, segment_entry
 from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.bulk.logs import ImportLogs
 from bookkeeper.storage.bulk.manifest import Imported
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal import FileHeader
 from bookkeeper.storage.wal.files import make_directory, uri_of
 
-COUNTER = "import"
 ADOPT_AGAIN_MS = 200
 
 
@@ -57,16 +62,6 @@ def import_args(request: ImportRequest) -> Args:
         "directory": request.directory,
         "time_ms": request.time_ms,
     }
-
-
-def refuse_replicated(table: TableConfig) -> None:
-    """Raise RefusedError for a table with targets: imported segments would be missing at the peers, unsaid."""
-    if table.targets:
-        clusters = ", ".join(sorted({target.key.cluster for target in table.targets}))
-        raise RefusedError(
-            f"table {table.name} is replicated to {clusters}, and imported segments are not replicated yet; write the "
-            f"records, or end that first: disablereplication -t {table.name} --all-loc-groups CLUSTER"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +97,9 @@ class ImportDirectory:
         if known is not None:
             return Done(known)
         refuse_if_read_only(config, table, "importdirectory")
-        refuse_replicated(table)
         time_ms = call.args["time_ms"]
         state: dict[str, Json] = {
             "table_id": table.table_id,
-            "number": next_count(self.context.coordination, COUNTER),
             "time_ms": self.context.clock.wall_ms() if time_ms is None else time_ms,
         }
         return Next("convert", state)
@@ -118,7 +111,7 @@ class ImportDirectory:
         try:
             shutil.rmtree(directory, ignore_errors=True)
             make_directory(directory, ops)
-            imported = Imported(tuple(self._converted(call, directory, ops)))
+            imported = self._converted(call, Place(directory, self._settings(call), ops))
             imported.write(directory, ops)
         except PermanentError:
             shutil.rmtree(directory, ignore_errors=True)
@@ -127,17 +120,35 @@ class ImportDirectory:
             raise UnavailableError(f"imported segments can't be written: {error}") from error
         return Next("announce", {**call.state, "records": imported.records})
 
-    def _converted(self, call: Call, directory: Path, ops: SegmentOps) -> list[SegmentRef]:
+    def _settings(self, call: Call) -> TabletSettings:
         table = self.context.config().table(text(call.state, "table_id"))
-        properties = parse_properties(table.properties)
-        return convert(
-            read_inputs(Path(text(call.args, "directory")), number(call.state, "time_ms"), self.context.batch_limits),
-            [tablet.extent for tablet in chained_tablets(self.context, table.table_id)],
-            GroupMap({group.name: group.families for group in table.groups}),
-            number(call.state, "number"),
-            Place(directory, TabletSettings(compression=properties.compression), ops),
-            self.context.reign.check,
+        return TabletSettings(compression=parse_properties(table.properties).compression)
+
+    def _converted(self, call: Call, place: Place) -> Imported:
+        """The segments and, of a replicated table, the logs."""
+        config = self.context.config()
+        table = config.table(text(call.state, "table_id"))
+        extents = [tablet.extent for tablet in chained_tablets(self.context, table.table_id)]
+        groups = GroupMap({group.name: group.families for group in table.groups})
+        time_ms = number(call.state, "time_ms")
+        inputs = read_inputs(Path(text(call.args, "directory")), time_ms, self.context.batch_limits)
+        stamps = config.stamps_of(table.table_id)
+        if not stamps:
+            return Imported(tuple(convert(inputs, extents, groups, place, self.context.reign.check)))
+        header = FileHeader(
+            instance_id=self.context.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
+        directory = self.context.tservers.wal_dir / IMPORT_SESSION
+        logs = ImportLogs(directory, uuid.uuid4().hex, header, extents, groups, stamps)
+        try:
+            segments = convert(inputs, extents, groups, place, self.context.reign.check, logs.add)
+            by_extent = logs.finish()
+        finally:
+            logs.abandon()
+        return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
+
+    def _now_ms(self) -> int:
+        return int(self.context.clock.wall_ms())
 
     def announce(self, call: Call) -> Outcome:
         """See :func:`open_request`."""
@@ -149,16 +160,18 @@ class ImportDirectory:
     def adopt(self, call: Call) -> Outcome:
         """Let each tablet take its part; those that have it say so."""
         table_id = text(call.state, "table_id")
-        segments = Imported.read(self._directory(table_id, call)).segments
+        imported = Imported.read(self._directory(table_id, call))
+        stream = self._stream(table_id, call)
         tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()
         left = []
         for done, tablet in enumerate(tablets):
-            parts = parts_of(segments, tablet)
+            parts = parts_of(imported.segments, tablet)
             try:
                 self.context.reign.check()
                 if parts:
-                    self._order(tablet, live, AdoptRequest(tablet.extent, self._stream(table_id, call), parts))
+                    log = imported.logs.get(tablet.extent.rows)
+                    self._order(tablet, live, AdoptRequest(tablet.extent, stream, parts, log))
             except TransientError as error:
                 left.append(error.message)
             except PermanentError as error:

@@ -18,6 +18,7 @@ def segment_entry(ref: SegmentRef) -> SegmentEntry:
         last_seq=ref.last_seq,
         flush_id=ref.flush_id,
         ranges=ref.ranges,
+        shift=ref.shift,
     )
 
 
@@ -34,4 +35,5 @@ def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
         last_seq=entry.last_seq,
         flush_id=entry.flush_id,
         ranges=entry.ranges,
+        shift=entry.shift,
     )

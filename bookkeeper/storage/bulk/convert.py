@@ -1,13 +1,13 @@
 """Records become segments beside the log: sorted, divided by tablet and locality group, durable under final names.
 
-Arrives: checked batches in the order of the input, the tablets' extents, the number of the import. Leaves: segments
+Arrives: checked batches in the order of the input, the tablets' extents. Leaves: segments
 that no books name yet, in one directory. Survives a crash: files, which whoever begins again removes. Memory is bounded
 by a chunk of input; each chunk makes a segment for each tablet and group that it has records of, and compactions do the
 rest.
 
-An imported record's place among those of its cell with the same timestamp is a sequence number far below all that
-tablets give (:func:`imported_seq`): what was written wins over what was imported, of two imports the later, of one
-import the record that comes later in it. So the outcome does not depend on when the tablet took the file.
+Records are numbered from 1 on in the order of the input; a tablet that takes a segment shifts these numbers behind all
+that it has given (``SegmentEntry.shift``). So an import has one place in the order of each tablet: of one cell and the
+same timestamp it wins over what was written before, and what is written later wins over it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.metadata.values import IMPORTED_SEQ_MIN
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings, min_max_row
 from bookkeeper.storage.tablet.entries import SortedBlock, to_entries
@@ -36,18 +35,6 @@ CHUNK_BYTES = 128 << 20
 SEGMENTS_MAX = 50_000
 """Most segments of one import: all of them are in one manifest."""
 
-RECORDS_BITS = 40
-NUMBERS_MAX = 1 << 22
-
-
-def imported_seq(number: int, position: int) -> int:
-    """The sequence number of a record of an import: below zero. ``number`` of the import (from 1, rising), ``position``
-    of the record in it (from 0). Raises InvalidInputError for more imports or records than there are numbers.
-    """
-    if number >= NUMBERS_MAX or position >= 1 << RECORDS_BITS:
-        raise InvalidInputError(f"record {position} of import {number} has no number; export the table and import it")
-    return IMPORTED_SEQ_MIN + (number << RECORDS_BITS) + position
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -62,21 +49,21 @@ def convert(
     batches: Iterable[pa.RecordBatch],
     extents: Sequence[Extent],
     groups: GroupMap,
-    number: int,
     place: Place,
     go_on: Callable[[], None],
+    log: Callable[[pa.RecordBatch], None] = lambda chunk: None,  # noqa: ARG005
 ) -> list[SegmentRef]:
     """Write the records of ``batches`` (MUTATION_SCHEMA, timestamps set) as segments, each within one of ``extents``
-    (all tablets of a table, in order). ``go_on`` is called for each chunk and may raise. Raises OSError,
-    InvalidInputError; what was written is the caller's to remove then.
+    (all tablets of a table, in order). ``go_on`` is called for each chunk and may raise; so is ``log``, with the chunk
+    in the order of the input. Raises OSError, InvalidInputError; what was written is the caller's to remove then.
     """
     written: list[SegmentRef] = []
     names = count()
     done = 0
     for chunk in _chunks(batches):
         go_on()
-        entries = to_entries(chunk, imported_seq(number, done))
-        imported_seq(number, done + chunk.num_rows)
+        log(chunk)
+        entries = to_entries(chunk, done + 1)
         done += chunk.num_rows
         parts = [
             (group, part)

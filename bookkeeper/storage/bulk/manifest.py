@@ -7,13 +7,15 @@ Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError
-from bookkeeper.metadata.strict_json import encode_json, mapping, number, read_fields
-from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
+from bookkeeper.metadata.values import SegmentEntry, encode_row
+from bookkeeper.model import RowRange
+from bookkeeper.rpc.messages import ImportedLog
 from bookkeeper.storage.bulk.booked import segment_entry, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.wal.files import FileOps, create_once, path_of, uri_of
@@ -39,9 +41,10 @@ def decode_segments(fields: Mapping[str, Any], directory: Path) -> list[SegmentR
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The segments that an import made, and their records."""
+    """The segments that an import made, their records, and of a replicated table each tablet's log by its rows."""
 
     segments: tuple[SegmentRef, ...]
+    logs: Mapping[RowRange, ImportedLog] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -51,20 +54,28 @@ class Imported:
     def write(self, directory: Path, ops: FileOps) -> None:
         """Write it into ``directory``, durable on return. Raises OSError."""
         decode = lambda raw: self.parse(raw, directory)  # noqa: E731
-        raw = encode_json(decode, {"version": VERSION, "segments": encode_segments(self.segments)})
+        logs = [[encode_row(rows.prev_row), encode_row(rows.end_row), *astuple(log)] for rows, log in self.logs.items()]
+        fields = {"version": VERSION, "segments": encode_segments(self.segments), "logs": logs}
+        raw = encode_json(decode, fields)
         create_once(directory / NAME, raw, ops)
 
     @classmethod
     def parse(cls, raw: bytes, directory: Path) -> Imported:
         """The manifest of an import in ``directory``. Raises CorruptionError."""
-        fields = read_fields(raw, "the manifest of an import", "version", "segments")
+        fields = read_fields(raw, "the manifest of an import", "version", "segments", "logs")
         number(fields, "version", VERSION)
-        return cls(tuple(decode_segments(mapping(fields, "segments"), directory)))
+        logs = dict(map(_log, tuples(fields, "logs", 6)))
+        return cls(tuple(decode_segments(mapping(fields, "segments"), directory)), logs)
 
     @classmethod
     def read(cls, directory: Path) -> Imported:
         """As :func:`parse`, from the file. Raises CorruptionError, InvalidInputError when there is none."""
         return cls.parse(read_manifest(directory), directory)
+
+
+def _log(fields: dict[int, Any]) -> tuple[RowRange, ImportedLog]:
+    rows = RowRange(*(None if fields[place] is None else raw_bytes(fields, place) for place in (0, 1)))
+    return rows, ImportedLog(text(fields, 2), number(fields, 3, 1), number(fields, 4, 1), number(fields, 5))
 
 
 def read_manifest(directory: Path) -> bytes:

@@ -81,7 +81,8 @@ _Row = bytes
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
     """One segment as the books know it. ``first_seq`` and ``last_seq`` bound the sequence numbers of its entries.
-    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file.
+    ``ranges``: the rows of the file that count in this tablet, () = all; several tablets may share a file. ``shift``:
+    what is added to each sequence number in the file, the same wherever the file is named.
     """
 
     uri: str
@@ -94,6 +95,7 @@ class SegmentRef:
     last_seq: int
     flush_id: int
     ranges: tuple[RowRange, ...] = ()
+    shift: int = 0
 
 
 NewSegment = SegmentRef

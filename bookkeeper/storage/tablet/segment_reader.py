@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, Position, SortedBlock
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.wal.files import path_of
 
@@ -212,7 +213,7 @@ class Segment:
             index = reader.read_next_batch()
         if not index.schema.equals(segment_format.INDEX_SCHEMA) or index.num_rows != metadata.num_row_groups:
             raise corrupt(self.path, "its index does not go with its footer")
-        first_keys, last_keys = _keys(index, "first_"), _keys(index, "last_")
+        first_keys, last_keys = (_keys(index, prefix, self.ref.shift) for prefix in ("first_", "last_"))
         if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
             raise corrupt(self.path, "its first and last row are not those that the books say")
         families = named.get(segment_format.FAMILIES_KEY)
@@ -243,6 +244,7 @@ class Segment:
                 _plain(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
                 for column in table.columns
             ]
+            columns[SEQ] = shifted(columns[SEQ], self.ref.shift)
             batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
         except (pa.ArrowException, OSError) as error:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
@@ -264,7 +266,13 @@ def _plain(array: pa.Array) -> pa.Array:
     )
 
 
-def _keys(index: pa.RecordBatch, prefix: str) -> list[Position]:
+def shifted(seq: pa.Array, shift: int) -> pa.Array:
+    """Sequence numbers as the tablet counts them."""
+    return pc.add(seq, shift) if shift else seq
+
+
+def _keys(index: pa.RecordBatch, prefix: str, shift: int) -> list[Position]:
     columns = [index.column(prefix + name) for name in KEY_COLUMNS]
+    columns[-1] = shifted(columns[-1], shift)
     keys = SortedBlock(pa.RecordBatch.from_arrays(columns, names=KEY_COLUMNS))
     return [keys.key(number) for number in range(keys.records)]

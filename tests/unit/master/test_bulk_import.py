@@ -9,12 +9,13 @@ from uuid import uuid4
 import pytest
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
-from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, RefusedError, UnavailableError
+from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import ImportRequest
+from bookkeeper.storage.wal import read_headers, stamp_from_pb
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
@@ -71,13 +72,42 @@ def test_bad_input_is_said_and_leaves_nothing(world: World, master: Master, give
         _run(master, _args(given, "nosuch"))
 
 
-def test_a_replicated_table_takes_no_import(world: World, master: Master, given: Path) -> None:
+def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
+    world: World, master: Master, given: Path
+) -> None:
+    target = world.enable("1")
+    world.disable("1")
+    again = world.enable("1")
+    with scripted(world) as tserver:
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        assert _run(master, _args(given)) == 2
+        (log,) = tserver.logs
+    (at,) = read_headers(log.uri)
+    assert (log.offset, log.position, at.header.record_count) == (2, at.end_position, 2)
+    assert [stamp_from_pb(stamp).target for stamp in at.header.stamps] == [again] != [target]
+    assert at.load().batch().column("row").to_pylist() == [b"z", b"a"], "in the order of the input"
+    assert world.tservers().session_of(log.uri) == "import"
+
+
+def test_r17_logs_of_an_import_are_left_alone_while_one_is_under_way(world: World, master: Master, given: Path) -> None:
     world.enable("1")
-    with pytest.raises(RefusedError, match=r"table-1 is replicated to east.*disablereplication -t table-1"):
-        _run(master, _args(given))
-    _nothing_is_left(world)
-    with fault("imports-are-not-replicated"), pytest.raises(UnavailableError, match="has no tserver"):
-        _run(master, _args(given))
+    args = _args(given)
+    master.fate.submit("import_directory", args)
+    master.run_fate()
+    (log,) = (log for log in world.tservers().logs() if log.session == "import")
+    assert master.collect() == []
+    with fault("imports-under-way-are-over"):
+        assert master.collect() == [log.uri]
+
+
+def test_logs_of_an_import_that_nobody_took_are_collected(world: World, master: Master, given: Path) -> None:
+    world.enable("1")
+    args = _args(given)
+    with scripted(world) as tserver:
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        assert _run(master, args) == 2
+        (log,) = tserver.logs
+        assert master.collect() == [log.uri]
 
 
 def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Master, given: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -9,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import InvalidInputError
+from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.bulk import convert as run_convert
-from bookkeeper.storage.bulk import link_segments
-from bookkeeper.storage.bulk.convert import NUMBERS_MAX, RECORDS_BITS, Place, imported_seq
+from bookkeeper.storage.bulk import link_segments, segment_entry, segment_ref
+from bookkeeper.storage.bulk.convert import Place
 from bookkeeper.storage.tablet import Asked, GroupMap, SegmentRef, TabletData, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal.files import path_of
@@ -22,10 +24,10 @@ EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b
 GROUPS = GroupMap({"geo": [b"g"]})
 
 
-def _convert(place: Path, batches: list[pa.RecordBatch], number: int = 1) -> list[SegmentRef]:
+def _convert(place: Path, batches: list[pa.RecordBatch]) -> list[SegmentRef]:
     place.mkdir(exist_ok=True)
     where = Place(place, TabletSettings(), SegmentOps())
-    return run_convert(batches, EXTENTS, GROUPS, number, where, lambda: None)
+    return run_convert(batches, EXTENTS, GROUPS, where, lambda: None)
 
 
 def _put(row: bytes, value: bytes, family: bytes = b"f", timestamp: int = 5) -> Record:
@@ -58,28 +60,20 @@ def test_each_segment_lies_in_one_tablet_and_one_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunk_records", [1, 2, 100])
-def test_of_equal_timestamps_the_later_record_and_the_later_import_win(tmp_path: Path, chunk_records: int) -> None:
+def test_of_equal_timestamps_the_later_record_wins(tmp_path: Path, chunk_records: int) -> None:
     with patch("bookkeeper.storage.bulk.convert.CHUNK_RECORDS", chunk_records):
-        first = _convert(
-            tmp_path / "1", [to_batch([_put(b"a", b"1")]), to_batch([_put(b"a", b"2"), _put(b"b", b"1")])], 1
-        )
-        second = _convert(tmp_path / "2", [to_batch([_put(b"b", b"2")])], 2)
-    assert _shown(EXTENTS[0], [*second, *first]) == [(b"a", b"2"), (b"b", b"2")]
+        refs = _convert(tmp_path / "1", [to_batch([_put(b"a", b"1")]), to_batch([_put(b"a", b"2"), _put(b"b", b"1")])])
+    assert _shown(EXTENTS[0], refs) == [(b"a", b"2"), (b"b", b"1")]
+    assert _shown(EXTENTS[0], refs[::-1]) == [(b"a", b"2"), (b"b", b"1")]
 
 
-def test_of_equal_timestamps_what_was_written_wins_whenever_the_import_came(tmp_path: Path) -> None:
-    refs = _convert(tmp_path / "i", [to_batch([_put(b"a", b"imported"), _put(b"b", b"newer", timestamp=6)])])
-    written = [_put(b"a", b"written"), _put(b"b", b"written")]
-    assert _shown(EXTENTS[0], refs, written) == [(b"a", b"written"), (b"b", b"newer")]
-
-
-def test_numbers_of_imports_lie_apart_and_below_all_others() -> None:
-    last = imported_seq(1, (1 << RECORDS_BITS) - 1)
-    assert last + 1 == imported_seq(2, 0)
-    assert imported_seq(NUMBERS_MAX - 1, (1 << RECORDS_BITS) - 1) < 0
-    for number, position in ((NUMBERS_MAX, 0), (1, 1 << RECORDS_BITS)):
-        with pytest.raises(InvalidInputError, match="has no number"):
-            imported_seq(number, position)
+@pytest.mark.parametrize(("shift", "wins"), [(0, b"written"), (7, b"imported")], ids=["before", "behind"])
+def test_a_shift_gives_an_import_its_place_among_what_was_written(tmp_path: Path, shift: int, wins: bytes) -> None:
+    (ref,) = _convert(tmp_path / "i", [to_batch([_put(b"a", b"imported"), _put(b"b", b"newer", timestamp=6)])])
+    shifted = replace(ref, shift=shift)
+    written = [_put(b"c", b"1"), _put(b"a", b"written"), _put(b"b", b"written")]
+    assert _shown(EXTENTS[0], [shifted], written) == [(b"a", wins), (b"b", b"newer"), (b"c", b"1")]
+    assert segment_ref(ref.uri, SegmentEntry.decode(segment_entry(shifted).encode())) == shifted
 
 
 def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""What a replicated table ships of an import: a log of each tablet's records, as a tserver would have written it.
+
+Arrives: an import's records in the order of the input, chunk by chunk; the targets in force. Leaves: one log for each
+tablet that has some, synced, and where it ends. Blocks carry the stamps of these targets and the locality groups in
+them (R13), so all that ships, filters, shows or keeps a log does the same with an import: the tablets' books of it are
+born CLOSED, needed = its length (design section 5). Survives a crash: files that no books name, which the collector
+finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bookkeeper.errors import RefusedError
+from bookkeeper.model import Extent, Stamp
+from bookkeeper.rpc.messages import ImportedLog
+from bookkeeper.storage.tablet import GroupMap, min_max_row, split_by_tablets
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+
+LOGS_MAX = 500
+"""Most tablets of a replicated table that one import may have records for: so many logs are written at once."""
+
+BLOCK_RECORDS = 4096
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class ImportLogs:
+    """The logs of one import. ``name`` begins the names of its files, which nobody used before."""
+
+    directory: Path
+    name: str
+    header: FileHeader
+    extents: Sequence[Extent]
+    groups: GroupMap
+    stamps: Sequence[Stamp]
+    _writers: dict[Extent, WalWriter] = field(default_factory=dict)
+
+    def add(self, chunk: pa.RecordBatch) -> None:
+        """Append a chunk's records, parted by tablet. Raises RefusedError, UnavailableError."""
+        for extent, batch in split_by_tablets(chunk, self.extents):
+            writer = self._writer(extent)
+            for part in parts_of(batch):
+                writer.append([self._block(extent, part, writer.offset + 1)])
+
+    def finish(self) -> dict[Extent, ImportedLog]:
+        """Sync and close them; durable on return. Raises UnavailableError."""
+        found = {}
+        for extent, writer in self._writers.items():
+            writer.sync()
+            found[extent] = ImportedLog(writer.uri, writer.offset, writer.position, self.header.created_time_ms)
+        self.abandon()
+        return found
+
+    def abandon(self) -> None:
+        """Let go of the files."""
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def _writer(self, extent: Extent) -> WalWriter:
+        writer = self._writers.get(extent)
+        if writer is None:
+            if len(self._writers) >= LOGS_MAX:
+                raise RefusedError(f"a replicated table takes records for {LOGS_MAX} tablets at once; import in parts")
+            path = self.directory / f"{self.name}-{len(self._writers):05d}.wal"
+            writer = self._writers[extent] = WalWriter.create(path, self.header)
+        return writer
+
+    def _block(self, extent: Extent, batch: pa.RecordBatch, first_offset: int) -> Block:
+        low, high = min_max_row(batch)
+        present = self.groups.by_group(pc.unique(batch.column("family")).to_pylist())
+        header = BlockHeader(
+            first_offset=first_offset,
+            record_count=batch.num_rows,
+            table_id=extent.table_id,
+            end_row=extent.end_row,
+            groups=[Group(name=name, families=families) for name, families in present.items()],
+            stamps=[stamp_to_pb(stamp) for stamp in self.stamps],
+            first_seq=first_offset,
+            write_time_ms=self.header.created_time_ms,
+            min_row=low,
+            max_row=high,
+        )
+        return Block(header, encode_batch(batch))
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of the size of blocks."""
+    average = max(batch.nbytes // batch.num_rows, 1)
+    step = max(1, min(BLOCK_RECORDS, BLOCK_BYTES // average))
+    yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))
