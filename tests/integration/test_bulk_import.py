@@ -127,5 +127,3 @@ def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
         source.replication.disable(name, "east")
         for client in (source, peer):
             client.tables.delete(name)
-    logs = west.settings.wal_dir / "import"
-    west.wait_until(lambda: not list(logs.glob("*.wal")), "logs of imports are collected", 120)
