@@ -163,6 +163,7 @@ class Adopter:
                 return
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
+            self._flusher.flush(tablet)  # so that writers wait for what comes meanwhile only
             self._path.cross(CloseTablet(tablet))
             try:
                 self._flusher.empty(tablet)

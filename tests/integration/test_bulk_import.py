@@ -74,6 +74,33 @@ def test_an_import_is_there_once_though_processes_are_killed(west: Cluster, tmp_
     assert usage.records == len(expected)
 
 
+def test_writers_go_on_while_their_table_takes_imports(west: Cluster, tmp_path: Path) -> None:
+    client = west.client
+    client.tables.create("shared", [b"r005000"])
+    over = threading.Event()
+    written: dict[bytes, bytes] = {}
+
+    def write_on() -> None:
+        while not over.is_set():
+            rows = [b"r%06d w" % (len(written) + number) for number in range(50)]
+            with client.writer("shared") as writer:
+                writer.add_all(Mutation(row).put(b"f", b"q", row) for row in rows)
+            written.update(zip(rows, rows, strict=True))
+
+    writing = threading.Thread(target=write_on)
+    writing.start()
+    try:
+        expected = _given(tmp_path / "given")
+        for _ in range(4):
+            assert client.tables.import_directory("shared", tmp_path / "given") == RECORDS + 1
+    finally:
+        over.set()
+        writing.join(60)
+    assert len(written) >= 50
+    assert _values(west, "shared") == expected | written
+    client.tables.delete("shared")
+
+
 def test_bad_input_changes_nothing(west: Cluster, tmp_path: Path) -> None:
     west.client.tables.create("spared")
     _given(tmp_path / "given")
