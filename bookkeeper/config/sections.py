@@ -276,6 +276,27 @@ class ReplicationSettings(Section):
     )
 
 
+class MonitorSettings(Section):
+    """The page that every master serves (docs/monitor.md)."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address that the monitor binds",
+        "there is no authentication, so nobody else may look",
+        min_length=1,
+    )
+    port: Annotated[int, Field(ge=0, le=65535)] = setting(
+        0,
+        "Port of the monitor; 0 = there is none; each cluster on a machine needs its own",
+        "init chooses a free one for each cluster",
+    )
+    sample_interval_ms: Millis = setting(
+        2_000,
+        "Time between looks at the master while somebody looks at the monitor",
+        "a person sees it move, and one look costs milliseconds",
+    )
+
+
 class StandaloneSettings(Section):
     """What ``bookkeeper standalone`` starts."""
 
@@ -295,6 +316,7 @@ class Sections(Section):
     tserver: TServerSettings = Field(default_factory=TServerSettings)
     replay: ReplaySettings = Field(default_factory=ReplaySettings)
     replication: ReplicationSettings = Field(default_factory=ReplicationSettings)
+    monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")

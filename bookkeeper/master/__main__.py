@@ -1,4 +1,6 @@
-"""``python -m bookkeeper.master DIR [--port PORT]``: one master of the cluster in DIR; several may run, one leads.
+"""``python -m bookkeeper.master DIR [--port PORT] [--monitor-port PORT]``: one master of the cluster in DIR.
+
+Several may run, one leads; each has pages of its own.
 
 Ends with 0 on SIGTERM, 70 when its session is over, 1 when it can't start, 2 on wrong usage.
 """
@@ -9,15 +11,17 @@ import logging
 import signal
 import sys
 import threading
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.lanes import EXIT_THREAD_DIED
+from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.monitor.server import Monitor
 
 EXIT_FAILED = 1
 
@@ -27,6 +31,7 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(prog="python -m bookkeeper.master", description="One master of a cluster.")
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--port", type=int, help="another port than that of the settings, for a second master")
+    parser.add_argument("--monitor-port", type=int, help="another port for its pages; with --port: any free one")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     log = logging.getLogger("bookkeeper.master")
@@ -38,7 +43,13 @@ def main(arguments: list[str]) -> int:
         clock = SystemClock()
         coordination = open_coordination(settings, clock)
         table = open_metadata(settings.metadata_url)
-        MasterProcess(settings, coordination, table, clock, port=options.port).run(stop)
+        master = MasterProcess(settings, coordination, table, clock, port=options.port)
+        source = MasterSource(master, settings, coordination, clock)
+        monitor = Monitor(settings.monitor, source, clock, monitor_port(options))
+        master.service.monitor_url = lambda: monitor.url
+        monitor.start()
+        master.run(stop)
+        monitor.stop()
         table.close()
         coordination.close()
     except LeaseLostError as error:
@@ -48,6 +59,12 @@ def main(arguments: list[str]) -> int:
         log.error("the master can't go on: %s", error)
         return EXIT_FAILED
     return 0
+
+
+def monitor_port(options: Namespace) -> int | None:
+    """The settings' port (None), unless another one is given: a second master can't have the same."""
+    port: int | None = options.monitor_port
+    return 0 if port is None and options.port is not None else port
 
 
 if __name__ == "__main__":

@@ -73,6 +73,21 @@ class MasterProcess:
         return self._server.address
 
     @property
+    def service(self) -> MasterService:
+        """What answers its calls."""
+        return self._service
+
+    @property
+    def session(self) -> Session:
+        """Its own session."""
+        return self._session
+
+    @property
+    def pool(self) -> RpcPool:
+        """Its connections to others."""
+        return self._pool
+
+    @property
     def leadership(self) -> Leadership | None:
         """What it runs while it leads."""
         return self._leadership

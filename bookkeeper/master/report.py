@@ -14,9 +14,9 @@ from bookkeeper.rpc.messages import OperationInfo
 OPERATIONS_SHOWN_MAX = 100
 
 
-def leader_facts(lead: Leadership) -> dict[str, str]:
-    """Everything that is worth a look."""
-    health, shipping = lead.cycle.health, lead.cycle.dispatcher.shipping
+def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
+    """Everything that is worth a look. ``monitor``: the URL of this master's pages, "" when it has none."""
+    health = lead.cycle.health
     snapshot = lead.books.snapshot
     facts = {
         "session": lead.reign.session_id,
@@ -32,19 +32,34 @@ def leader_facts(lead: Leadership) -> dict[str, str]:
         "files_deleted": str(lead.collector.deleted),
         "missing_files": str(len(lead.collector.missing)),
     }
+    if monitor:
+        facts["monitor"] = monitor
+    facts |= problems(lead)
+    for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]:
+        facts[f"operation {shown.txid}"] = operation_text(shown)
+    return facts
+
+
+def problems(lead: Leadership) -> dict[str, str]:
+    """What does not work now, by where."""
+    facts: dict[str, str] = {}
+    health, shipping = lead.cycle.health, lead.cycle.dispatcher.shipping
     if health.last_error:
         facts["last_cycle_error"] = health.last_error
-    for name, error in sorted(lead.errors.items()):
+    for name, error in sorted(dict(lead.errors).items()):
         facts[f"last_{name}_error"] = error
-    for uri, problem in sorted(lead.recovery.problems.items()):
+    for uri, problem in sorted(dict(lead.recovery.problems).items()):
         facts[f"unrecoverable {uri}"] = problem
-    for cluster, retry in sorted(shipping.peers.items()):
+    for cluster, retry in sorted(dict(shipping.peers).items()):
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)
             facts[f"peer {cluster}"] = f"failed {retry.failures} times, next try in {wait_ms} ms: {retry.last_error}"
-    for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]:
-        facts[f"operation {shown.txid}"] = f"{shown.kind} at {shown.step}{': ' + shown.note if shown.note else ''}"
     return facts
+
+
+def operation_text(shown: OperationInfo) -> str:
+    """One operation under way or failed."""
+    return f"{shown.kind} at {shown.step}{': ' + shown.note if shown.note else ''}"
 
 
 def operation_infos(lead: Leadership) -> list[OperationInfo]:

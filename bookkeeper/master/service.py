@@ -90,6 +90,7 @@ class MasterService:
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
         self._leadership: Leadership | None = None
+        self.monitor_url: Callable[[], str] = lambda: ""
 
     def attach(self, leadership: Leadership | None) -> None:
         """From here on this master leads, or leads no more."""
@@ -116,7 +117,7 @@ class MasterService:
 
     def status(self) -> Mapping[str, str]:
         """Facts for people."""
-        return leader_facts(self._lead)
+        return leader_facts(self._lead, self.monitor_url())
 
     def tables(self) -> Sequence[TableInfo]:
         """All tables, by name."""

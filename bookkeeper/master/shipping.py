@@ -79,6 +79,15 @@ class Retry:
     last_error: str | None = None
 
 
+@dataclass(slots=True)
+class Shipped:
+    """What workers reported for one peer, since the reign began; it outlives the files."""
+
+    records: int = 0
+    sent_bytes: int = 0
+    resends: int = 0
+
+
 def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random) -> int:
     """How long to wait after that many failures in a row, ns: doubled each time, capped, half of it jitter."""
     ceiling_ms = min(max_ms, base_ms * 2 ** min(failures - 1, 30))
@@ -95,6 +104,7 @@ class Shipping:
     shipments: dict[WorkKey, Shipment] = field(default_factory=dict)
     peers: dict[str, Retry] = field(default_factory=dict)
     tservers: dict[str, Retry] = field(default_factory=dict)
+    shipped: dict[str, Shipped] = field(default_factory=dict)
     _load: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def shipment(self, key: WorkKey) -> Shipment:
@@ -144,6 +154,7 @@ class Shipping:
         shipment.records += report.records
         shipment.sent_bytes += report.sent_bytes
         shipment.resends += report.resends
+        self._count(report)
         flight = shipment.flight
         if flight is not None and flight.session == report.session and lands(flight, report):
             self._land(key, shipment)
@@ -151,6 +162,12 @@ class Shipping:
             self._succeeded(shipment, report)
         else:
             self._failed(shipment, report, now_ns)
+
+    def _count(self, report: Report) -> None:
+        sums = self.shipped.setdefault(report.target.cluster, Shipped())
+        sums.records += report.records
+        sums.sent_bytes += report.sent_bytes
+        sums.resends += report.resends
 
     def try_now(self, key: WorkKey) -> None:
         """A person has seen to it, or the range that failed has been set aside: nothing holds the queue back."""

@@ -13,7 +13,7 @@ from bookkeeper.master.assigner import barrier_limit, finished_of
 from bookkeeper.master.files import FileEntry, Progress
 from bookkeeper.master.quarantine import RangeKey, advice, is_blocking
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
-from bookkeeper.model import Target
+from bookkeeper.model import Target, TargetKey
 
 STATUS_ROWS_MAX = 20_000
 """Most rows of one answer, those that lag most first: a message has a size, and a person reads the first ones."""
@@ -59,15 +59,21 @@ def target_states(
 
     ``tries``: see :func:`is_blocking`.
     """
-    states = list(_states(files, shipping, now, wanted, tries))
-    states.sort(key=lambda state: (-state.lag_seconds, -state.lag_records, state.file, state.target.key))
+    states = list(all_states(files, shipping, now, wanted, tries))
+    states.sort(key=most_lag_first)
     return states[:STATUS_ROWS_MAX]
 
 
-def _states(
+def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
+    """The order of a status."""
+    return -state.lag_seconds, -state.lag_records, state.file, state.target.key
+
+
+def all_states(
     files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
-    for entry in files.values():
+    """States of every outstanding file for each wanted target, one after another, in no order."""
+    for entry in list(files.values()):
         for place, target in enumerate(entry.scope.targets):
             if wanted(target):
                 yield target_state(entry, target, entry.progress_at(place), files, shipping, now, tries)

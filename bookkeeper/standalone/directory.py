@@ -25,6 +25,9 @@ METADATA_RETRY_MS = 5_000
 """How long init waits for a metadata store; longer than a hiccup, shorter than an operator's patience."""
 
 
+MONITOR_PORT = "monitor.port"
+
+
 def init_cluster(
     directory: Path | str,
     name: str,
@@ -33,7 +36,8 @@ def init_cluster(
     metadata_url: str | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Make a cluster in ``directory`` and return its settings; without ``master_port`` a free one is chosen.
+    """Make a cluster in ``directory`` and return its settings; without ``master_port`` a free one is chosen, and so is
+    the monitor's, unless ``overrides`` have it.
 
     ``overrides`` are further settings by dotted name. Nothing is changed when this raises InvalidInputError (a bad
     value, or a directory that can't be used), ExistsError (a cluster is there, or the metadata table belongs to
@@ -41,13 +45,14 @@ def init_cluster(
     """
     home = Path(directory).absolute()
     _refuse_used_directory(home)
+    free_port, monitor_port = free_ports(2)
     settings = new_settings(
         home,
         name,
-        master_port=free_ports(1)[0] if master_port is None else master_port,
+        master_port=free_port if master_port is None else master_port,
         tservers=tservers,
         metadata_url=metadata_url,
-        overrides=overrides,
+        overrides={MONITOR_PORT: monitor_port, **(overrides or {})},
     )
     _refuse_used_books(settings)
     try:

@@ -17,7 +17,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from docs.extension import books, commands, plots, settings, storage
+from docs.extension import books, commands, metrics, plots, settings, storage
 
 GENERATORS: Mapping[str, Callable[[str], str]] = {
     "settings": settings.section,
@@ -33,6 +33,7 @@ GENERATORS: Mapping[str, Callable[[str], str]] = {
     "schema": storage.schema,
     "errors": storage.errors,
     "plots": plots.plots,
+    "metrics": metrics.metrics,
 }
 """By name: a function from the directive's argument ("" if there is none) to Markdown; raises ValueError."""
 

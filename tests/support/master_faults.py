@@ -188,6 +188,18 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         _only_sealed,
         "R17: the log of a dead tserver whose table was deleted is kept for ever",
     ),
+    "quarantine-keeps-silently": (
+        "bookkeeper.master.keeping",
+        "Keeper.quarantined",
+        lambda keeper, key: None,  # noqa: ARG005
+        "design section 1: an operator can ask for whom a file is kept, whatever keeps it",
+    ),
+    "the-monitor-never-rests": (
+        "bookkeeper.monitor.sampler",
+        "rest_ms",
+        lambda interval_ms, took_ms: interval_ms,  # noqa: ARG005
+        "docs/monitor.md: whoever looks must not take the master's time",
+    ),
     "streams-are-forgotten-at-once": (
         "bookkeeper.master.operations.streams",
         "grace_left_ms",

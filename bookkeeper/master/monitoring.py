@@ -1,0 +1,238 @@
+"""What a master tells its monitor: one look at its parts, and what its collector keeps.
+
+Arrives: a master process. Leaves: :class:`Observation` and :class:`KeptFile` values for :mod:`bookkeeper.monitor`. It
+reads what the calls of clients read, holds a lock of the master for no longer than a copy takes, and writes nothing.
+Runs in the monitor's thread. Nothing survives a crash. Source: design sections 1 and 3.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
+from bookkeeper.coordination.protocol import Coordination, Leader
+from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.master import gc
+from bookkeeper.master.keeping import Keeper
+from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.process import MasterProcess
+from bookkeeper.master.quarantine import scan_rows
+from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
+from bookkeeper.master.service import replication_configs
+from bookkeeper.master.shipping import Retry, Shipped, Shipping
+from bookkeeper.master.snapshot import Snapshot
+from bookkeeper.master.status import Now, TargetState, all_states, most_lag_first
+from bookkeeper.metadata import keys
+from bookkeeper.model import TargetKey
+from bookkeeper.monitor.observation import (
+    Books,
+    Cycles,
+    KeptFile,
+    LagSums,
+    LeaderSeen,
+    Observation,
+    PeerSeen,
+    TableSeen,
+    TServerSeen,
+)
+from bookkeeper.rpc.messages import TargetStatus
+from bookkeeper.storage.wal import path_of
+
+STATUSES_MAX = 5_000
+"""Files and targets that are shown one by one, those of the most lag; sums count all."""
+
+LEADER_TIMEOUT_MS = 2_000
+"""ms that a master which stands by waits for the leader to say where its pages are."""
+
+
+@dataclass(slots=True)
+class MasterSource:
+    """The source of one master's monitor."""
+
+    process: MasterProcess
+    settings: Settings
+    coordination: Coordination
+    clock: Clock
+    _known: tuple[Leader, str] | None = None
+
+    def observe(self) -> Observation:
+        """See :class:`bookkeeper.monitor.observation.Source`. A store that can't be read is the ``problem``."""
+        process, instance = self.process, self.settings.instance
+        lead = process.leadership
+        leads = lead is not None and lead.reign.is_valid()
+        leader: Leader | None = None
+        books: Books | None = None
+        problem = ""
+        try:
+            leader = self.coordination.leader()
+            if lead is not None and leads:
+                books = self._books(lead)
+            else:
+                problem = "this master stands by" if leader is not None else "no master of this cluster leads now"
+        except BookkeeperError as error:
+            problem = error.message
+        return Observation(
+            at_ms=self.clock.wall_ms(),
+            cluster=instance.name,
+            instance_id=instance.instance_id,
+            session=process.session.session_id,
+            address=process.address,
+            is_alive=process.session.is_valid(),
+            leads=leads,
+            leader=None if leader is None else LeaderSeen(leader.address, leader.epoch, self._pages_of(leader, leads)),
+            books=books,
+            problem=problem,
+        )
+
+    def _pages_of(self, leader: Leader, is_own: bool) -> str:
+        """Where the leader's pages are; it is asked once a reign."""
+        if is_own:
+            return self.process.service.monitor_url()
+        if self._known is None or self._known[0] != leader:
+            try:
+                facts = self.process.pool.master(leader.address, LEADER_TIMEOUT_MS).status()
+            except TransientError:
+                return ""
+            self._known = leader, facts.get("monitor", "")
+        return self._known[1]
+
+    def _books(self, lead: Leadership) -> Books:
+        config = read_config(self.coordination)
+        names = table_names(config.tables.values())
+        snapshot, shipping = lead.books.snapshot, lead.cycle.dispatcher.shipping
+        sums = LagSums((names[key.source_table_id], key.cluster) for key in configured(config))
+        now = Now(lead.clock.boot_ns(), lead.clock.wall_ms())
+        tries = lead.settings.replication.quarantine_tries
+        states = all_states(snapshot.files, shipping, now, lambda _target: True, tries)
+        most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
+        held = lead.quarantine.statuses(None, names, now.wall_ms)
+        for status in held:
+            add_status(sums, status)
+        return Books(
+            tservers=tservers_seen(lead.tservers.live(), snapshot),
+            tables=tables_seen(config, snapshot),
+            peers=tuple(peer_seen(peer, shipping, now) for _, peer in sorted(config.clusters.items())),
+            targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
+            statuses=(*(status_message(state, names) for state in most), *held),
+            lags=sums.lags(),
+            quarantined=tuple(lead.quarantine.told(names)),
+            cycles=cycles_of(lead),
+            files_outstanding=len(snapshot.files),
+            files_deleted=lead.collector.deleted,
+            operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
+            problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
+        )
+
+    def kept(self) -> tuple[KeptFile, ...]:
+        """See :class:`bookkeeper.monitor.observation.Source`; reads in the collector's order."""
+        lead = self.process.leadership
+        if lead is None or not lead.reign.is_valid():
+            return ()
+        collector = lead.collector
+        logs = lead.tservers.logs()
+        live = frozenset(lead.tservers.live())
+        keeper = Keeper(table_names(read_config(self.coordination).tables.values()))
+        marked = gc.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
+        for row in collector.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("log", "repl", "tablet")):
+            keeper.tablet(row)
+        for row in collector.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
+            keeper.books(row)
+        for key in scan_rows(collector.table):
+            keeper.quarantined(key)
+        sizes = {uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(uri)) is not None}
+        there = [log for log in logs if log.uri in sizes]
+        return tuple(keeper.kept(there, sizes, live, [uri for uri in marked if uri in sizes]))
+
+
+def configured(config: ClusterConfig) -> Iterator[TargetKey]:
+    """The keys of all targets."""
+    for table in config.tables.values():
+        for target in table.targets:
+            yield target.key
+
+
+def counted(states: Iterable[TargetState], sums: LagSums, names: dict[str, str]) -> Iterator[TargetState]:
+    """The states as they come, each added to the sums."""
+    for state in states:
+        key = state.target.key
+        table = names.get(key.source_table_id, key.source_table_id)
+        sums.add(table, key.cluster, state.phase, state.lag_records, state.lag_bytes, state.lag_seconds)
+        yield state
+
+
+def add_status(sums: LagSums, status: TargetStatus) -> None:
+    """A range in quarantine counts, too: its target lacks it."""
+    cluster = status.target.cluster
+    sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, status.lag_seconds)
+
+
+def tservers_seen(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerSeen, ...]:
+    """Live tservers by address, with the tablets that they hold."""
+    tablets = Counter(view.session for view in list(snapshot.tablets.values()))
+    return tuple(
+        TServerSeen(session, address, tablets[session])
+        for session, address in sorted(live.items(), key=lambda item: (item[1], item[0]))
+    )
+
+
+def tables_seen(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableSeen, ...]:
+    """Tables by name, with tablets as the last cycle saw them."""
+    views = list(snapshot.tablets.values())
+    tablets = Counter(view.extent.table_id for view in views)
+    unassigned = Counter(view.extent.table_id for view in views if view.session is None)
+    return tuple(
+        TableSeen(
+            table.name,
+            table.table_id,
+            table.state,
+            tablets[table.table_id],
+            unassigned[table.table_id],
+            table.group_names(),
+        )
+        for table in sorted(config.tables.values(), key=lambda table: table.name)
+    )
+
+
+def peer_seen(peer: PeerCluster, shipping: Shipping, now: Now) -> PeerSeen:
+    """A peer, its backoff, and what was shipped to it in this reign."""
+    retry = shipping.peers.get(peer.alias) or Retry()
+    shipped = shipping.shipped.get(peer.alias) or Shipped()
+    waits_ms = max(0, (retry.next_try_ns - now.boot_ns) // 1_000_000)
+    return PeerSeen(
+        cluster=peer.alias,
+        quorum=peer.quorum,
+        instance_id=peer.instance_id,
+        failures=retry.failures,
+        last_error=retry.last_error if retry.failures else None,
+        next_try_in_ms=waits_ms if retry.failures else None,
+        records=shipped.records,
+        sent_bytes=shipped.sent_bytes,
+        resends=shipped.resends,
+    )
+
+
+def cycles_of(lead: Leadership) -> Cycles:
+    """How the master's thread fares."""
+    health = lead.cycle.health
+    return Cycles(
+        full=health.full_cycles,
+        quick=health.quick_cycles,
+        failed=health.failures,
+        failed_in_row=health.failures_in_row,
+        full_ms=health.full_ms,
+        quick_ms=health.quick_ms,
+    )
+
+
+def size_of(uri: str) -> int | None:
+    """The size of a file; None when it is gone."""
+    try:
+        return path_of(uri).stat().st_size
+    except OSError:
+        return None

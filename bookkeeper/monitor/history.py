@@ -1,0 +1,63 @@
+"""The last half hour, for the plots: one point a look, lag by cluster.
+
+Arrives: observations. Leaves: columns of numbers. Memory is bounded by points and clusters; nothing survives a crash,
+a plot begins anew with its master.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bookkeeper.monitor.observation import Lag
+
+POINTS_MAX = 900
+CLUSTERS_MAX = 50
+"""Clusters in one point, by name; those beyond are left out of the plots, not of the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Lag of each cluster at one moment: records, bytes, seconds."""
+
+    at_ms: int
+    lags: dict[str, tuple[int, int, float]]
+
+
+def point_of(at_ms: int, lags: Iterable[Lag]) -> Point:
+    """Sums of records and bytes over a cluster's tables, the greatest of their seconds."""
+    found: dict[str, tuple[int, int, float]] = {}
+    for lag in sorted(lags, key=lambda lag: lag.cluster):
+        if lag.cluster not in found and len(found) >= CLUSTERS_MAX:
+            continue
+        records, size, seconds = found.get(lag.cluster, (0, 0, 0.0))
+        found[lag.cluster] = (records + lag.records, size + lag.bytes, max(seconds, lag.seconds))
+    return Point(at_ms, found)
+
+
+class History:
+    """The latest points. One thread adds; readers get copies."""
+
+    def __init__(self, points_max: int = POINTS_MAX) -> None:
+        self._points: deque[Point] = deque(maxlen=points_max)
+
+    def add(self, point: Point) -> None:
+        """The newest point; the oldest goes when there are too many."""
+        self._points.append(point)
+
+    def columns(self) -> dict[str, Any]:
+        """``at_ms``, and of each cluster its ``records``, ``bytes`` and ``seconds``; None where it was not defined."""
+        points = tuple(self._points)
+        clusters = sorted({cluster for point in points for cluster in point.lags})
+        none = (None, None, None)
+        series = []
+        for cluster in clusters:
+            triples = [point.lags.get(cluster, none) for point in points]
+            columns = {name: [triple[place] for triple in triples] for place, name in enumerate(_NAMES)}
+            series.append({"cluster": cluster, **columns})
+        return {"at_ms": [point.at_ms for point in points], "series": series}
+
+
+_NAMES = ("lag_records", "lag_bytes", "lag_seconds")

@@ -1,0 +1,109 @@
+"""The monitor of a real cluster: its numbers are those of the books and of the status that clients get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.monitor.metrics import PREFIX
+from bookkeeper.standalone.hbase_process import free_ports
+from tests.support.cluster import Cluster
+from tests.support.masters import MasterNode
+from tests.support.monitor_scene import LIMIT_S, Scene, get, lagging
+from tests.support.tservers import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ROWS = 40
+ADDRESS = re.compile(r"the monitor answers at (\S+)/")
+
+
+@pytest.fixture(scope="module")
+def scene(west: Cluster, east: Cluster) -> Iterator[Scene]:
+    with lagging(west, east, "monitored", ROWS) as made:
+        made.until("api/tables", lambda body: any(row["lag_records"] == ROWS for row in body["tables"]))
+        yield made
+
+
+def books_of(scene: Scene, file: str) -> tuple[int, int]:
+    """Needed and finished offset of a file for the scene's peer, as the books have them."""
+    table = open_metadata(scene.west.settings.metadata_url)
+    row = table.get(keys.repl_row(file), ("repl", "done"))
+    table.close()
+    assert row is not None
+    offsets = {"repl": 0, "done": 0}
+    for column, cell in row.cells.items():
+        if keys.parse_target(column.qualifier).cluster == scene.cluster:
+            status = values.decode_status(cell.value)
+            offsets[column.family] = status.replication_needed_offset or status.replication_finished_offset
+    return offsets["repl"], offsets["done"]
+
+
+def test_lag_is_what_was_written_and_files_are_those_of_the_status_and_of_the_books(scene: Scene) -> None:
+    body = scene.until(f"api/files?cluster={scene.cluster}", lambda found: any(f["last_error"] for f in found["files"]))
+    status = [found for found in scene.west.client.replication.status(scene.table) if found.lag_records]
+    shown = {row["file"]: row for row in body["files"] if row["lag_records"]}
+    assert sum(row["lag_records"] for row in shown.values()) == ROWS
+    assert {found.file: (found.needed, found.finished, found.lag_records, found.lag_bytes) for found in status} == {
+        file: (row["needed"], row["finished"], row["lag_records"], row["lag_bytes"]) for file, row in shown.items()
+    }
+    for file, row in shown.items():
+        assert books_of(scene, file) == (row["needed"], row["finished"])
+        assert row["worker"] in {tserver["session"] for tserver in scene.get("api/overview")["tservers"]}
+
+
+def test_what_is_behind_is_kept_for_whom_it_is_behind(scene: Scene) -> None:
+    behind = {row["file"] for row in scene.get(f"api/files?cluster={scene.cluster}")["files"] if row["lag_records"]}
+    assert behind
+
+    def kept_for(body: dict[str, list[dict[str, list[dict[str, str]]]]]) -> set[str]:
+        return {
+            str(file["file"])
+            for file in body["files"]
+            if {"kind": "replication", "who": scene.cluster, "detail": f"table {scene.table}"} in file["reasons"]
+        }
+
+    body = scene.until("api/kept?rows=500", lambda found: behind <= kept_for(found))
+    logs = {path.absolute().as_uri() for path in scene.west.settings.wal_dir.glob("*/*.wal")}
+    assert behind <= {file["file"] for file in body["files"]} & logs
+
+
+def test_metrics_say_the_same(scene: Scene) -> None:
+    with urlopen(f"{scene.url}/metrics", timeout=LIMIT_S) as answer:
+        families = {found.name: found for found in text_string_to_metric_families(answer.read().decode())}
+    labels = {"table": scene.table, "peer": scene.cluster}
+    (lag,) = [found for found in families[f"{PREFIX}replication_lag_records"].samples if found.labels == labels]
+    (age,) = [found for found in families[f"{PREFIX}replication_lag_seconds"].samples if found.labels == labels]
+    assert lag.value == ROWS
+    assert age.value > 0
+    assert families[f"{PREFIX}tservers"].samples[0].value == 2
+
+
+def test_the_leader_is_healthy_and_ready_and_has_a_history(scene: Scene) -> None:
+    assert scene.get("health")["healthy"]
+    assert scene.get("ready") == {"ready": True, "leads": True, "reason": ""}
+    series = {found["cluster"]: found for found in scene.get("api/history")["series"]}
+    assert series[scene.cluster]["lag_records"][-1] == ROWS
+
+
+def test_a_master_that_stands_by_answers_and_says_where_the_leader_is(scene: Scene, tmp_path: Path) -> None:
+    log = tmp_path / "second.log"
+    second = MasterNode(scene.west.settings, log, free_ports(1)[0])
+    try:
+        wait_until(lambda: bool(ADDRESS.search(log.read_text())), "the second master's monitor answers")
+        found = ADDRESS.search(log.read_text())
+        assert found is not None
+        overview = get(f"{found[1]}/api/overview")[1]
+        assert (overview["leads"], overview["leader"]["monitor"]) == (False, f"{scene.url}/")
+        assert overview["leader"]["address"] == scene.west.quorum
+        assert get(f"{found[1]}/api/peers")[0] == 503
+        assert get(f"{found[1]}/ready")[0] == 200
+    finally:
+        second.kill9()

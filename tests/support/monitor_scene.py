@@ -1,0 +1,80 @@
+"""A table whose peer has lost its own: what it lacks stays as it is, so that every number can be compared.
+
+Arrives: two running clusters. Leaves: the scene, and afterwards the clusters as they were.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from bookkeeper.client import Mutation
+from tests.support.cluster import Cluster
+
+LIMIT_S = 60
+PEER = "monitored-east"
+
+
+def get(url: str) -> tuple[int, Any]:
+    """Status code and JSON."""
+    try:
+        with urlopen(url, timeout=LIMIT_S) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """``table`` on ``west`` lacks all of its ``rows`` records on the peer ``cluster``."""
+
+    west: Cluster
+    table: str
+    cluster: str
+    rows: int
+
+    @property
+    def url(self) -> str:
+        """Where the monitor of west's master answers."""
+        return f"http://127.0.0.1:{self.west.settings.monitor.port}"
+
+    def get(self, path: str) -> Any:
+        """JSON of an endpoint that answers 200."""
+        code, body = get(f"{self.url}/{path}")
+        assert code == 200, body
+        return body
+
+    def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
+        """What an endpoint says when it first says so; the monitor looks every two seconds."""
+        self.west.wait_until(lambda: holds(self.get(path)), f"{path} says so", LIMIT_S)
+        return self.get(path)
+
+    def put(self, count: int, first: int) -> None:
+        """Write rows of one record each, durably."""
+        with self.west.client.writer(self.table) as writer:
+            for number in range(first, first + count):
+                writer.add(Mutation(b"%06d" % number).put(b"f", b"q", b"value"))
+
+
+@contextmanager
+def lagging(west: Cluster, east: Cluster, table: str, rows: int) -> Iterator[Scene]:
+    """The scene; the peer is defined under a name of its own."""
+    scene = Scene(west, table, PEER, rows)
+    for cluster in (west, east):
+        cluster.client.tables.create(table)
+    replication = west.client.replication
+    peer = replication.define_cluster(PEER, east.quorum)
+    replication.enable(table, PEER)
+    east.client.tables.delete(table)
+    scene.put(rows, 0)
+    try:
+        yield scene
+    finally:
+        replication.disable(table, PEER)
+        west.client.tables.delete(table)
+        replication.delete_cluster(PEER, peer.quorum)

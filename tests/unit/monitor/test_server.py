@@ -1,0 +1,133 @@
+"""The monitor as a browser or Prometheus meets it, on a real socket; its source is set by the test."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import MonitorSettings
+from bookkeeper.monitor import server as module
+from bookkeeper.monitor.metrics import METRICS, PREFIX
+from bookkeeper.monitor.server import Monitor
+from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, SetSource, books, kept, status
+
+LIMIT_S = 60
+
+
+@contextmanager
+def serving(source: SetSource, port: int | None = 0) -> Iterator[Monitor]:
+    monitor = Monitor(MonitorSettings(), source, SystemClock(), port)
+    monitor.start()
+    try:
+        yield monitor
+    finally:
+        monitor.stop()
+
+
+def get(monitor: Monitor, path: str, method: str = "GET") -> tuple[int, str]:
+    try:
+        with urlopen(Request(monitor.url + path, method=method), timeout=LIMIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_leader_answers_every_endpoint() -> None:
+    seen = replace(LEADING, books=replace(books(status("file:///a.wal", "backing_off")), quarantined=(QUARANTINED,)))
+    with serving(SetSource(seen, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+        for path in ("overview", "tables", "peers", "files", "quarantine", "kept", "history"):
+            code, body = get(monitor, f"api/{path}")
+            assert (code, bool(json.loads(body))) == (200, True), path
+        assert json.loads(get(monitor, "api/files?phase=done")[1])["total"] == 0
+        assert json.loads(get(monitor, "ready")[1])["ready"]
+        assert get(monitor, "api/files?page=x")[0] == 400
+        assert get(monitor, "api/nothing")[0] == 404
+        assert get(monitor, "api/files", "POST")[0] == 405
+
+
+def test_metrics_are_those_of_the_list_and_parse() -> None:
+    seen = replace(LEADING, books=replace(books(status("file:///a.wal")), quarantined=(QUARANTINED,)))
+    with serving(SetSource(seen, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+        code, text = get(monitor, "metrics")
+    assert code == 200
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert found.keys() == {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}leads"}
+    for metric in METRICS:
+        family = found[PREFIX + metric.name]
+        assert family.type == metric.kind
+        assert all(sample.labels.keys() == set(metric.labels) for sample in family.samples)
+        assert family.samples, metric.name
+    (lag,) = found[f"{PREFIX}replication_lag_records"].samples
+    assert (lag.labels, lag.value) == ({"table": "cities", "peer": "east"}, 10)
+
+
+def test_a_master_that_stands_by_is_well_and_says_who_leads() -> None:
+    with serving(SetSource(STANDING_BY)) as monitor:
+        code, body = get(monitor, "api/files")
+        assert (code, json.loads(body)["monitor"]) == (503, "http://127.0.0.1:9100/")
+        assert get(monitor, "health")[0] == 503  # the look that the test set is of 1970
+        assert get(monitor, "ready")[0] == 200
+        assert "bookkeeper_leads" in get(monitor, "metrics")[1]
+        assert json.loads(get(monitor, "api/overview")[1])["leads"] is False
+
+
+def test_nothing_is_loaded_or_asked_until_somebody_comes() -> None:
+    source = SetSource()
+    with serving(source) as monitor:
+        assert source.looks == []
+        port = int(monitor.url.rstrip("/").rpartition(":")[2])
+        get(monitor, "ready")
+        assert source.looks
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_without_a_port_there_is_none() -> None:
+    with serving(SetSource(), None) as monitor:
+        assert monitor.url == ""
+
+
+def test_a_port_that_is_taken_harms_nobody_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_MS", 20)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(SetSource(), port) as monitor:
+            assert monitor.url == ""
+            taken.close()
+            clock, never = SystemClock(), threading.Event()
+            deadline_ns = clock.boot_ns() + LIMIT_S * 10**9
+            while not monitor.url and clock.boot_ns() < deadline_ns:
+                clock.wait(never, 10)
+            assert get(monitor, "ready")[0] == 200
+
+
+def test_a_look_that_breaks_ends_the_page_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_MS", 20)
+
+    class Breaking(SetSource):
+        def observe(self):  # type: ignore[no-untyped-def]
+            seen = super().observe()
+            if len(self.looks) == 1:
+                raise KeyError("gone")
+            return seen
+
+    with serving(Breaking()) as monitor:
+        clock, never = SystemClock(), threading.Event()
+        deadline_ns = clock.boot_ns() + LIMIT_S * 10**9
+        code = 0
+        while code != 200 and clock.boot_ns() < deadline_ns:
+            try:
+                code = get(monitor, "ready")[0]
+            except (OSError, ValueError):
+                clock.wait(never, 10)
+        assert code == 200

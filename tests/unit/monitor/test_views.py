@@ -1,0 +1,91 @@
+"""What pages and JSON say of a look."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from bookkeeper.monitor import views
+from bookkeeper.monitor.observation import Cycles, LagSums
+from bookkeeper.monitor.sampler import Sample
+from bookkeeper.monitor.views import Selection
+from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, books, kept, status
+
+
+def test_sums_count_every_file_and_a_target_without_files_is_shown_with_nothing() -> None:
+    sums = LagSums([("cities", "east"), ("cities", "north")])
+    for records in (3, 4):
+        sums.add("cities", "east", "waiting", records, records * 10, records / 2)
+    sums.add("gone", "east", "done", 0, 0, 0.0)
+    east, north, gone = sums.lags()
+    assert (east.records, east.bytes, east.seconds, east.files) == (7, 70, 2.0, 2)
+    assert (north.cluster, north.files) == ("north", 0)
+    assert (gone.table, gone.phases) == ("gone", {"done": 1})
+
+
+def test_the_overview_of_a_leader_has_sums_and_that_of_another_master_only_who_leads() -> None:
+    seen = replace(LEADING, books=books(status("a", "waiting", 4), status("b", "done", 0)))
+    view = views.overview(Sample(seen, 1.0, (kept("a", 70, "replication"), kept("b", 30, "recovery"))))
+    assert (view["lag_records"], view["files_behind"], view["outstanding_files"]) == (4, 1, 2)
+    assert (view["kept_files"], view["kept_bytes"], view["unassigned_tablets"]) == (2, 100, 1)
+    other = views.overview(Sample(STANDING_BY, 1.0))
+    assert other["leader"] == {"address": "127.0.0.1:9797", "epoch": 3, "monitor": "http://127.0.0.1:9100/"}
+    assert "lag_records" not in other
+
+
+def test_files_are_chosen_and_paged_and_a_page_beyond_the_last_is_the_last() -> None:
+    found = books(*(status(f"f{number:03}", "waiting" if number % 2 else "blocked") for number in range(130)))
+    first = views.files(found, Selection(rows=50))
+    assert (first["files"][0]["file"], first["total"], first["pages"]) == ("f000", 130, 3)
+    last = views.files(found, Selection(page=99, rows=50))
+    assert (last["page"], len(last["files"])) == (3, 30)
+    blocked = views.files(found, Selection(phase="blocked", rows=9_999))
+    assert blocked["total"] == 65
+    assert {row["phase"] for row in blocked["files"]} == {"blocked"}
+    assert views.files(found, Selection(table="other"))["total"] == 0
+    assert views.files(found, Selection(rows=-5, page=-1))["page"] == 1
+
+
+def test_rows_of_one_page_are_bounded_and_what_was_not_looked_at_in_detail_is_told() -> None:
+    found = books(*(status(str(number)) for number in range(views.ROWS_MAX + 1)))
+    assert len(views.files(found, Selection(rows=10**9))["files"]) == views.ROWS_MAX
+    cut = replace(found, statuses=found.statuses[:10])
+    assert views.files(cut, Selection())["left_out"] == views.ROWS_MAX - 9
+
+
+def test_a_file_with_several_reasons_counts_in_each() -> None:
+    sample = Sample(LEADING, 1.0, (kept("a", 7, "recovery", "replication"), kept("b", 5, "recovery")))
+    assert views.kept(sample, Selection())["reasons"] == {
+        "recovery": {"files": 2, "bytes": 12},
+        "replication": {"files": 1, "bytes": 7},
+    }
+
+
+def test_tables_and_peers_say_what_belongs_to_them() -> None:
+    found = books(status("a", "backing_off", 4))
+    (table,), (peer,) = views.tables(found), views.peers(found)
+    assert (table["lag_records"], table["targets"][0]["cluster"]) == (4, "east")
+    assert (peer["tables"], peer["failures"], peer["phases"]) == (["cities"], 2, {"backing_off": 1})
+    json.dumps([table, peer, views.quarantine(replace(found, quarantined=(QUARANTINED,)))])
+
+
+def test_a_master_is_ready_when_somebody_leads_and_its_own_cycles_work() -> None:
+    assert views.readiness(LEADING)[0]
+    assert views.readiness(STANDING_BY)[0]
+    failing = replace(books(), cycles=Cycles(failed_in_row=2), problems=("last_cycle_error: disk full",))
+    for seen, reason in (
+        (replace(STANDING_BY, leader=None), "this master stands by"),
+        (replace(LEADING, books=None, problem="the store is busy"), "the store is busy"),
+        (replace(LEADING, books=failing), "the last 2 cycles failed: last_cycle_error: disk full"),
+        (replace(LEADING, books=replace(books(), tservers=())), "no tserver lives"),
+        (replace(LEADING, is_alive=False), "the session of this master is over"),
+    ):
+        ready, view = views.readiness(seen)
+        assert (ready, view["reason"]) == (False, reason)
+
+
+def test_a_process_is_healthy_while_its_session_is_valid_and_its_monitor_looks() -> None:
+    sample = Sample(LEADING, 1.0)
+    assert views.health(sample, LEADING.at_ms + 9, 10)[0]
+    assert not views.health(sample, LEADING.at_ms + 11, 10)[0]
+    assert not views.health(replace(sample, seen=replace(LEADING, is_alive=False)), LEADING.at_ms, 10)[0]
