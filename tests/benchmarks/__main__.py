@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import platform
+import time
 from pathlib import Path
 
 import click
@@ -24,7 +25,13 @@ VERDICTS = {None: "", True: "met", False: "MISSED"}
 
 
 def _machine() -> dict[str, object]:
-    return {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    measured = time.strftime("%Y-%m-%d", time.gmtime())
+    return {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "measured": measured,
+    }
 
 
 def _table(name: str, figures: list[Figure]) -> Table:
@@ -46,10 +53,11 @@ def _table(name: str, figures: list[Figure]) -> Table:
 
 @click.command()
 @click.argument("modules", nargs=-1, type=click.Choice(MODULES))
-def main(modules: tuple[str, ...]) -> None:
+@click.option("--keep", is_flag=True, help="Leave the figures of the other benchmarks as they were measured before.")
+def main(modules: tuple[str, ...], keep: bool) -> None:
     """Run the named benchmarks, or all."""
     console = Console(width=150)
-    results: dict[str, list[Figure]] = {}
+    results: dict[str, list[Figure]] = json.loads(RESULT.read_text())["figures"] if keep and RESULT.exists() else {}
     for name in modules or MODULES:
         console.print(f"[bold]{name}[/bold] …")
         results[name] = importlib.import_module(f"tests.benchmarks.{name}").run()

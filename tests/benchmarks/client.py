@@ -6,6 +6,7 @@ same run. The cluster is a real one, made by init and run by the supervisor; the
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -26,6 +27,8 @@ from tests.support.cluster import Cluster
 
 RECORDS = 1_000_000
 BATCH = 5_000
+BATCHES = (1_000, BATCH, 20_000)
+"""Records of one Arrow batch."""
 VALUE_BYTES = 100
 TARGET_MUTATIONS_PER_S = 400_000.0
 TARGET_ARROW_PER_S = 700_000.0
@@ -45,7 +48,7 @@ def _write_mutations(client: Client, table: str, rows: list[bytes], value: bytes
     return time.perf_counter() - started
 
 
-def _write_arrow(client: Client, table: str, rows: list[bytes], value: bytes) -> float:
+def _write_arrow(client: Client, table: str, rows: list[bytes], value: bytes, of: int = BATCH) -> float:
     batches = [
         pa.RecordBatch.from_pydict(
             {
@@ -55,7 +58,7 @@ def _write_arrow(client: Client, table: str, rows: list[bytes], value: bytes) ->
                 "value": pa.array([value] * len(part), pa.binary()),
             }
         )
-        for part in (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
+        for part in (rows[at : at + of] for at in range(0, len(rows), of))
     ]
     started = time.perf_counter()
     with client.writer(table) as writer:
@@ -116,17 +119,19 @@ def run() -> list[Figure]:
     rng = np.random.default_rng(7)
     rows, value = _rows(rng), rng.bytes(VALUE_BYTES)
     figures: list[Figure] = []
-    kinds = (
-        ("from Mutation objects", _write_mutations, TARGET_MUTATIONS_PER_S),
-        ("from Arrow", _write_arrow, TARGET_ARROW_PER_S),
-    )
+    kinds: list[tuple[str, Callable[[Client, str, list[bytes], bytes], float], float, int]] = [
+        ("from Mutation objects", _write_mutations, TARGET_MUTATIONS_PER_S, RECORDS)
+    ]
+    for of in BATCHES:
+        name = f"from Arrow in batches of {of:,}"
+        kinds.append((name, functools.partial(_write_arrow, of=of), TARGET_ARROW_PER_S, of))
     with tempfile.TemporaryDirectory() as directory, Cluster(Path(directory) / "own", "own", tservers=1) as cluster:
-        for number, (name, write, target) in enumerate(kinds):
+        for number, (name, write, target, size) in enumerate(kinds):
             table = f"t{number}"
             cluster.client.tables.create(table)
             seconds = write(cluster.client, table, rows, value)
             plain = _append_plain(Path(directory) / "plain", rows, value)
-            figures.append(_rate(f"one client, durable, {name}", seconds, plain, target))
+            figures.append(_rate(f"one client, durable, {name}", seconds, plain, target, size))
         with _scans_beside(cluster.quorum, "t0") as finish:
             _write_arrow(cluster.client, "t1", rows, value)
             beside = finish()
@@ -137,7 +142,7 @@ def run() -> list[Figure]:
     return figures
 
 
-def _rate(name: str, seconds: float, plain: float, target: float) -> Figure:
+def _rate(name: str, seconds: float, plain: float, target: float, size: int) -> Figure:
     return Figure(
         name=name,
         value=RECORDS / seconds,
@@ -147,7 +152,7 @@ def _rate(name: str, seconds: float, plain: float, target: float) -> Figure:
         reference_unit="records/s",
         ratio=plain / seconds,
         target=target,
-        size=RECORDS,
+        size=size,
     )
 
 

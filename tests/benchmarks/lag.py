@@ -1,15 +1,26 @@
 """One-row lag: from a mutation's acknowledgement at west to the moment a reader at east sees it.
 
-Arrives: nothing. Leaves: p50 and p99 over 200 samples with default settings, beside the same question asked of west
-itself (written and read back on one cluster), measured in the same run.
+Arrives: nothing. Leaves: p50 and p99 over 200 samples with default settings, alone and beside a load of 100,000 records
+a second into the same table, each beside the same question asked of west itself (written and read back on one cluster),
+measured in the same run. The load comes from a process of its own.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import pyarrow as pa
+
+from bookkeeper.client import Client
+from bookkeeper.clock import SystemClock
 from tests.benchmarks.figure import Figure
-from tests.benchmarks.pair import TABLE, Pair, replicated_pair, write_row
+from tests.benchmarks.pair import FAMILY, QUALIFIER, TABLE, Pair, replicated_pair, write_row
 
 SAMPLES = 200
 POLL_MS = 2.0
@@ -17,15 +28,65 @@ TARGET_P50_MS = 500.0
 TARGET_P99_MS = 1_000.0
 
 
+LOAD_PER_S = 100_000
+LOAD_BATCH = 5_000
+LOAD_VALUE_BYTES = 100
+
+
 def run() -> list[Figure]:
-    """Measure; takes about a minute and a half."""
+    """Measure; takes two to three minutes."""
     with replicated_pair() as pair:
-        lags = [_lag_ms(pair, b"lag%06d" % number) for number in range(SAMPLES)]
-        local = [_local_ms(pair, b"loc%06d" % number) for number in range(SAMPLES)]
+        alone = _figures(pair, "one-row lag", b"a")
+        with _load(pair.west_quorum) as rate:
+            loaded = _figures(pair, "one-row lag beside 100 k records/s", b"b")
+        for figure in loaded:
+            figure["note"] = f"{rate():,.0f} records a second were written"
+    return alone + loaded
+
+
+def _figures(pair: Pair, name: str, prefix: bytes) -> list[Figure]:
+    lags = [_lag_ms(pair, b"lag%s%06d" % (prefix, number)) for number in range(SAMPLES)]
+    local = [_local_ms(pair, b"loc%s%06d" % (prefix, number)) for number in range(SAMPLES)]
     return [
-        _figure("one-row lag p50", lags, local, 50, TARGET_P50_MS),
-        _figure("one-row lag p99", lags, local, 99, TARGET_P99_MS),
+        _figure(f"{name} p50", lags, local, 50, TARGET_P50_MS),
+        _figure(f"{name} p99", lags, local, 99, TARGET_P99_MS),
     ]
+
+
+@contextmanager
+def _load(quorum: str) -> Iterator[Callable[[], float]]:
+    """Writes of another process until the block ends; afterwards the function tells how many records a second."""
+    command = [sys.executable, "-m", "tests.benchmarks.lag", quorum]
+    said: list[float] = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.readline()
+            yield lambda: said[0]
+            answer, _ = process.communicate("\n")
+            said.append(float(answer))
+        finally:
+            process.kill()
+
+
+def _write_load(quorum: str) -> None:
+    """The other process: batches at a steady pace until a line comes in."""
+    value, clock, never = b"v" * LOAD_VALUE_BYTES, SystemClock(), threading.Event()
+    columns = {"family": FAMILY, "qualifier": QUALIFIER, "value": value}
+    same = {name: pa.array([content] * LOAD_BATCH, pa.binary()) for name, content in columns.items()}
+    os.set_blocking(sys.stdin.fileno(), False)
+    with Client.connect(quorum) as client, client.writer(TABLE) as writer:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        began_ns, written = clock.boot_ns(), 0
+        while not sys.stdin.readline():
+            rows = pa.array([b"load%012d" % number for number in range(written, written + LOAD_BATCH)], pa.binary())
+            writer.add_batch(pa.RecordBatch.from_pydict({"row": rows, **same}))
+            written += LOAD_BATCH
+            clock.wait(never, max(0.0, written / LOAD_PER_S * 1e3 - (clock.boot_ns() - began_ns) / 1e6))
+        writer.flush()
+        seconds = (clock.boot_ns() - began_ns) / 1e9
+    sys.stdout.write(str(written / seconds))
 
 
 def _lag_ms(pair: Pair, row: bytes) -> float:
@@ -62,3 +123,7 @@ def _figure(name: str, lags: list[float], local: list[float], percent: int, targ
 
 def _percentile(values: list[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+if __name__ == "__main__":
+    _write_load(*sys.argv[1:])

@@ -1,7 +1,8 @@
 """``python -m tests.benchmarks.plots``: draws how figures grow with their size, from what ``make bench`` wrote.
 
 Arrives: ``build/bench/figures.json``. Leaves: an SVG in ``docs/plots/`` for each figure that was measured at two sizes
-or more; a figure of one size has no growth and is left out. Nothing is drawn that was not measured.
+or more, and the figures themselves beside them; a figure of one size has no growth and is left out. Nothing is drawn
+that was not measured, and plots of an earlier run go.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.benchmarks.__main__ import RESULT
 from tests.benchmarks.figure import Figure
 
 PLOTS = Path("docs/plots")
-_SIZE = re.compile(r"\d[\d,.]*( ?[kM]\b)?")
+_SIZE = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*( ?[kM]\b)?")
+"""A number, but not the one of p99."""
 _WIDE = 8
 """A span of sizes or values beyond this factor is drawn logarithmically."""
 
@@ -86,12 +88,17 @@ def draw(wanted: Series, machine: Mapping[str, object], path: Path) -> None:
 @click.option("--into", type=click.Path(path_type=Path), default=PLOTS, help="Where the plots go.")
 def main(figures: Path, into: Path) -> None:
     """Draw a plot of each figure that was measured at two sizes or more."""
-    measured = json.loads(figures.read_text())
+    content = figures.read_text()
+    measured = json.loads(content)
     wanted = series(measured["figures"])
+    for earlier in into.glob("*.svg"):
+        earlier.unlink()
     for found in wanted:
         draw(found, measured["machine"], into / found.file_name)
         click.echo(f"{into / found.file_name}: {len(found.points)} sizes")
-    if not wanted:
+    if wanted:
+        (into / RESULT.name).write_text(content)
+    else:
         click.echo(f"{figures}: no figure was measured at two sizes")
 
 

@@ -46,6 +46,11 @@ GROUP = 14
 SYNCS = 200
 SYNC_INTERVAL_MS = 100
 ROUNDS = 7
+SYNCED_SIZES = (64, 512, RECORDS)
+"""Records of a block."""
+SYNCED_BLOCKS = 128
+SYNCED_ROUNDS = 5
+APPEND_RATIO = 0.5
 
 
 def _fixed(width: int, seed: int) -> pa.Array:
@@ -63,10 +68,10 @@ def _batch(seed: int) -> pa.RecordBatch:
     )
 
 
-def _header(first_offset: int) -> BlockHeader:
+def _header(first_offset: int, records: int = RECORDS) -> BlockHeader:
     return BlockHeader(
         first_offset=first_offset,
-        record_count=RECORDS,
+        record_count=records,
         table_id="t1",
         first_seq=first_offset,
         write_time_ms=1_700_000_000_000,
@@ -131,6 +136,45 @@ def _encode_and_append(path: Path, batches: list[pa.RecordBatch]) -> None:
         for batch in batches:
             writer.append([Block(_header(writer.offset + 1), encode_batch(batch))])
     writer.abandon()
+
+
+def _append_synced(path: Path, batches: Sequence[pa.RecordBatch], records: int) -> None:
+    writer = WalWriter.create(path, FileHeader(instance_id="i", session_id="s"))
+    for number in range(SYNCED_BLOCKS):
+        part = batches[number % len(batches)].slice(0, records)
+        writer.append([Block(_header(writer.offset + 1, records), encode_batch(part))])
+        writer.sync()
+    writer.abandon()
+
+
+def _synced_round(directory: Path, batches: list[pa.RecordBatch], records: int) -> tuple[float, float]:
+    """Seconds of the same blocks to a log and, message by message, to a plain file; each block is synced."""
+    path = directory / "1.wal"
+    payloads = [encode_batch(batch.slice(0, records)) for batch in batches] * (SYNCED_BLOCKS // len(batches))
+    own = _seconds(lambda: _append_synced(path, batches, records))
+    path.unlink()
+    plain = _seconds(lambda: _plain_write(path, payloads, 1, 0.0))
+    path.unlink()
+    return own, plain
+
+
+def _synced_figure(directory: Path, batches: list[pa.RecordBatch], records: int) -> Figure:
+    rounds = [_synced_round(directory, batches, records) for _ in range(SYNCED_ROUNDS)]
+    own, plain = (min(times) for times in zip(*rounds, strict=True))
+    total = SYNCED_BLOCKS * records
+    figure = Figure(
+        name=f"wal append, a sync for each block of {records:,} records",
+        value=total / own,
+        unit="records/s",
+        reference=total / plain,
+        reference_name="plain write, synced in the same way",
+        reference_unit="records/s",
+        ratio=plain / own,
+        size=records,
+    )
+    if records == RECORDS:
+        figure["target"], figure["target_of"] = APPEND_RATIO, "ratio"
+    return figure
 
 
 def _commit(path: Path, batches: Sequence[pa.RecordBatch], durability: Durability, at_once: int, count: int) -> None:
@@ -216,12 +260,14 @@ def run() -> list[Figure]:
     payloads = [encode_batch(batch) for batch in batches] * (BLOCKS // len(batches))
     with tempfile.TemporaryDirectory() as name:
         rounds = [_round(Path(name), batches, payloads) for _ in range(ROUNDS + 1)][1:]
+        synced = [_synced_figure(Path(name), batches, records) for records in SYNCED_SIZES]
     rates = {
         key: (SYNCS if "syncs" in key else BLOCKS * RECORDS) / min(times[key] for times in rounds) for key in rounds[0]
     }
     return [
-        _figure("wal append", rates, "append", "plain write", ratio_target=0.5),
-        _figure("wal group commit, flush", rates, "commit", "plain groups", ratio_target=0.5),
+        *synced,
+        _figure("wal append, nothing synced", rates, "append", "plain write"),
+        _figure("wal group commit, flush", rates, "commit", "plain groups", ratio_target=APPEND_RATIO),
         _figure("wal commit, sync, one record at a time", rates, "syncs", "plain syncs"),
         _figure("wal decode", rates, "decode", "plain read", value_target=10e6),
         _figure("wal skip by headers", rates, "skip", "plain read"),

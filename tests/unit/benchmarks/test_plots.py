@@ -33,6 +33,11 @@ def test_a_figure_at_several_sizes_is_one_series() -> None:
     assert found.file_name == "master-cycle-n-files.svg"
 
 
+def test_percentiles_are_no_sizes() -> None:
+    figures = [figure(f"read of {n} M p{percent}", n, 1.0) for n in (1, 10) for percent in (50, 99)]
+    assert [found.title for found in series({"tablet": figures})] == ["read of N p50", "read of N p99"]
+
+
 def test_the_same_figures_give_the_same_plot(tmp_path: Path) -> None:
     source = tmp_path / "figures.json"
     measured = [figure("drain 1 M", 1_000_000, 3.0), {**figure("drain 10 M", 10_000_000, 9.0)}]
@@ -41,7 +46,8 @@ def test_the_same_figures_give_the_same_plot(tmp_path: Path) -> None:
     for place in (tmp_path / "a", tmp_path / "b"):
         result = CliRunner().invoke(main, ["--figures", str(source), "--into", str(place)], catch_exceptions=False)
         assert result.output == f"{place / 'drain-drain-n.svg'}: 2 sizes\n"
-        (plot,) = place.iterdir()
+        assert (place / "figures.json").read_text() == source.read_text()
+        (plot,) = place.glob("*.svg")
         drawn.append(plot.read_bytes())
     assert drawn[0] == drawn[1]
     assert b"drain N" in drawn[0]
