@@ -1,0 +1,36 @@
+"""The master's cycle beside a bare scan of the same rows, with the books in a real HBase.
+
+Arrives: nothing. Leaves: a full cycle at several numbers of outstanding files; nothing where no HBase can run, and the
+reason on standard output. CPU seconds are those of the master's thread; HBase's own are the same for both sides.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.master_cycle import full_cycle, measure
+from tests.support.hbase import HBaseUnavailableError, running_hbase
+
+FILES = (10_000, 100_000)
+ROUNDS = 3
+
+
+def run() -> list[Figure]:
+    """A full cycle; takes about two minutes."""
+    figures = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        try:
+            with running_hbase(directory / "hbase") as hbase:
+                for files in FILES:
+                    books = {"metadata.url": f"hbase://{hbase.host}:{hbase.thrift_port}/bench{files}"}
+                    place = directory / f"west{files}"
+                    found = measure(place, files, rounds=ROUNDS, lean=False, overrides=books)
+                    figures.append(full_cycle(f"master full cycle in HBase, {files:,} outstanding files", found, files))
+        except HBaseUnavailableError as reason:
+            click.echo(str(reason))
+    return figures
