@@ -8,6 +8,7 @@ and at the peer, without what may differ from run to run (ranks of reigns, numbe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -355,6 +356,7 @@ def end_state(scene: Scene) -> EndState:
             text = text.replace(scene.tserver.session, "TSERVER")
         for table_id, name in names.items():
             text = text.replace(f"DIR/tables/{table_id}/", f"DIR/tables/{name}/")
+        text = re.sub(r"x[0-9a-f]{8}-(?=\d{6}\.parquet)", "", text)  # files of an export are named for an attempt
         return text.replace(world.settings.instance.instance_id, "SELF")
 
     def tidy(value: Any) -> Any:

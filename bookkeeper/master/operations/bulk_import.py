@@ -105,20 +105,22 @@ class ImportDirectory:
         return Next("convert", state)
 
     def convert(self, call: Call) -> Outcome:
-        """Write the segments into a directory of the import. Input that can't be imported ends the operation."""
-        directory = self._directory(text(call.state, "table_id"), call)
+        """Write the segments into a directory of this attempt, so that a deposed master, however late, writes to none
+        that counts. Input that can't be imported ends the operation.
+        """
+        attempt = uuid.uuid4().hex
+        directory = self._directory(text(call.state, "table_id"), call) / attempt
         ops = SegmentOps()
         try:
-            shutil.rmtree(directory, ignore_errors=True)
             make_directory(directory, ops)
             imported = self._converted(call, Place(directory, self._settings(call), ops))
             imported.write(directory, ops)
         except PermanentError:
-            shutil.rmtree(directory, ignore_errors=True)
+            shutil.rmtree(directory.parent, ignore_errors=True)
             raise
         except OSError as error:
             raise UnavailableError(f"imported segments can't be written: {error}") from error
-        return Next("announce", {**call.state, "records": imported.records})
+        return Next("announce", {**call.state, "records": imported.records, "attempt": attempt})
 
     def _settings(self, call: Call) -> TabletSettings:
         table = self.context.config().table(text(call.state, "table_id"))
@@ -160,7 +162,7 @@ class ImportDirectory:
     def adopt(self, call: Call) -> Outcome:
         """Let each tablet take its part; those that have it say so."""
         table_id = text(call.state, "table_id")
-        imported = Imported.read(self._directory(table_id, call))
+        imported = Imported.read(self._directory(table_id, call) / text(call.state, "attempt"))
         stream = self._stream(table_id, call)
         tablets = chained_tablets(self.context, table_id)
         live = self.context.tservers.live()

@@ -13,6 +13,7 @@ make it read-only where that matters. Sources: issue "a whole tablet store"; des
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,17 +127,20 @@ class ExportTable:
         return Next("pin", call.state)
 
     def pin(self, call: Call) -> Outcome:
-        """Link what the books name now, and write down what that is."""
+        """Link what the books name now, and write down what that is. Directory and names are of this attempt, so that a
+        deposed master, however late, writes over nothing.
+        """
         table_id = text(call.state, "table_id")
         table = self.context.config().table(table_id)
-        pins = self._pins(table_id, call)
+        attempt = uuid.uuid4().hex
+        pins = self._pins(table_id, call) / attempt
         rows = tablet_rows(self.context, table_id, ("tablet", "segment"))
         facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
         names = {
-            uri: f"{place:06d}{ENDING}" for place, uri in enumerate(sorted({u for f in facts for u in f.segments}))
+            uri: f"x{attempt[:8]}-{place:06d}{ENDING}"
+            for place, uri in enumerate(sorted({u for f in facts for u in f.segments}))
         }
         try:
-            shutil.rmtree(pins, ignore_errors=True)
             make_directory(pins, OPS)
             for uri, name in names.items():
                 OPS.link(path_of(uri), pins / name)
@@ -147,11 +151,12 @@ class ExportTable:
             return Wait("segments were compacted meanwhile: looking again", AGAIN_MS)
         except OSError as error:
             raise UnavailableError(f"segments can't be pinned: {error}") from error
-        return Next("copy", call.state)
+        return Next("copy", {**call.state, "attempt": attempt})
 
     def copy(self, call: Call) -> Outcome:
         """Copy what is pinned, then write the manifest. Raises RefusedError when the directory can't be written."""
-        pins, directory = self._pins(text(call.state, "table_id"), call), Path(text(call.args, "directory"))
+        pins = self._pins(text(call.state, "table_id"), call) / text(call.state, "attempt")
+        directory = Path(text(call.args, "directory"))
         pinned = Exported.read(pins)
         checksums = {}
         try:
@@ -163,7 +168,7 @@ class ExportTable:
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
                 exported.write(directory, OPS)
         except PermanentError:
-            shutil.rmtree(pins, ignore_errors=True)
+            shutil.rmtree(pins.parent, ignore_errors=True)
             close_request(self.context, self._stream(call))
             raise
         give_receipt(self.context, self._stream(call), pinned.records)
@@ -233,16 +238,19 @@ class ImportTable:
         return Next("copy", {"table_id": table_id, "records": exported.records})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy the files and compare their checksums. What is damaged ends the operation, and nothing is left."""
+        """Copy the files and compare their checksums. Each gets its name when it is whole, so a deposed master, however
+        late, only puts the same in its place. What is damaged ends the operation, and nothing is left.
+        """
         directory, target = Path(text(call.args, "directory")), self._directory(call)
         try:
             exported = Exported.read(directory)
-            shutil.rmtree(target, ignore_errors=True)
             make_directory(target, OPS)
             for name, checksum in exported.checksums.items():
                 self.context.reign.check()
-                if is_damaged(copy_file(directory / name, target / name, OPS), checksum):
+                copied = target / f"{name}.{uuid.uuid4().hex}.tmp"
+                if is_damaged(copy_file(directory / name, copied, OPS), checksum):
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
+                copied.rename(target / name)
             sync_directory(target, OPS)
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
@@ -295,12 +303,16 @@ class ImportTable:
         return Next("end", call.state)
 
     def end(self, call: Call) -> Outcome:
-        """The receipt goes after its grace."""
+        """What a cut has left goes; so does the receipt, after its grace."""
+        for path in self._directory(call).glob("*.tmp"):
+            path.unlink(missing_ok=True)
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
     def _give_up(self, call: Call) -> None:
-        shutil.rmtree(self._directory(call).parent, ignore_errors=True)
+        self.context.reign.check()
+        if text(call.state, "table_id") not in self.context.config().tables:
+            shutil.rmtree(self._directory(call).parent, ignore_errors=True)
         close_request(self.context, self._stream(call))
 
     def _directory(self, call: Call) -> Path:
