@@ -1,0 +1,61 @@
+"""The logs of an import are as others: blocks of one tablet, in the order of the input, stamped, with their groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from bookkeeper.errors import RefusedError
+from bookkeeper.model import Extent, Stamp, TargetKey
+from bookkeeper.storage.bulk.logs import BLOCK_RECORDS, ImportLogs
+from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.wal import FileHeader, read_blocks, stamp_from_pb
+from tests.support.tablet_model import Record, to_batch
+
+EXTENTS = [Extent("1", b"h", None), Extent("1", None, b"h")]
+STAMP = Stamp(TargetKey("east", "r1", "1", 3), ("geo",))
+
+
+def _logs(place: Path) -> ImportLogs:
+    header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
+    return ImportLogs(place, "name", header, EXTENTS, GroupMap({"geo": [b"g"]}), [STAMP])
+
+
+def _put(row: bytes, value: bytes, family: bytes = b"f") -> Record:
+    return Record(row, family, b"q", b"", 5, False, value)
+
+
+def test_each_tablet_has_a_log_in_the_order_of_the_input(tmp_path: Path) -> None:
+    logs = _logs(tmp_path)
+    logs.add(to_batch([_put(b"z", b"1"), _put(b"b", b"2", b"g"), _put(b"a", b"3")]))
+    logs.add(to_batch([_put(b"a", b"4"), _put(b"b", b"5")]))
+    found = logs.finish()
+    assert [(log.offset, log.created_ms) for log in (found[extent] for extent in EXTENTS)] == [(4, 9), (1, 9)]
+    log = found[EXTENTS[0]]
+    first, second = read_blocks(log.uri, 1, log.offset)
+    assert [block.batch().column("value").to_pylist() for block in (first, second)] == [[b"2", b"3"], [b"4", b"5"]]
+    assert second.end_position == log.position
+    assert [stamp_from_pb(stamp) for stamp in first.header.stamps] == [STAMP]
+    assert [(group.name, list(group.families)) for group in first.header.groups] == [
+        ("default", [b"f"]),
+        ("geo", [b"g"]),
+    ]
+    assert [group.name for group in second.header.groups] == ["default"]
+    assert (first.header.end_row, first.header.min_row, first.header.max_row) == (b"h", b"a", b"b")
+
+
+def test_a_large_part_becomes_blocks_of_the_size_of_others(tmp_path: Path) -> None:
+    logs = _logs(tmp_path)
+    logs.add(to_batch([_put(b"a%06d" % number, b"v") for number in range(2 * BLOCK_RECORDS + 1)]))
+    log = logs.finish()[EXTENTS[0]]
+    counts = [block.header.record_count for block in read_blocks(log.uri, 1, log.offset)]
+    assert counts == [BLOCK_RECORDS, BLOCK_RECORDS, 1]
+
+
+def test_so_many_logs_at_once_and_no_more(tmp_path: Path) -> None:
+    logs = _logs(tmp_path)
+    with patch("bookkeeper.storage.bulk.logs.LOGS_MAX", 1), pytest.raises(RefusedError, match="import in parts"):
+        logs.add(to_batch([_put(b"a", b"1"), _put(b"z", b"2")]))
+    logs.abandon()
