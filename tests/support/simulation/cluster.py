@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.world import World
 
 
-PASSING = ("repl", "done", "recv", "fate")
+PASSING = ("repl", "done", "recv", "fate", "quar")
 """Families of cells that are there for a while only."""
 
 

@@ -7,6 +7,7 @@ from random import Random
 
 from bookkeeper.model import RowRange
 from tests.support.simulation.cluster import Node
+from tests.support.simulation.setting_aside import TOO_LONG
 from tests.support.simulation.stage import TABLES, Stage
 from tests.support.simulation.users import GOLD, PLAIN
 
@@ -33,6 +34,38 @@ def write(stage: Stage, rng: Random) -> None:
 def write_two(stage: Stage, rng: Random) -> None:
     """A user writes two rows of one tablet in one call."""
     stage.world.write(stage.west, "t", rng.choice(((b"a", b"h"), (b"p", b"x"))))
+
+
+def write_too_long(stage: Stage, rng: Random) -> None:
+    """A user in west writes what east refuses for good."""
+    families, rows = rng.choice(FAMILIES), [rng.choice(stage.rows)]
+    stage.world.write(stage.west, rng.choice(("t", "t", "u")), rows, families=families, ending=TOO_LONG)
+
+
+def hold_range(stage: Stage, rng: Random) -> None:
+    """An operator sets a range aside that fails for good."""
+    stage.see_to_range(stage.west, "hold_range", rng.randrange(8))
+
+
+def retry_range(stage: Stage, rng: Random) -> None:
+    """An operator wants a range shipped after all."""
+    stage.see_to_range(stage.west, "retry_range", rng.randrange(8))
+
+
+def skip_range(stage: Stage, rng: Random) -> None:
+    """An operator gives a range up."""
+    stage.see_to_range(stage.west, "skip_range", rng.randrange(8))
+
+
+def take_all(stage: Stage, rng: Random) -> None:
+    """East takes long values from now on: its tservers are started anew, one after another, with another setting."""
+    east = stage.east
+    taken = east.settings.tserver.model_copy(update={"value_bytes_max": 1_000})
+    east.settings = east.settings.model_copy(update={"tserver": taken})
+    nodes = east.alive(east.tservers)
+    if nodes:
+        east.kill(rng.choice(nodes))
+        east.start_tserver()
 
 
 def roll(stage: Stage, rng: Random) -> None:
@@ -111,6 +144,11 @@ Deed = Callable[[Stage, Random], None]
 DAILY: dict[str, Deed] = {"write": write, "write_two": write_two, "write_here": write, "roll": roll, "flush": flush}
 SELDOM: dict[str, Deed] = {
     "move": move,
+    "write_too_long": write_too_long,
+    "hold_range": hold_range,
+    "retry_range": retry_range,
+    "skip_range": skip_range,
+    "take_all": take_all,
     "enable": enable,
     "enable_into_another": enable_into_another,
     "disable": disable,

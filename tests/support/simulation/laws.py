@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bookkeeper.model import TargetKey
 from tests.support.simulation.cluster import Cluster
-from tests.support.simulation.ledger import pair_of
+from tests.support.simulation.ledger import Excused, pair_of
 from tests.support.simulation.promises import lanes_in_force
 from tests.support.simulation.tablets import Entry
 from tests.support.simulation.world import LawBrokenError, World
@@ -59,13 +59,16 @@ def nothing_twice(cluster: Cluster) -> list[str]:
 
 
 def meant_for(world: World, cluster: Cluster, target: TargetKey, peer: str) -> dict[bytes, Entry]:
-    """Everything that a cluster's logs held for a target and that has not passed it before, by value."""
+    """Everything that a cluster's logs held for a target and that has not passed it before, by value, but for what was
+    given up.
+    """
+    may_be_missing = world.ledger.set_aside.may_be_missing
     return {
         entry.value: entry
         for file in world.ledger.files.values()
         if file.instance == cluster.instance
         for block in file.blocks
-        if peer not in block.provenance
+        if peer not in block.provenance and not may_be_missing(file.uri, target, block.first, block.entries)
         for entry in block.meant_for(lambda other: other == target)
     }
 
@@ -79,10 +82,22 @@ def target_equals_source(world: World, cluster: Cluster, target: TargetKey, peer
     expected = meant_for(world, cluster, target, peer)
     broken = [f"missing: {value!r} at {target}" for value in sorted(expected.keys() - found.keys())]
     common = [(expected[value], found[value]) for value in expected.keys() & found.keys()]
+    behind = values_in(world, target, world.ledger.set_aside.may_be_passed)
     for here, copy in common:
         if replace(here, seq=0) != replace(copy, seq=0):
             broken.append(f"changed: {here} is {copy} at {target}")
-    return broken + order_kept(common, target)
+    return broken + order_kept([pair for pair in common if pair[0].value not in behind], target)
+
+
+def values_in(world: World, target: TargetKey, chosen: Excused) -> set[bytes]:
+    """The values of chosen blocks."""
+    return {
+        entry.value
+        for file in world.ledger.files.values()
+        for block in file.blocks
+        if chosen(file.uri, target, block.first, block.entries)
+        for entry in block.entries
+    }
 
 
 def order_kept(pairs: list[tuple[Entry, Entry]], target: TargetKey) -> list[str]:
@@ -139,6 +154,8 @@ def promises_kept(world: World, cluster: Cluster) -> list[str]:
                 or write.durability != "sync"
                 or target.remote_table_id not in there.config().tables
             ):
+                continue
+            if write.value in values_in(world, target, world.ledger.set_aside.may_be_missing):
                 continue
             if all(entry.value != write.value for entry in there.entries(target.remote_table_id)):
                 broken.append(f"promised and missing at {target}, group {group}: {write}")

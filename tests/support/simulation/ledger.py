@@ -7,17 +7,21 @@ and the configuration that was in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.model import Stamp, TargetKey
 from bookkeeper.storage.wal import Block, origin_from_pb, stamp_from_pb
+from tests.support.simulation.setting_aside import SettingAside, is_refused
 from tests.support.simulation.tablets import Entry, entries_of
 
 PairKey = tuple[str, str, str, int]
 """Source instance, source table, target table, incarnation: where a record came through."""
 
 TabletKey = tuple[str, bytes | None]
+
+Excused = Callable[[str, TargetKey, int, Sequence[Entry]], bool]
+"""Whether a target may lack a block: log, target, first record, records."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Ledger:
     """(instance, pair) to the values that its logs hold, and in which file. Tablets are split and merged; what one of
     them has taken, no other may take again.
     """
+    set_aside: SettingAside = field(default_factory=SettingAside)
     durable_values: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
     """Instance to (table, value) in durable blocks."""
     on_broken: Callable[[str], None] = lambda _law: None
@@ -168,7 +173,7 @@ class Ledger:
         if home_entry not in home_block.meant_for(lambda target: pair_of(target) == key):
             self.break_law(f"not meant: {entry.value!r} came through {block.came_through} and is not stamped for it")
         for other in self.blocks_of(source, source_table):
-            if instance in other.provenance:
+            if instance in other.provenance or is_refused(other.entries):
                 continue
             for earlier in other.meant_for(lambda target: pair_of(target) == key):
                 if earlier.seq >= home_entry.seq or earlier.value in known:
@@ -198,13 +203,14 @@ class Ledger:
 
     # ---- section 10, rule 2
 
-    def missing_at(self, file: LoggedFile, target: TargetKey, peer: str, through: int) -> list[bytes]:
-        """What a target lacks of a log up to an offset, durably."""
+    def missing_at(self, file: LoggedFile, target: TargetKey, peer: str, through: int, excused: Excused) -> list[bytes]:
+        """What a target lacks of a log up to an offset, durably, but for blocks that are excused."""
         there = self.durable_values.get(peer, set())
         return [
             entry.value
             for block in file.blocks
             if block.last <= through and peer not in block.provenance
+            if not excused(file.uri, target, block.first, block.entries)
             for entry in block.meant_for(lambda other: other == target)
             if (target.remote_table_id, entry.value) not in there
         ]
@@ -212,7 +218,7 @@ class Ledger:
     def finished(self, uri: str, target: TargetKey, peer: str, offset: int) -> None:
         """A worker says that a target has everything up to an offset."""
         file = self.files.get(uri)
-        if file is not None and (missing := self.missing_at(file, target, peer, offset)):
+        if file is not None and (missing := self.missing_at(file, target, peer, offset, self.set_aside.may_be_passed)):
             self.break_law(f"claimed: {target} is finished up to {offset} of {uri} and lacks {missing}")
 
     def deleting(self, uri: str, configured: dict[TargetKey, str]) -> None:
@@ -222,7 +228,7 @@ class Ledger:
             return
         file.deleted = True
         for target, peer in configured.items():
-            missing = self.missing_at(file, target, peer, file.last())
+            missing = self.missing_at(file, target, peer, file.last(), self.set_aside.may_be_missing)
             if missing:
                 self.break_law(f"deleted early: {uri} goes and {target} lacks {missing}")
 

@@ -10,12 +10,18 @@ from random import Random
 
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.kernel import Task
+from tests.support.simulation.setting_aside import LONGEST
 from tests.support.simulation.users import GOLD
 from tests.support.simulation.world import World
 
 ROWS = (b"a", b"h", b"k", b"p", b"x")
 TABLES = ("t", "u")
 """Both clusters have both; t has a named locality group."""
+
+EAST = {"tserver.value_bytes_max": LONGEST}
+
+HELD_NS = 8_000_000_000
+"""How long a range is held in the end: its file has been closed by then, and all others of it are gone."""
 
 PROCESSES_MAX = 5
 """Processes of one kind that live at once, zombies included."""
@@ -32,7 +38,11 @@ class Stage:
         self.both_ways = both_ways
         self.slow: list[int] = []
         self.repairs: dict[tuple[str, str, str], Task] = {}
-        self.west, self.east = world.add_cluster("west"), world.add_cluster("east")
+        self.releasing: Task | None = None
+        self.released = 0
+        self.patience_ns = 0
+        self.west = world.add_cluster("west", {"replication.quarantine": rng.choice(("auto", "manual"))})
+        self.east = world.add_cluster("east", EAST)
         self.clusters = (self.west, self.east)
         self.west.create_table("t", "1", [b"m"], [GOLD])
         self.west.create_table("u", "3", [])
@@ -72,8 +82,24 @@ class Stage:
         """An operator asks the leading master, if there is one."""
         return None if cluster.leader() is None else self.world.ask(cluster, method, *arguments)
 
+    def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task | None:
+        """An operator looks which ranges fail for good, and does something about one of them."""
+        return None if cluster.leader() is None else self.world.see_to_range(cluster, method, choice)
+
+    def release_ranges(self) -> None:
+        """What blocks a queue is held; only when nothing else has been left to do for a while, it is given up."""
+        if self.releasing is not None and not self.releasing.done:
+            return
+        self.patience_ns = self.patience_ns or self.kernel.now_ns + HELD_NS
+        method = "hold_range" if self.kernel.now_ns < self.patience_ns else "skip_range"
+        self.released += 1
+        self.releasing = self.see_to_range(self.west, method, self.released)
+
     def repair(self) -> None:
-        """Operators end what replicates into a table that is gone: it would be tried for ever."""
+        """Operators end what replicates into a table that is gone, and give up what a peer refuses for good: both would
+        be tried for ever.
+        """
+        self.release_ranges()
         for cluster in self.clusters:
             for table, peer in cluster.lost_tables():
                 key = (cluster.name, table, peer)

@@ -15,10 +15,11 @@ import pyarrow as pa
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, TargetKey
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, WriteBatch
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, QuarantinedRange, WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.kernel import Kernel, Process, Task
+from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import SimPool
 from tests.support.simulation.promises import Lane, Promises
 
@@ -68,6 +69,7 @@ class Users:
     kernel: Kernel
     writes: list[Write]
     results: list[str]
+    ledger: Ledger
     promises: dict[str, Promises]
     _clients: int
 
@@ -105,12 +107,13 @@ class Users:
         families: Sequence[bytes] = (PLAIN,),
         column: bytes = b"q",
         timestamp: int | None = None,
+        ending: bytes = b"",
     ) -> tuple[Task, list[Write]]:
         """One call that writes a record in each family of each row (all of one tablet)."""
         made = []
         for row in rows:
             for family in families:
-                value = b"v%d" % (len(self.writes) + 1)
+                value = b"v%d" % (len(self.writes) + 1) + ending
                 made.append(Write(cluster.name, table, row, family, column, value, delete, durability))
                 self.writes.append(made[-1])
 
@@ -162,6 +165,23 @@ class Users:
             answer = getattr(pool.master(address, 60_000), method)(*arguments)
             if method in ("enable_replication", "disable_replication"):
                 self.promises[cluster.name].answered(cluster, str(arguments[0]), answer)
+
+        return self.client(cluster, method, run)
+
+    def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task:
+        """An operator lists what fails for good, and holds, retries or skips one of the ranges."""
+        leader = cluster.leader()
+        assert leader is not None, f"nobody leads {cluster.name}"
+        address = leader.part.address
+
+        def run(pool: SimPool) -> None:
+            master = pool.master(address, 60_000)
+            found = master.quarantine("")
+            if found:
+                chosen: QuarantinedRange = found[choice % len(found)]
+                if method == "skip_range":
+                    self.ledger.set_aside.skip(chosen)
+                getattr(master, method)(chosen.range_id)
 
         return self.client(cluster, method, run)
 

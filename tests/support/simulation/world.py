@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,7 @@ SETTINGS: dict[str, object] = {
     "tserver.wal_sync_interval_ms": 40,
     "tserver.needed_interval_ms": 10,
     "tserver.stream_idle_timeout_ms": 2_000,
+    "replication.quarantine_tries": 2,
     "replay.message_bytes": 1,
     "replay.message_retries": 1,
     "replay.retry_base_ms": 50,
@@ -87,14 +88,14 @@ class World(Users):
 
     # ---- making
 
-    def add_cluster(self, name: str) -> Cluster:
+    def add_cluster(self, name: str, overrides: Mapping[str, object] | None = None) -> Cluster:
         """A cluster without processes."""
         settings = new_settings(
             self.directory / name,
             name,
             instance_id=f"id-{name}",
             master_port=10_000 + 100 * len(self.clusters),
-            overrides={**SETTINGS, "master.assigner": self.assigner},
+            overrides={**SETTINGS, "master.assigner": self.assigner, **(overrides or {})},
         )
         for path in (settings.wal_dir, settings.tables_dir):
             path.mkdir(parents=True)
@@ -216,7 +217,9 @@ class World(Users):
     # ---- laws at the books
 
     def _judge_put(self, key: bytes, column: Column, rank: int) -> None:
-        """A worker says how far a target is."""
+        """A worker says how far a target is, or a master that it may pass a range."""
+        if column.family == "quar":
+            self.ledger.set_aside.put(key, column)
         if column.family == "done":
             target = keys.parse_target(column.qualifier)
             peer = self.clusters.get(target.cluster)
