@@ -3,7 +3,7 @@
 #
 #   system-deps.sh runtime   a Java 17 runtime and Python's venv       (make demo)
 #   system-deps.sh hbase     and a Java compiler and Maven              (the real HBase as a process)
-#   system-deps.sh all       and a container engine that answers        (make test)
+#   system-deps.sh all       and a container engine that answers, and a browser   (make test)
 #
 # NO_SYSTEM_DEPS=1: touch nothing, say what is missing, exit 0. Runs as root or with sudo.
 set -euo pipefail
@@ -37,6 +37,11 @@ look_engine() {
     command -v iptables >/dev/null || [ -x /usr/sbin/iptables ] || need iptables iptables
     command -v ip >/dev/null || [ -x /usr/sbin/ip ] || need iproute2 iproute2
     command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] || need debootstrap debootstrap
+}
+
+look_browser() {
+    command -v chromium >/dev/null || need "a browser" chromium
+    command -v chromedriver >/dev/null || need "a driver for it" chromium-driver
 }
 
 install_packages() {
@@ -85,7 +90,7 @@ level=${1:-all}
 case $level in runtime | hbase | all) ;; *) fail "unknown argument '$level': runtime, hbase or all" ;; esac
 look_runtime
 [ "$level" = runtime ] || look_hbase
-[ "$level" != all ] || look_engine
+[ "$level" != all ] || { look_engine; look_browser; }
 if [ "${NO_SYSTEM_DEPS:-0}" = 1 ]; then
     [ ${#packages[@]} -eq 0 ] || say "NO_SYSTEM_DEPS=1: leaving it at that"
     exit 0

@@ -1,8 +1,8 @@
-"""The monitor's HTTP interface: health, readiness, JSON, metrics.
+"""The monitor's HTTP interface: health, readiness, JSON, metrics; and the pages beside them.
 
 Arrives: GET requests. Leaves: answers from the sampler's latest look; no request asks the master, and none changes
 anything. Data of the cluster comes from its leader: a master that stands by answers 503 and names the leader.
-Known third party: starlette, here only.
+Known third party: starlette, here and in the pages.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,6 +21,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.monitor import views
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
+from bookkeeper.monitor.pages import Pages
 from bookkeeper.monitor.sampler import REST_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
 
@@ -35,8 +34,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 """Of every answer that is about the cluster."""
-
-GZIP_BYTES_MIN = 2_000
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
@@ -117,11 +114,10 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return endpoint
 
 
-def build_app(sampler: Sampler, clock: Clock) -> Starlette:
-    """The application. It holds no state of its own."""
+def build_app(sampler: Sampler, clock: Clock, interval_ms: int) -> Starlette:
+    """The application. It holds no state of its own; open pages look again every ``interval_ms``."""
     api = Api(sampler, clock)
     return Starlette(
-        routes=api.routes(),
+        routes=[*api.routes(), *Pages(sampler, interval_ms, selection).routes()],
         exception_handlers={HTTPException: api.refused},
-        middleware=[Middleware(GZipMiddleware, minimum_size=GZIP_BYTES_MIN)],
     )

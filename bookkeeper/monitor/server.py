@@ -116,7 +116,7 @@ class Monitor:
         sampler = Sampler(self._source, self._clock, self._settings.sample_interval_ms)
         sampler.look()
         config = uvicorn.Config(
-            build_app(sampler, self._clock),
+            build_app(sampler, self._clock, self._settings.sample_interval_ms),
             log_config=None,
             access_log=False,
             lifespan="off",

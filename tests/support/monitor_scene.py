@@ -22,11 +22,17 @@ PEER = "monitored-east"
 
 def get(url: str) -> tuple[int, Any]:
     """Status code and JSON."""
+    code, text = read(url)
+    return code, json.loads(text)
+
+
+def read(url: str) -> tuple[int, str]:
+    """Status code and text."""
     try:
         with urlopen(url, timeout=LIMIT_S) as answer:
-            return answer.status, json.load(answer)
+            return answer.status, answer.read().decode()
     except HTTPError as error:
-        return error.code, json.load(error)
+        return error.code, error.read().decode()
 
 
 @dataclass(frozen=True, slots=True)

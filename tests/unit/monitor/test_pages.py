@@ -1,0 +1,116 @@
+"""The pages as they are sent, before any script runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.config import MonitorSettings
+from bookkeeper.monitor import pages
+from bookkeeper.monitor.pages import PAGES, age, size
+from bookkeeper.monitor.server import Monitor
+from tests.support.monitor_scene import read
+from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, SetSource, books, kept, status
+
+SOURCE = SetSource(
+    replace(
+        LEADING,
+        books=replace(
+            books(*(status(f"file:///w/s/{n:06}.wal", "backing_off") for n in range(60))), quarantined=(QUARANTINED,)
+        ),
+    ),
+    (kept("file:///w/s/000001.wal", 9_000, "recovery", "replication"),),
+)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    monitor = Monitor(MonitorSettings(), SOURCE, SystemClock(), 0)
+    monitor.start()
+    yield monitor.url.rstrip("/")
+    monitor.stop()
+
+
+class Links(HTMLParser):
+    """Every address that a page names, and its elements that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_whole_and_names_no_other_host(url: str, path: str) -> None:
+    code, text = read(url + path)
+    links = Links()
+    links.feed(text)
+    assert (code, links.open) == (200, [])
+    assert all(link.startswith(("/", "?", "#")) for link in links.found)
+    for link in links.found:
+        if link.startswith("/"):
+            assert read(url + link)[0] == 200, link
+
+
+def test_what_others_wrote_is_text_and_never_markup(url: str) -> None:
+    text = read(f"{url}/files")[1]
+    assert "no route &lt;to&gt; host" in text
+    assert "too &lt;large&gt;" in text
+
+
+def test_rows_are_paged_and_the_filter_stays_with_the_pages(url: str) -> None:
+    text = read(f"{url}/files?cluster=east&rows=20")[1]
+    assert text.count("<tr data-row=") == 20
+    assert 'href="?cluster=east&amp;page=2&amp;rows=20"' in text
+    assert "<option selected>east" in text
+    assert "page 3 of 3" in read(f"{url}/files?cluster=east&rows=20&page=3")[1]
+
+
+def test_a_fragment_is_the_part_that_changes(url: str) -> None:
+    whole, part = read(f"{url}/tables")[1], read(f"{url}/tables?fragment=1")[1]
+    assert part.strip() in whole
+    assert "<html" not in part
+
+
+def test_a_master_that_stands_by_leads_to_the_leader_on_every_page() -> None:
+    monitor = Monitor(MonitorSettings(), SetSource(STANDING_BY), SystemClock(), 0)
+    monitor.start()
+    try:
+        for path in PAGES:
+            code, text = read(monitor.url.rstrip("/") + path)
+            assert code == (200 if path == "/" else 503)
+            assert 'href="http://127.0.0.1:9100/"' in text
+    finally:
+        monitor.stop()
+
+
+def test_plots_have_their_script_in_the_package_and_pages_do_without(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, script = read(f"{url}/static/plotly.min.js")
+    assert code == 200
+    assert re.match(r"/\*\*\n\* plotly.js v\d", script)
+    monkeypatch.setattr(pages, "find_spec", lambda _name: None)
+    assert pages.plotly_file() is None
+
+
+def test_sizes_and_ages_are_written_in_the_unit_that_fits() -> None:
+    assert [size(number) for number in (0, 1023, 1536, 5 * 2**30)] == ["0 B", "1,023 B", "1.5 KiB", "5.0 GiB"]
+    assert [age(seconds) for seconds in (0.25, 59, 61, 3_700, 200_000)] == [
+        "0.2 s",
+        "59.0 s",
+        "1 min 1 s",
+        "1 h 1 min",
+        "2 d 7 h",
+    ]
