@@ -9,6 +9,8 @@ Sources: design section 7; plan, "Receiving side"; rules R18-R21 and R23.
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -33,6 +35,8 @@ from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ReceivedBlock
+
+NO_LIMIT = sys.maxsize
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""
@@ -125,7 +129,7 @@ class Receiver:
         self._streams.check(request.stream_session, stream)
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = self._decode(request.blocks)
+        blocks = decode_blocks(request.blocks, self._limits)
         parts = self._part(table_id, blocks)
         if not parts and request.after_offset > request.acked_offset:
             raise GapError(
@@ -217,16 +221,28 @@ class Receiver:
         if request.extent.table_id != request.stream.target_table_id:
             raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = tuple(self._decode(request.blocks))
+        blocks = tuple(decode_blocks(request.blocks, limits_of_parts(self._limits)))
         for block in blocks:
             if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
                 raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
         applied = self._path.wait_applied(self._submit(request.extent, _range_of(request, blocks)))
         return ReplicateResult(applied.high_water, applied.applied, applied.dropped)
 
-    def _decode(self, blocks: Sequence[SourceBlock]) -> list[ReceivedBlock]:
-        found = (received_block(block, self._limits) for block in blocks)
-        return [block for block in found if block is not None]
+
+def decode_blocks(blocks: Sequence[SourceBlock], limits: BatchLimits) -> list[ReceivedBlock]:
+    """Blocks of a message, checked; those of which a filter left nothing are left out. Raises InvalidInputError."""
+    found = (received_block(block, limits) for block in blocks)
+    return [block for block in found if block is not None]
+
+
+def limits_of_parts(limits: BatchLimits) -> BatchLimits:
+    """What a tablet's part of a message may hold: whatever the message may: who parted it has checked that.
+
+    Two tservers may have different settings for a while. If each checked its part, one would take its half of a block
+    and the other refuse it for good; a retry out of quarantine, a run of its own, would be applied to the first one
+    twice (R18).
+    """
+    return dataclasses.replace(limits, row_bytes_max=NO_LIMIT, column_bytes_max=NO_LIMIT, value_bytes_max=NO_LIMIT)
 
 
 def _range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:

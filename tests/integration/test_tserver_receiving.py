@@ -10,6 +10,7 @@ import pytest
 
 from bookkeeper.errors import (
     GapError,
+    InvalidInputError,
     NotFoundError,
     RefusedError,
     StreamExpiredError,
@@ -17,6 +18,7 @@ from bookkeeper.errors import (
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import StreamKey
 from bookkeeper.storage.wal import stream_from_pb
+from tests.support.faults import fault
 from tests.support.tservers import (
     Ground,
     LocalNode,
@@ -78,6 +80,36 @@ def test_r18_a_range_that_is_sent_by_many_at_once_is_applied_once_at_each_tablet
     assert set(counts.values()) == {1}
     near.stop()
     far.stop()
+
+
+def check_halves_go_together(west: Ground) -> None:
+    """A block of which one tablet's part is too long for that tablet's server, and for no other."""
+    extents = west.create_table("1", [b"h"])
+    usual = west.settings
+    west.settings = usual.model_copy(update={"tserver": usual.tserver.model_copy(update={"value_bytes_max": 10})})
+    far = west.local()
+    west.settings = usual
+    near = west.local()
+    west.assign(near, extents[0])
+    west.assign(far, extents[1])
+    token = west.tserver(near).open_stream(STREAM)
+    block = source_block(1, records([(b"a", b"v"), (b"z", b"v" * 11)], timestamp=5))
+    try:
+        west.tserver(near).replicate(replicate_request(token, STREAM, 0, 0, 2, [block]))
+    except InvalidInputError:
+        assert not applied_offsets(west, near), "the peer refused what one of its tablets has"
+    with pytest.raises(InvalidInputError, match="11 bytes"):
+        west.tserver(far).replicate(replicate_request(west.tserver(far).open_stream(STREAM), STREAM, 0, 0, 2, [block]))
+    assert applied_offsets(west, near, far) == {b"a": 1, b"z": 1}
+
+
+def test_r18_tablets_of_servers_with_different_limits_take_a_block_together_or_not_at_all(west: Ground) -> None:
+    check_halves_go_together(west)
+
+
+def test_r18_law_with_limits_for_parts(west: Ground) -> None:
+    with fault("each-part-has-its-limits"), pytest.raises(AssertionError, match="one of its tablets has"):
+        check_halves_go_together(west)
 
 
 def test_r19_a_gap_is_declined_and_out_of_order_ranges_lose_nothing(west: Ground) -> None:

@@ -180,6 +180,12 @@ FAULTS: dict[str, Fault] = {
         lambda high_water, acked: acked,  # noqa: ARG005
         "R18: a range that comes twice is applied twice",
     ),
+    "each-part-has-its-limits": Fault(
+        "bookkeeper.tserver.receiver",
+        "limits_of_parts",
+        lambda limits: limits,
+        "R18: one tablet takes its half of a block, another one refuses it for good, a retry is applied twice",
+    ),
     "gaps-are-swallowed": Fault(
         "bookkeeper.tserver.receiving",
         "leaves_gap",
