@@ -55,8 +55,20 @@ def _quarantined(_sample: Sample, books: Books) -> Rows:
 PAIR = ("table", "peer")
 
 METRICS = (
-    Metric("replication_lag_records", "gauge", PAIR, "Records that the peer lacks", _lags(lambda lag: lag.records)),
-    Metric("replication_lag_bytes", "gauge", PAIR, "Bytes of logs that the peer lacks", _lags(lambda lag: lag.bytes)),
+    Metric(
+        "replication_lag_records",
+        "gauge",
+        PAIR,
+        "Records of logs that the peer has not got yet",
+        _lags(lambda lag: lag.records),
+    ),
+    Metric(
+        "replication_lag_bytes",
+        "gauge",
+        PAIR,
+        "Bytes of logs that the peer has not got yet",
+        _lags(lambda lag: lag.bytes),
+    ),
     Metric(
         "replication_lag_seconds",
         "gauge",

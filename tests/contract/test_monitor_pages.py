@@ -27,7 +27,6 @@ PHONE = 360, 740
 @pytest.fixture(scope="module")
 def scene(west: Cluster, east: Cluster) -> Iterator[Scene]:
     with lagging(west, east, "watched", ROWS) as made:
-        made.until("api/tables", lambda body: any(row["lag_records"] == ROWS for row in body["tables"]))
         yield made
 
 
@@ -66,22 +65,24 @@ def test_pages_load_without_complaints_and_nothing_comes_from_another_host(brows
 
 def test_numbers_are_those_of_the_books_and_plots_are_drawn(browser: Chrome, scene: Scene) -> None:
     behind = [found for found in scene.west.client.replication.status(scene.table) if found.lag_records]
-    assert sum(found.lag_records for found in behind) == ROWS
+    assert sum(found.lag_records for found in behind) == scene.lag_records >= ROWS
     opened(browser, scene, "files")
     for found in behind:
         until(browser, f"return {number(found.file, 'lag_records')} === {found.lag_records}")
         until(browser, f"return {number(found.file, 'lag_bytes')} === {found.lag_bytes}")
     opened(browser, scene, "peers")
-    until(browser, f"return {number(scene.cluster, 'lag_records')} === {ROWS}")
+    until(browser, f"return {number(scene.cluster, 'lag_records')} === {scene.lag_records}")
     opened(browser, scene, "")
     until(browser, "return document.querySelectorAll('.plot svg .scatterlayer path.js-line').length >= 3")
 
 
 def test_an_open_page_follows_what_is_written(browser: Chrome, scene: Scene) -> None:
+    before = scene.lag_records
     opened(browser, scene, "tables")
+    until(browser, f"return {number(scene.table, 'lag_records')} === {before}")
     browser.execute_script("window.opened = true")
     scene.put(5, ROWS)
-    until(browser, f"return {number(scene.table, 'lag_records')} === {ROWS + 5}")
+    until(browser, f"return {number(scene.table, 'lag_records')} >= {before + 5}")
     assert browser.execute_script("return window.opened")
     assert browser.find_element(By.ID, "told").text == "live"
 
