@@ -31,6 +31,7 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "measured": measured,
+        "load of others": round(os.getloadavg()[0], 1),
     }
 
 
@@ -57,13 +58,14 @@ def _table(name: str, figures: list[Figure]) -> Table:
 def main(modules: tuple[str, ...], keep: bool) -> None:
     """Run the named benchmarks, or all."""
     console = Console(width=150)
+    machine = _machine()
     results: dict[str, list[Figure]] = json.loads(RESULT.read_text())["figures"] if keep and RESULT.exists() else {}
     for name in modules or MODULES:
         console.print(f"[bold]{name}[/bold] …")
         results[name] = importlib.import_module(f"tests.benchmarks.{name}").run()
         console.print(_table(name, results[name]))
     RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"machine": _machine(), "figures": results}, indent=2) + "\n")
+    RESULT.write_text(json.dumps({"machine": machine, "figures": results}, indent=2) + "\n")
     missed = [f["name"] for figures in results.values() for f in figures if met(f) is False]
     console.print(f"figures written to {RESULT}; targets missed: {', '.join(missed) if missed else 'none'}")
 

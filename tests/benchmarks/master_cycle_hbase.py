@@ -16,11 +16,11 @@ from tests.benchmarks.master_cycle import full_cycle, measure
 from tests.support.hbase import HBaseUnavailableError, running_hbase
 
 FILES = (10_000, 100_000)
-ROUNDS = 3
+ROUNDS = 2
 
 
 def run() -> list[Figure]:
-    """A full cycle; takes about two minutes."""
+    """A full cycle; takes some minutes."""
     figures = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
