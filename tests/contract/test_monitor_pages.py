@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -22,6 +23,10 @@ pytestmark = [
 ROWS = 30
 PATHS = ("", "tables", "peers", "files", "kept")
 PHONE = 360, 740
+WIDE = f"""return [...document.querySelectorAll('body *')].filter((found) => !found.parentElement.closest('.scroll'))
+    .filter((found) => found.getBoundingClientRect().right > {PHONE[0]})
+    .map((found) => found.outerHTML.slice(0, 160))"""
+"""What reaches beyond the screen, outside of tables, which scroll by themselves."""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,10 @@ def test_on_a_phone_no_page_is_wider_than_the_screen(browser: Chrome, scene: Sce
     try:
         for path in PATHS:
             opened(browser, scene, path)
-            until(browser, f"return document.documentElement.scrollWidth <= {PHONE[0]}")
+            try:
+                until(browser, f"return document.documentElement.scrollWidth <= {PHONE[0]}")
+            except TimeoutException as error:
+                raise AssertionError(f"/{path}: {browser.execute_script(WIDE)}") from error
             assert browser.execute_script("return innerWidth") == PHONE[0]
     finally:
         resize(browser, 1280, 900)

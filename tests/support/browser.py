@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 PROGRAMS = ("chromium", "chromedriver")
-LIMIT_S = 60
+LIMIT_S = 30
 
 FLAGS = (
     "--headless=new",

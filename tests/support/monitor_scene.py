@@ -17,7 +17,7 @@ from bookkeeper.client import Mutation
 from tests.support.cluster import Cluster
 
 LIMIT_S = 60
-PEER = "monitored-east"
+PEER = "east"
 
 
 def get(url: str) -> tuple[int, Any]:
@@ -73,13 +73,14 @@ class Scene:
 
 @contextmanager
 def lagging(west: Cluster, east: Cluster, table: str, rows: int) -> Iterator[Scene]:
-    """The scene; the peer is defined under a name of its own."""
-    scene = Scene(west, table, PEER)
+    """The scene; a cluster has one name at another, so the peer keeps the name that it has, if it has one."""
+    replication = west.client.replication
+    known = next((peer.name for peer in replication.clusters() if peer.quorum == east.quorum), None)
+    name = known or replication.define_cluster(PEER, east.quorum).name
+    scene = Scene(west, table, name)
     for cluster in (west, east):
         cluster.client.tables.create(table)
-    replication = west.client.replication
-    peer = replication.define_cluster(PEER, east.quorum)
-    replication.enable(table, PEER)
+    replication.enable(table, name)
     east.client.tables.delete(table)
     scene.put(rows, 0)
     try:
@@ -91,6 +92,7 @@ def lagging(west: Cluster, east: Cluster, table: str, rows: int) -> Iterator[Sce
         )
         yield scene
     finally:
-        replication.disable(table, PEER)
+        replication.disable(table, name)
         west.client.tables.delete(table)
-        replication.delete_cluster(PEER, peer.quorum)
+        if known is None:
+            replication.delete_cluster(name, east.quorum)
