@@ -169,8 +169,8 @@ def test_a_peer_that_is_away_for_the_whole_load_gets_it_later_and_delays_nobody(
     clusters["b"].tserver.stop()
     rows = clusters.write("a", "one") | clusters.write("a", "two")
     holds(clusters["c"], rows)
-    waiting = clusters["a"].client.replication.status("t")
-    assert {one.target.cluster for one in waiting if one.lag_records} == {"b"}
+    status = clusters["a"].client.replication.status
+    wait_until(lambda: {one.target.cluster for one in status("t") if one.lag_records} == {"b"}, "a lag of b alone")
     clusters["b"].replace_tserver()
     holds(clusters["b"], rows)
     clusters.settle()

@@ -29,6 +29,7 @@ from bookkeeper.coordination.config_changes import (
 )
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import MetadataTable, RowPut
@@ -187,7 +188,7 @@ class ProcessNode:
     def _answers(self, ground: Ground) -> bool:
         try:
             ground.tserver(self).status()
-        except Exception:
+        except TransientError:
             if self.process.poll() is not None:
                 raise
             return False
