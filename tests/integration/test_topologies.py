@@ -127,10 +127,12 @@ def test_a_peer_may_have_another_table_name_and_other_split_points(clusters: Map
     clusters.add("a", splits=[b"a010", b"a030"])
     clusters.add("b", table="copy", splits=[b"a005", b"a020", b"a021"])
     clusters.join("a", "b", remote_table="copy")
+    clusters["a"].client.tables.change_properties("t", {"table.age_off_ms": "86400000", "table.versions.max": "3"})
     rows = clusters.write("a")
     holds(clusters["b"], rows, "copy")
     clusters.settle()
     assert clusters.sent("a") == ROWS
+    assert not clusters["b"].client.tables.get("copy").properties, "each cluster has its own"
 
 
 def test_groups_may_go_to_different_peers(clusters: Map) -> None:

@@ -212,6 +212,18 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda found, own_instance_id: found,  # noqa: ARG005
         "R23: a cluster replicates to itself",
     ),
+    "splits-of-any-length": (
+        "bookkeeper.master.operations.tables",
+        "check_splits",
+        lambda rows: None,  # noqa: ARG005
+        "bad input changes nothing: a table is left half made when its rows turn out to be too long for the books",
+    ),
+    "namesakes-are-welcome": (
+        "bookkeeper.master.operations.clusters",
+        "refuse_namesake",
+        lambda config, found: None,  # noqa: ARG005
+        "R23: a cluster meets another one with its own name, and nobody can tell them apart",
+    ),
     "barriers-do-not-hold": (
         "bookkeeper.master.assigner",
         "is_passed",

@@ -38,7 +38,7 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.tables import SPLITS_MAX, tablet_rows, wait_for_homes
+from bookkeeper.master.operations.tables import check_splits, tablet_rows, wait_for_homes
 from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row, RowPut
@@ -49,8 +49,6 @@ from bookkeeper.rpc.services import TServer
 AGAIN_MS = 20
 
 SPLIT_KIND, MERGE_KIND = "add_splits", "merge_tablets"
-SPLIT_BYTES_MAX = 16 * 1024
-"""Longest end row that a tablet gets: the key of its row in the metadata table holds it."""
 
 CLAIMING_STEPS = ("hold", "write")
 """While an operation is at one of these, placement leaves its tablets alone."""
@@ -86,11 +84,9 @@ def claimed_rows(operations: Iterable[Underway]) -> set[bytes]:
 
 def add_splits_args(name: str, rows: Collection[bytes]) -> Args:
     """Arguments of ``add_splits``. Raises InvalidInputError."""
-    if not rows or b"" in rows or len(rows) > SPLITS_MAX:
-        raise InvalidInputError(f"splits are rows, none of them empty, at least one and {SPLITS_MAX} at most")
-    longest = max(map(len, rows))
-    if longest > SPLIT_BYTES_MAX:
-        raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
+    if not rows:
+        raise InvalidInputError("at least one split has to be named")
+    check_splits(rows)
     splits: list[Json] = encode_bytes(sorted(set(rows)))
     return {"name": name, "splits": splits}
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
-from bookkeeper.errors import ExistsError, InvalidInputError, TransientError
+from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, text
-from bookkeeper.master.peer_masters import explain_unreachable
+from bookkeeper.master.peer_masters import PeerIdentity, explain_unreachable
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 
@@ -55,12 +55,16 @@ class DefineCluster:
         return {"contact": self.contact, "write": self.write}
 
     def contact(self, call: Call) -> Outcome:
-        """Ask who it is. Fails when it does not answer: nobody can say then which cluster it is."""
+        """Ask who it is. Fails when it does not answer: nobody can say then which cluster it is.
+
+        Raises RefusedError (this cluster, or one of its name), InvalidInputError.
+        """
         name = text(call.args, "name")
         try:
             found = self.context.peers.contact(text(call.args, "quorum"))
         except TransientError as error:
             return Failed(explain_unreachable(name, error))
+        refuse_namesake(self.context.config(), found)
         return Next("write", {"instance_id": found.instance_id, "name": found.name})
 
     def write(self, call: Call) -> Outcome:
@@ -75,6 +79,23 @@ class DefineCluster:
         define_cluster(self.context.coordination, peer)
         self.context.wake()
         return Done(peer.instance_id)
+
+
+def refuse_namesake(config: ClusterConfig, found: PeerIdentity) -> None:
+    """Two clusters with one name replicate rightly, for instance ids tell them apart (rule R23), but people can't: what
+    is new is refused, and a name that was changed later harms nothing.
+    """
+    own = config.instance
+    if (
+        own is not None
+        and found.system == BUILT_IN
+        and own.name == found.name != ""
+        and own.instance_id != found.instance_id
+    ):
+        raise RefusedError(
+            f"the cluster at {found.leader} has the name {own.name}, as this one has: give one of them another "
+            "instance.name in its bookkeeper.toml and start it again"
+        )
 
 
 def refuse_second_alias(config: ClusterConfig, peer: PeerCluster) -> None:

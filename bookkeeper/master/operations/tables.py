@@ -47,6 +47,9 @@ from bookkeeper.model import DEFAULT_GROUP, LocalityGroup
 SPLITS_MAX = 10_000
 """Most splits of one new table: its rows are written in one step."""
 
+SPLIT_BYTES_MAX = 16 * 1024
+"""Longest end row that a tablet gets: the key of its row in the metadata table holds it."""
+
 PLACE_AGAIN_MS = 20
 
 
@@ -59,12 +62,22 @@ def create_table_args(
     if not name or len(name) > 255 or not name.isprintable():
         raise InvalidInputError(f"{name!r} can't be a table's name; use up to 255 printable characters")
     refuse_system_table(name)
-    if b"" in splits or len(splits) > SPLITS_MAX:
-        raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
+    check_splits(splits)
     check_groups(groups)
     parse_properties(properties)
     ordered: list[Json] = encode_bytes(sorted(set(splits)))
     return {"name": name, "splits": ordered, "groups": encode_groups(groups), "properties": dict(properties)}
+
+
+def check_splits(rows: Collection[bytes]) -> None:
+    """Raise InvalidInputError unless tablets may end at these rows: what is found too long later would leave a table
+    half made.
+    """
+    if b"" in rows or len(rows) > SPLITS_MAX:
+        raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
+    longest = max(map(len, rows), default=0)
+    if longest > SPLIT_BYTES_MAX:
+        raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
 
 
 @dataclass(frozen=True, slots=True)

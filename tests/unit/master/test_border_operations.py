@@ -12,12 +12,12 @@ from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.borders import (
     MERGE_KIND,
-    SPLIT_BYTES_MAX,
     SPLIT_KIND,
     add_splits_args,
     claimed_rows,
     merge_args,
 )
+from bookkeeper.master.operations.tables import SPLIT_BYTES_MAX
 from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut

@@ -16,6 +16,7 @@ from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_of
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.limits import KEY_BYTES_MAX
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
@@ -73,6 +74,16 @@ def test_splits_are_sorted_rows_none_of_them_empty(world: World, master: Master)
     table_id = _run(master, "create_table", create_table_args("t", [b"x", b"k", b"k"], [], {}))
     rows = [row.key for row in world.table.scan(*keys.table_section(str(table_id)))]
     assert rows == [keys.tablet_row(str(table_id), end) for end in (b"k", b"x", None)]
+
+
+def test_a_split_that_the_books_can_t_hold_leaves_no_table_half_made(world: World, master: Master) -> None:
+    too_long = b"x" * (KEY_BYTES_MAX + 1)
+    with pytest.raises(InvalidInputError, match="a split of 32768 bytes is too long; use rows of up to 16384"):
+        _run(master, "create_table", create_table_args("t", [b"a", too_long], [], {}))
+    assert [table.name for table in world.config().tables.values()] == ["table-1"]
+    with fault("splits-of-any-length"), pytest.raises(InvalidInputError):
+        _run(master, "create_table", create_table_args("t", [b"a", too_long], [], {}))
+    assert "creating" in [table.state for table in world.config().tables.values()], "without the check it is"
 
 
 def test_a_family_is_in_one_group_only() -> None:
@@ -165,6 +176,19 @@ def test_a_cluster_is_no_peer_of_itself(tmp_path: Path) -> None:
         with fault("a-cluster-is-its-own-peer"):
             own.calls.define_cluster("mirror", own.address)
         assert [c.name for c in own.calls.clusters()] == ["mirror"], "without R23 it replicates to itself"
+
+
+def test_a_cluster_with_the_own_name_is_refused(tmp_path: Path) -> None:
+    with (
+        LocalMaster(init_cluster(tmp_path / "one", "twin", overrides=UNHURRIED)) as one,
+        LocalMaster(init_cluster(tmp_path / "two", "twin", overrides=UNHURRIED)) as two,
+    ):
+        with pytest.raises(RefusedError, match=r"has the name twin, as this one has: give one of them another"):
+            one.calls.define_cluster("other", two.address)
+        assert not one.calls.clusters()
+        with fault("namesakes-are-welcome"):
+            one.calls.define_cluster("other", two.address)
+        assert [c.name for c in one.calls.clusters()] == ["other"], "without the rule two clusters have one name"
 
 
 def test_a_cluster_that_a_table_replicates_to_is_not_deleted(world: World, master: Master) -> None:

@@ -1,0 +1,138 @@
+"""The list of document 1's sentences is whole, and each entry leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "conformance.md"
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+
+SENTENCES = {
+    "Abstract and justification": 7,
+    "Background": 11,
+    "Implementation": 5,
+    "Replication Framework": 19,
+    "Replication Strategy Implementation": 3,
+    "Make the master aware of file to replicate": 8,
+    "Choose local TabletServer to perform replication": 12,
+    "Recurse": 2,
+    "Master cluster replication bookkeeping": 5,
+    "Data Structure in Value": 57,
+    "Configuration": 22,
+    "Common Questions": 22,
+    "Goals": 14,
+    "Non-Goals": 5,
+    "References": 12,
+}
+"""How many the document has in each section: counted once, by hand."""
+
+_ENTRY = re.compile(r"^(\d+)\. “([^”]+)” · \*\*(works|differs|non-goal|background)\*\*(?:: \*(.+?)\*)?(?: · (.+))?$")
+_TEST = re.compile(r"^   - `(tests/[\w/]+\.py)::(test_\w+)`$")
+
+
+@dataclass
+class Entry:
+    """One sentence."""
+
+    number: int
+    section: str
+    words: str
+    verdict: str
+    place: str
+    tests: list[tuple[str, str]] = field(default_factory=list)
+
+
+def entries_of(text: str) -> list[Entry]:
+    """The page taken apart; a line below the first heading that is none of its forms is an error."""
+    found: list[Entry] = []
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        elif section and (test := _TEST.match(line)):
+            found[-1].tests.append((test[1], test[2]))
+        elif section and line:
+            entry = _ENTRY.match(line)
+            assert entry, f"{PAGE.name}: not an entry: {line}"
+            found.append(Entry(int(entry[1]), section, entry[2], entry[3], entry[4] or ""))
+    return found
+
+
+ENTRIES = entries_of(PAGE.read_text())
+
+
+def names_in(path: str) -> set[str]:
+    """The test functions of a file, without running any."""
+    file = ROOT / path
+    tree = ast.parse(file.read_text()) if file.is_file() else ast.Module(body=[], type_ignores=[])
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def part_of_architecture(heading: str) -> str:
+    """The text below one of its headings."""
+    return re.split(r"^## ", ARCHITECTURE.split(f"\n## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+
+
+def check_complete(entries: list[Entry]) -> None:
+    """Every sentence has an entry, in the document's order."""
+    assert [entry.number for entry in entries] == list(range(1, sum(SENTENCES.values()) + 1))
+    assert Counter(entry.section for entry in entries) == SENTENCES
+
+
+def check_shown(entries: list[Entry]) -> None:
+    """What works or differs names tests that exist; nothing else names one."""
+    for entry in entries:
+        assert bool(entry.tests) == (entry.verdict in ("works", "differs")), entry
+        for path, name in entry.tests:
+            assert name in names_in(path), f"{entry.number}: there is no {path}::{name}"
+
+
+def check_said(entries: list[Entry]) -> None:
+    """What differs or is left out stands in ARCHITECTURE.md, under that name."""
+    differs, left_out = (
+        part_of_architecture(heading)
+        for heading in ("Where this differs from the documents", "What document 1 leaves out, and so does this")
+    )
+    for entry in entries:
+        said = {"differs": differs, "non-goal": left_out}.get(entry.verdict)
+        assert bool(entry.place) == (said is not None), entry
+        assert said is None or f"- **{entry.place}" in said, f"{entry.number}: ARCHITECTURE.md lacks {entry.place!r}"
+
+
+def test_every_sentence_has_an_entry() -> None:
+    check_complete(ENTRIES)
+
+
+def test_every_entry_names_tests_that_exist() -> None:
+    check_shown(ENTRIES)
+
+
+def test_what_differs_or_is_left_out_is_in_the_architecture() -> None:
+    check_said(ENTRIES)
+
+
+def test_quotes_are_short() -> None:
+    assert all(len(entry.words.split()) <= 12 for entry in ENTRIES)
+
+
+@pytest.mark.parametrize(
+    ("check", "before", "after"),
+    [
+        (check_complete, "\n2. “", "\n3. “"),
+        (check_complete, "## Recurse", "## Goals"),
+        (check_shown, "::test_", "::test_no_such_"),
+        (check_shown, " · **works**", " · **background**"),
+        (check_said, "*An import travels as a log*", "*An import travels as a dove*"),
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(check: object, before: str, after: str) -> None:
+    assert callable(check)
+    with pytest.raises(AssertionError):
+        check(entries_of(PAGE.read_text().replace(before, after, 1)))
