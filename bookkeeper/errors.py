@@ -7,6 +7,7 @@ so that an error keeps its identity across a process border (see ``bookkeeper.rp
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 
@@ -37,6 +38,12 @@ class UnavailableError(TransientError):
     """A process or store could not be reached, or did not answer in time."""
 
     code = "unavailable"
+
+
+class NoSpaceError(UnavailableError):
+    """A disk is full: nothing was written, nothing is half done, and it succeeds unchanged once there is room."""
+
+    code = "no_space"
 
 
 class NotLeaderError(TransientError):
@@ -132,3 +139,15 @@ class IncompatibleError(PermanentError):
     """The other side speaks a protocol or format version that this one does not know."""
 
     code = "incompatible"
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the system refused because a disk is full, or a quota of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def unavailable(what: str, error: OSError) -> UnavailableError:
+    """What to raise when the system refuses something that changed nothing; a full disk is told as one."""
+    if is_full(error):
+        return NoSpaceError(f"{what}: no space is left on that disk; make room there, and it goes on by itself")
+    return UnavailableError(f"{what}: {error}")

@@ -180,6 +180,11 @@ class TServerSettings(Section):
         "Time between updates of needed offsets in the books",
         "the batching part of the replication lag: fifty writes a second at most",
     )
+    disk_reserve_bytes: Bytes = setting(
+        64 * MIB,
+        "Space that writes leave free on the disk of the logs; when less is left they are refused (no_space)",
+        "books, segments and seals find room then; replication goes on, logs are let go, a full disk may mend itself",
+    )
     commit_queue_bytes_max: Bytes = setting(
         128 * MIB,
         "Size of what waits for the commit thread; beyond it writers are told to back off (overloaded)",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tenacity
 
-from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.errors import CorruptionError, NoSpaceError, UnavailableError
 
 SCHEMA_VERSION = 1
 
@@ -106,7 +106,9 @@ class EmbeddedStore:
         try:
             yield
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-            raise UnavailableError(f"the coordination store {self._path} did not answer: {error}") from error
+            full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+            kind = NoSpaceError if full else UnavailableError
+            raise kind(f"the coordination store {self._path} did not answer: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CorruptionError(f"the coordination store {self._path} is damaged: {error}") from error
 

@@ -31,6 +31,7 @@ from bookkeeper.errors import (
     CorruptionError,
     IncompatibleError,
     InvalidInputError,
+    NoSpaceError,
     NotFoundError,
     UnavailableError,
 )
@@ -309,7 +310,8 @@ class SqliteMetadataTable:
                 raise CorruptionError(f"{self._path} is not a readable metadata table: {error}") from error
             if not isinstance(error, sqlite3.OperationalError):
                 raise
-            raise UnavailableError(f"the metadata table {self._path} can't be used now: {error}") from error
+            kind = NoSpaceError if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL else UnavailableError
+            raise kind(f"the metadata table {self._path} can't be used now: {error}") from error
 
 
 def _transaction(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:

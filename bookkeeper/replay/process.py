@@ -7,15 +7,19 @@ cluster that only receives pays nothing for it. Survives a crash: nothing; the s
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination
-from bookkeeper.errors import TransientError
+from bookkeeper.errors import RefusedError, TransientError
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
@@ -47,8 +51,30 @@ class PeerWatch:
         return self._defined
 
 
+@contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """Hold the directory as its only replay process: two would empty each other's scratch. Raises RefusedError while
+    another one runs, and then nothing was changed; OSError.
+    """
+    (directory / "run").mkdir(exist_ok=True)
+    with (directory / "run" / "replay.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RefusedError(f"{directory}: another replay process runs here; stop it first") from None
+        yield
+
+
 def serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
-    """Serve until ``stop`` is set (returns 0) or the lease is lost (EXIT_BROKEN); a dead JVM ends the process."""
+    """Serve until ``stop`` is set (returns 0) or the lease is lost (EXIT_BROKEN); a dead JVM ends the process.
+
+    Raises RefusedError when another replay process runs in this directory.
+    """
+    with only_one(settings.directory):
+        return _serve(settings, stop, clock)
+
+
+def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     service = ReplayService(settings, clock)
     hello = Hello(PROTOCOL_VERSION, settings.instance.instance_id, settings.instance.name, KIND)
     server = RpcServer("Replay", service, hello, settings.rpc, clock, concurrency={"run": RUNS_MAX})

@@ -10,45 +10,85 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.errors import TransientError
+from bookkeeper.errors import TransientError, unavailable
 from bookkeeper.standalone.directory import complete_cluster
 from bookkeeper.standalone.fencing import Fence
 from bookkeeper.standalone.readiness import wait_until_ready
+from bookkeeper.standalone.space import SpaceWatch
 from bookkeeper.standalone.supervisor import Supervisor, roles_of
 
 LOG = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS = 10_000
 EXIT_THREAD_DIED = 70
+TRY_AGAIN_MS = 1_000
+SPACE_LOOK_MS = 1_000
 
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
-    """Run until told to stop; ``report`` gets one line when the cluster answers and one for each restart.
+    """Run until told to stop; ``report`` gets one line when the cluster answers, one for each restart, and one when a
+    disk is full. What can't be used for now, as a full disk, is waited for.
 
-    Raises RefusedError when another supervisor runs this directory. Main thread only.
+    Raises RefusedError when another supervisor runs this directory; then nothing was changed. Main thread only.
     """
-    complete_cluster(settings)
     clock, stop = SystemClock(), threading.Event()
+    say = partial(_say, report)
+    supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), say, STOP_TIMEOUT_MS, clock)
+    _insist(supervisor.acquire, say, clock, stop)
     threads = [
-        threading.Thread(target=_guarded, args=(what, settings, report, clock, stop), name=name, daemon=True)
-        for name, what in (("readiness", _announce), ("fence", _fence))
+        threading.Thread(target=_guarded, args=(what, settings, say, clock, stop), name=name, daemon=True)
+        for name, what in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
     ]
-    supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), report, STOP_TIMEOUT_MS, clock)
-    for thread in threads:
-        thread.start()
     try:
+        _insist(partial(_complete, settings), say, clock, stop)
+        for thread in threads:
+            thread.start()
         supervisor.run()
     finally:
         stop.set()
         for thread in threads:
-            thread.join()
+            if thread.is_alive():
+                thread.join()
+        supervisor.release()
 
 
 Task = Callable[[Settings, Callable[[str], None], Clock, threading.Event], None]
+T = TypeVar("T")
+
+
+def _complete(settings: Settings) -> None:
+    try:
+        complete_cluster(settings)
+    except OSError as error:
+        raise unavailable(f"{settings.directory} can't be written", error) from error
+
+
+def _say(report: Callable[[str], None], text: str) -> None:
+    """A line for the operator. What takes it may be a file on a full disk, or gone: that ends nothing."""
+    try:
+        report(text)
+    except OSError as error:
+        LOG.warning("nobody takes what there is to say (%s): %s", error, text)
+
+
+def _insist(act: Callable[[], T], say: Callable[[str], None], clock: Clock, stop: threading.Event) -> T | None:
+    """``act`` until it does not raise TransientError, each reason said once; None when ``stop`` was set before."""
+    said = ""
+    while True:
+        try:
+            return act()
+        except TransientError as error:
+            if error.message != said:
+                say(f"waiting: {error.message}")
+            said = error.message
+        if clock.wait(stop, TRY_AGAIN_MS):
+            return None
 
 
 def _guarded(
@@ -61,8 +101,25 @@ def _guarded(
         os._exit(EXIT_THREAD_DIED)
 
 
+def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    directories = (
+        settings.directory,
+        settings.wal_dir,
+        settings.tables_dir,
+        settings.coordination_dir,
+        settings.logs_dir,
+    )
+    watch = SpaceWatch(directories, settings.tserver.disk_reserve_bytes, report)
+    watch.run_once()
+    while not clock.wait(stop, SPACE_LOOK_MS):
+        watch.run_once()
+
+
 def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    coordination = EmbeddedCoordination(settings.coordination_dir, settings.coordination, clock)
+    opened = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
+    coordination = _insist(opened, report, clock, stop)
+    if coordination is None:
+        return
     fence = Fence(coordination.processes, settings.coordination.session_margin_ms * 1_000_000, report)
     try:
         while not clock.wait(stop, settings.coordination.session_renew_ms):
@@ -75,7 +132,7 @@ def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop
 
 
 def _announce(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    state = wait_until_ready(settings, clock, stop)
+    state = _insist(partial(wait_until_ready, settings, clock, stop), report, clock, stop)
     if state is not None:
         report(
             f"cluster {settings.instance.name} answers at {state.master} with {len(state.tservers)} tservers "

@@ -3,7 +3,8 @@
 Arrives: a cluster directory. Leaves: one operating-system process per role, restarted with backoff whenever it
 ends, each with a log file and a ``run/<role>.json`` that names its pid. Survives a crash: everything, because the
 supervisor decides nothing; killed with -9 it takes its children along (parent-death signal), and the next one
-starts them anew. A lock on the directory refuses a second supervisor.
+starts them anew. A lock on the directory refuses a second supervisor. What a full disk refuses (a log to open, a file
+to write) is said once and tried again: it ends no supervisor.
 Source: design section 3 ("standalone runs one of each in one process tree").
 """
 
@@ -23,12 +24,13 @@ from pathlib import Path
 from typing import IO
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.errors import RefusedError
+from bookkeeper.errors import RefusedError, unavailable
 
 RESTART_DELAY_MIN_MS = 100
 RESTART_DELAY_MAX_MS = 5_000
 STABLE_AFTER_MS = 10_000
 """A process that lived this long starts over with the shortest restart delay."""
+TELL_AGAIN_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class _Child:
     delay_ms: int = 0
     start_at_ns: int = 0
     starts: int = 0
+    untold: bool = False
+    """Its ``run/<role>.json`` is not written yet."""
+    trouble: str = ""
+    """What was said last."""
 
 
 @dataclass(slots=True)
@@ -83,7 +89,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Start every role and keep it running until told to stop. Raises RefusedError if another one supervises."""
-        self._lock = self._acquire()
+        self.acquire()
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
@@ -102,7 +108,7 @@ class Supervisor:
                 signal.signal(number, handler)
             os.close(wake_read)
             os.close(wake_write)
-            self._lock.close()
+            self.release()
 
     def stop(self) -> None:
         """End the loop after the current step."""
@@ -111,10 +117,18 @@ class Supervisor:
     def _on_signal(self, _number: int, _frame: object) -> None:
         self.stop()
 
-    def _acquire(self) -> IO[str]:
+    def acquire(self) -> None:
+        """Take the directory, if it is not taken yet; :meth:`run` does so, too. Raises RefusedError when another one
+        has it, NoSpaceError when there is no room for the lock's file, UnavailableError.
+        """
+        if self._lock is not None:
+            return
         run = self.directory / "run"
-        run.mkdir(exist_ok=True)
-        lock = (run / "standalone.lock").open("w")
+        try:
+            run.mkdir(exist_ok=True)
+            lock = (run / "standalone.lock").open("w")
+        except OSError as error:
+            raise unavailable(f"{run} can't be written", error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -122,13 +136,43 @@ class Supervisor:
             raise RefusedError(
                 f"{self.directory}: another standalone process runs this cluster; stop it first"
             ) from None
-        return lock
+        self._lock = lock
+
+    def release(self) -> None:
+        """Give the directory to others; idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def _start_due(self) -> None:
         now = self.clock.boot_ns()
         for child in self._children:
             if child.process is None and child.start_at_ns <= now:
-                self._start(child)
+                self._try_to_start(child)
+            if child.process is not None and child.untold:
+                self._try_to_tell(child)
+
+    def _try_to_start(self, child: _Child) -> None:
+        try:
+            self._start(child)
+        except OSError as error:
+            child.delay_ms = restart_delay_ms(child.delay_ms, 0)
+            child.start_at_ns = self.clock.boot_ns() + child.delay_ms * 1_000_000
+            reason = unavailable(f"{child.role.name} can't be started", error).message
+            self._say_once(child, f"{reason}; trying again in {child.delay_ms} ms")
+
+    def _try_to_tell(self, child: _Child) -> None:
+        try:
+            self._write_pid(child)
+            child.untold, child.trouble = False, ""
+        except OSError as error:
+            reason = unavailable(f"run/{child.role.name}.json can't be written", error).message
+            self._say_once(child, f"{child.role.name} runs, but {reason}")
+
+    def _say_once(self, child: _Child, text: str) -> None:
+        if text != child.trouble:
+            self.report(text)
+        child.trouble = text
 
     def _log(self, role: Role) -> Path:
         return self.directory / "logs" / f"{role.name}.log"
@@ -149,18 +193,23 @@ class Supervisor:
         child.starts += 1
         child.pidfd = os.pidfd_open(child.process.pid)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._write_pid(child)
+        child.untold = True
 
     def _write_pid(self, child: _Child) -> None:
         assert child.process is not None
         path = self.directory / "run" / f"{child.role.name}.json"
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"pid": child.process.pid, "starts": child.starts}))
-        temporary.replace(path)
+        try:
+            temporary.write_text(json.dumps({"pid": child.process.pid, "starts": child.starts}))
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def _wait(self, wake_read: int) -> None:
         now = self.clock.boot_ns()
         due = [c.start_at_ns for c in self._children if c.process is None]
+        due += [now + TELL_AGAIN_MS * 1_000_000 for c in self._children if c.process is not None and c.untold]
         timeout = max(0.0, (min(due) - now) / 1e9) if due else None
         for key, _events in self._selector.select(timeout):
             if key.fd == wake_read:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, UnavailableError
+from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
@@ -128,7 +128,7 @@ class Compactor:
                 uris, first_flush_id(tablet.serial), now_ms, forget=forget, go_on=lambda: self._check(tablet)
             )
         except OSError as error:
-            raise UnavailableError(f"segments of tablet {tablet.extent} can't be merged: {error}") from error
+            raise unavailable(f"segments of tablet {tablet.extent} can't be merged", error) from error
         self._install(tablet, uris, written, compacted)
         self._look_ns.pop(tablet, None)
         self.merges_done += 1

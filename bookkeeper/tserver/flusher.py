@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError
+from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError, unavailable
 from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books import log_deletes
@@ -148,7 +148,7 @@ class Flusher:
         try:
             return list(tablet.data.write_segments(point.frozen, flush_id))
         except OSError as error:
-            raise UnavailableError(f"segments of tablet {tablet.extent} can't be written: {error}") from error
+            raise unavailable(f"segments of tablet {tablet.extent} can't be written", error) from error
 
     # ---- the thread
 

@@ -6,7 +6,8 @@ master. Survives a crash: the cells. A needed update that is lost costs latency 
 written by a master from the file (R10). What to write is decided in ``books``.
 
 When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged,
-nothing reordered, until it answers or the session is over. Sources: design section 5; rules R1, R12, R15 and R24.
+nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Sources: design
+section 5; rules R1, R12, R15 and R24.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
+from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.storage.wal import Block, Seal
 from bookkeeper.storage.wal.files import path_of
@@ -61,6 +63,9 @@ class LogKeeper:
         self._writing = threading.Lock()
         """Held while the books thread writes: what it took must not outlive a tablet that is forgotten."""
         self._current = WalBooks("", 0)
+        self._has_ended = True
+        """Whether the current log is sealed, or is none."""
+        self._next: WalBooks | None = None
         self._sealed: list[_Sealed] = []
         self._positions: dict[str, dict[str, int]] = {}
         """Sealed log to table id to the last offset of its records, for as long as the file exists."""
@@ -70,14 +75,20 @@ class LogKeeper:
         self.updates_written = 0
 
     def opened(self, wal_uri: str, created_ms: int) -> None:
-        """A new log begins. In the commit thread, but for the first one."""
+        """A new log is there; it is written when the current one is sealed. In the commit thread, but for the first."""
         with self._lock:
-            self._current = WalBooks(wal_uri, created_ms)
+            books = WalBooks(wal_uri, created_ms)
+            if self._has_ended:
+                self._current, self._has_ended = books, False
+            else:
+                self._next = books
 
     # ---- the listener, in the commit thread
 
     def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
-        """Rule R12. Returns when the first uses are in the books; ends the process when they can't be."""
+        """Rule R12. Returns when the first uses are in the books; ends the process when they can't be. Raises
+        NoSpaceError when their disk is full: a group that waited for room would keep all others waiting.
+        """
         del wal_uri
         with self._lock:
             first_uses = self._current.first_uses(blocks)
@@ -101,11 +112,16 @@ class LogKeeper:
             books = self._current
             self._sealed.append(_Sealed(books, seal))
             self._positions[wal_uri] = dict(books.tables)
+            self._current, self._has_ended = self._next or books, self._next is None
+            self._next = None
         self._wake.set()
 
     def _write_first_uses(self, put: BatchPut) -> None:
         try:
-            self._persistence.insist("the first use of a log", lambda: self._metadata.put(put.rows, put.rank))
+            put_rows = partial(self._metadata.put, put.rows, put.rank)
+            self._persistence.insist("the first use of a log", put_rows, unless=NoSpaceError)
+        except NoSpaceError:
+            raise
         except BookkeeperError as error:
             self._die(f"the books refuse the first use of a log, and nothing may be acknowledged without: {error}")
             raise

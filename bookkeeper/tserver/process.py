@@ -221,13 +221,15 @@ class WalOpener:
         self._session_id = session.session_id
         self._clock = clock
         self._keeper = keeper
+        self._keep_free_bytes = settings.tserver.disk_reserve_bytes
         self._numbers = count(1)
 
     def open(self) -> WalWriter:
-        """The next log, announced to the keeper of the books. Raises UnavailableError."""
+        """The next log, announced to the keeper of the books. Raises UnavailableError, NoSpaceError."""
         created_ms = self._clock.wall_ms()
         header = FileHeader(instance_id=self._instance_id, session_id=self._session_id, created_time_ms=created_ms)
-        writer = WalWriter.create(self._directory / f"{next(self._numbers):06d}{LOG_SUFFIX}", header)
+        path = self._directory / f"{next(self._numbers):06d}{LOG_SUFFIX}"
+        writer = WalWriter.create(path, header, keep_free_bytes=self._keep_free_bytes)
         self._keeper.opened(writer.uri, created_ms)
         return writer
 

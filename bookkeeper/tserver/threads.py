@@ -17,7 +17,7 @@ import tenacity
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.protocol import Session
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
-from bookkeeper.storage.wal.committer import end_process
+from bookkeeper.storage.wal.ending import end_process
 
 LOG = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Persistence:
         """Raise LeaseLostError when the session is over."""
         self._session.check()
 
-    def insist(self, what: str, act: Callable[[], T]) -> T:
+    def insist(self, what: str, act: Callable[[], T], unless: type[TransientError] = LeaseLostError) -> T:
         """``act`` until it does not raise TransientError. Raises LeaseLostError when the session is over before, and
-        whatever else ``act`` raises. The session is checked before each try.
+        whatever else ``act`` raises, ``unless`` too. The session is checked before each try.
         """
 
         def attempt() -> T:
@@ -70,7 +70,7 @@ class Persistence:
             return act()
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_succeed_later),
+            retry=tenacity.retry_if_exception(lambda e: _may_succeed_later(e) and not isinstance(e, unless)),
             stop=lambda _: self._stop.is_set(),
             wait=lambda state: self._wait_ms(state.attempt_number) / 1000,
             sleep=lambda seconds: self._sleep(seconds),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError, UnavailableError
+from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, NotFoundError, UnavailableError
 from bookkeeper.metadata import sqlite
 from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.sqlite import SqliteMetadataTable
@@ -137,7 +137,7 @@ def test_a_full_disk_is_unavailable_and_leaves_whole_rows(table: SqliteMetadataT
     _put(table, 5)
     pages = table._writer.execute("PRAGMA page_count").fetchone()[0]
     table._writer.execute(f"PRAGMA max_page_count = {pages + 3}")
-    with pytest.raises(UnavailableError, match="full"):
+    with pytest.raises(NoSpaceError, match="full"):
         table.put([RowPut(b"row-%d" % n, {REPL: b"v" * 4_000}) for n in range(50)], 6)
     assert [row.key for row in table.scan()] == [b"1<"]
     table._writer.execute("PRAGMA max_page_count = 1000000")

@@ -10,6 +10,7 @@ import pytest
 
 from bookkeeper.errors import (
     BookkeeperError,
+    NoSpaceError,
     TransientError,
 )
 from bookkeeper.metadata import keys
@@ -35,6 +36,23 @@ pytestmark = pytest.mark.integration
 def west(tmp_path: Path) -> Iterator[Ground]:
     with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20, "rpc.threads_max": 16}) as made:
         yield made
+
+
+def test_a_group_is_refused_when_the_disk_of_the_books_is_full(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    west.enable("1")
+    metadata = FailingMetadata(west.metadata)
+    metadata.error = NoSpaceError
+    node = west.local(metadata)
+    west.assign(node, extent)
+    with metadata.failing(touching(b"log:")), pytest.raises(NoSpaceError):
+        west.write(node, extent, records([(b"0", b"")]))
+    assert own_blocks(west, node) == []
+    assert west.write(node, extent, records([(b"1", b"")])) == ()
+    assert len(west.scan(node, extent)) == 1
+    (wal,) = west.logs_of(node)
+    assert logs_in_row(west, extent) == {wal}
+    node.stop()
 
 
 def test_r12_nothing_is_acknowledged_while_the_first_use_is_not_in_the_books(west: Ground) -> None:

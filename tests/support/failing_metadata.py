@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from bookkeeper.errors import UnavailableError
+from bookkeeper.errors import TransientError, UnavailableError
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
 
 Wanted = Callable[[str, Sequence[bytes]], bool]
@@ -26,6 +26,7 @@ class FailingMetadata:
         self._after: list[Wanted] = []
         self._gates: list[tuple[Wanted, threading.Event, threading.Event]] = []
         self.failures = 0
+        self.error: type[TransientError] = UnavailableError
 
     @contextmanager
     def failing(self, wanted: Wanted, applied: bool = False) -> Iterator[None]:
@@ -86,7 +87,7 @@ class FailingMetadata:
         if any(wanted(name, columns) for wanted in list(schedule)):
             with self._lock:
                 self.failures += 1
-            raise UnavailableError("the metadata table does not answer (as the test told it to)")
+            raise self.error("the metadata table does not answer (as the test told it to)")
 
 
 def _names(cells: Sequence[CellKey]) -> list[bytes]:

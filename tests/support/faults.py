@@ -282,6 +282,18 @@ FAULTS: dict[str, Fault] = {
         lambda uri: Seal(10**6, 0),  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
+    "disk-is-not-reserved": Fault(
+        "bookkeeper.storage.wal.writer",
+        "WalWriter.reserve",
+        lambda self, length: None,  # noqa: ARG005
+        "a full disk is met in the middle of a block, and ends the server",
+    ),
+    "rolls-do-not-look-ahead": Fault(
+        "bookkeeper.storage.wal.writer",
+        "is_full",
+        lambda error: False,  # noqa: ARG005
+        "a full disk ends the server because a log is due to end",
+    ),
     "late-attempts-count": Fault(
         "bookkeeper.tserver.attempts",
         "is_late",

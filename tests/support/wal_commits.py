@@ -96,11 +96,22 @@ class JournalOps(FileOps):
         super().fsync(fd)
         self.journal.note("fsync")
 
+    def allocate(self, fd: int, position: int, length: int) -> None:
+        self._fail("allocate")
+        super().allocate(fd, position, length)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._fail("link")
+        super().link(source, target)
+
     def _enter(self, name: str) -> None:
         self.journal.note(f">{name}")
         gate = self._gates.get(name)
         if gate is not None and not gate.wait(PATIENCE_S):
             raise TimeoutError(f"nobody opened the gate of {name}")
+        self._fail(name)
+
+    def _fail(self, name: str) -> None:
         if name in self.errors:
             raise self.errors[name]
 

@@ -10,7 +10,7 @@ Survives a crash: every block whose sync was acknowledged, up to the seal. Readi
 
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
 from bookkeeper.storage.wal.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
-from bookkeeper.storage.wal.committer import CommitLimits, GroupCommitter, end_process
+from bookkeeper.storage.wal.committer import GroupCommitter
 from bookkeeper.storage.wal.convert import (
     origin_from_pb,
     origin_to_pb,
@@ -20,9 +20,11 @@ from bookkeeper.storage.wal.convert import (
     stream_to_pb,
     target_from_pb,
 )
+from bookkeeper.storage.wal.ending import end_process
 from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
+from bookkeeper.storage.wal.limits import CommitLimits
 from bookkeeper.storage.wal.reader import read_blocks, read_headers, whole_behind
 from bookkeeper.storage.wal.recovery import FileSummary, TabletSummary, delete_log, file_summary, recover
 from bookkeeper.storage.wal.seal import read_seal

@@ -5,17 +5,17 @@ the submission is as durable as it asked. Survives a crash: whatever was acknowl
 process died. While a group is written and synced the next one gathers, so groups grow with the load and nobody waits
 when there is none.
 
-For each group: prepare all, in order → the books (rule R12) → what asked for ``log`` or less at the head of the
-group is answered → one ``writev`` → one ``fdatasync`` when anybody asked for it → the fence (rule R15) → all become
-visible, in order → all are answered. When the log or the fence fails the process ends: nothing is acknowledged that
-may be lost, and nothing is half alive. Sources: design section 5, the commit path; section 10.
+For each group: disk for all of it → prepare all, in order → the books (rule R12) → what asked for ``log`` or less at
+the head of the group is answered → one ``writev`` → one ``fdatasync`` when anybody asked for it → the fence (rule R15)
+→ all become visible, in order → all are answered. When the log or the fence fails the process ends: nothing is
+acknowledged that may be lost, and nothing is half alive. A full disk is met before anything is written: what needs disk
+is refused, barriers pass, a log that is due to end goes on. Sources: design section 5, the commit path; section 10.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,46 +24,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, OverloadedError, UnavailableError
+from bookkeeper.errors import (
+    BookkeeperError,
+    InvalidInputError,
+    LeaseLostError,
+    NoSpaceError,
+    OverloadedError,
+    UnavailableError,
+)
 from bookkeeper.storage.wal.block import Block, PlacedBlock
-from bookkeeper.storage.wal.group import MergeLimits, check_draft, effective_durability, form_blocks
+from bookkeeper.storage.wal.ending import end_process
+from bookkeeper.storage.wal.group import check_draft, effective_durability, form_blocks
+from bookkeeper.storage.wal.limits import CommitLimits, disk_bytes
 from bookkeeper.storage.wal.seal import is_fenced
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
 from bookkeeper.storage.wal.writer import WalWriter
 
-EXIT_CODE = 70
-"""Of a process that must not go on: no lease, or a log that can't be trusted."""
-
 _IDLE_WAIT_MS = 60_000.0
-_LAST_WORDS_S = 2.0
+_ROLL_AGAIN_MS = 1_000.0
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
-    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise."""
-
-    queue_bytes_max: int = 1 << 26
-    queue_count_max: int = 8192
-    group_bytes_max: int = 1 << 23
-    group_count_max: int = 1024
-    wal_roll_bytes: int = 1 << 28
-    wal_roll_age_ms: int = 3_600_000
-    wal_sync_interval_ms: int = 100
-    merge: MergeLimits = field(default_factory=MergeLimits)
-
-
-def end_process(reason: str) -> None:
-    """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this.
-
-    It ends also when nobody takes what it has to say.
-    """
-    late = threading.Timer(_LAST_WORDS_S, os._exit, (EXIT_CODE,))
-    late.daemon = True
-    late.start()
-    _log.critical("this process ends: %s", reason)
-    logging.shutdown()
-    os._exit(EXIT_CODE)
 
 
 def needs_sync(asked: Iterable[Durability]) -> bool:
@@ -125,7 +104,10 @@ class GroupCommitter:
         self._closed = False
         self._taken: list[_Entry | _Roll] = []
         self._wal = open_wal()
+        self._next: WalWriter | None = None
         self._opened_ns = clock.boot_ns()
+        self._roll_from_ns = 0
+        self._is_full = False
         self._unsynced_since_ns: int | None = None
         self._thread = threading.Thread(target=self._run, name="commit", daemon=True)
         self._thread.start()
@@ -187,7 +169,7 @@ class GroupCommitter:
         try:
             while self._step():
                 pass
-            self._seal()
+            self._end()
         except _EndedError as ended:
             self._give_up(str(ended))
         except BaseException as error:
@@ -209,7 +191,10 @@ class GroupCommitter:
         if entries:
             self._commit(entries)
         for roll in rolls:
-            roll.future.set_result(self._roll())
+            try:
+                roll.future.set_result(self._roll())
+            except NoSpaceError as error:
+                roll.future.set_exception(error)
         if not self._taken:
             self._clock.wait(self._work, self._wait_ms())
         self._taken = []
@@ -237,7 +222,8 @@ class GroupCommitter:
         if self._unsynced_since_ns is not None:
             due.append(self._limits.wal_sync_interval_ms - (now - self._unsynced_since_ns) / 1e6)
         if self._wal.offset:
-            due.append(self._limits.wal_roll_age_ms - (now - self._opened_ns) / 1e6)
+            rolls_in_ms = self._limits.wal_roll_age_ms - (now - self._opened_ns) / 1e6
+            due.append(max(rolls_in_ms, (self._roll_from_ns - now) / 1e6))
         return max(0.0, min(due))
 
     def _do_what_is_due(self) -> None:
@@ -246,11 +232,15 @@ class GroupCommitter:
         if since is not None and now - since >= self._limits.wal_sync_interval_ms * 1_000_000:
             self._sync()
         old = now - self._opened_ns >= self._limits.wal_roll_age_ms * 1_000_000
-        if old or self._wal.position >= self._limits.wal_roll_bytes:
-            self._roll()
+        if now >= self._roll_from_ns and (old or self._wal.position >= self._limits.wal_roll_bytes):
+            try:
+                self._roll()
+            except NoSpaceError as error:
+                _log.warning("%s goes on, though it is due to end: %s", self._wal.uri, error)
+                self._roll_from_ns = now + int(_ROLL_AGAIN_MS * 1e6)
 
     def _commit(self, entries: list[_Entry]) -> None:
-        ready = self._prepare(entries)
+        ready = self._prepare(self._with_disk(entries))
         logged = [placed for entry in ready for placed in entry.placed if placed.first_offset]
         blocks = form_blocks(logged, self._limits.merge)
         if blocks and not self._books_agree(ready, blocks):
@@ -270,6 +260,26 @@ class GroupCommitter:
         elif late:
             self._check_fence()
         self._acknowledge(late)
+
+    def _with_disk(self, entries: list[_Entry]) -> list[_Entry]:
+        """What can be logged for sure; all, or only what needs no disk, and the others are refused unprepared."""
+        if not (sizes := [entry.size for entry in entries if entry.size]):
+            return entries
+        try:
+            with self._fatal("the log can't be extended"):
+                self._wal.reserve(disk_bytes(sizes))
+        except NoSpaceError as error:
+            if not self._is_full:
+                _log.error("writes are refused: %s", error)
+            self._is_full = True
+            for entry in entries:
+                if entry.size and entry.future.set_running_or_notify_cancel():
+                    entry.future.set_exception(NoSpaceError(error.message))
+            return [entry for entry in entries if not entry.size]
+        if self._is_full:
+            _log.warning("there is room again for %s: writes go on", self._wal.uri)
+        self._is_full = False
+        return entries
 
     def _books_agree(self, ready: list[_Entry], blocks: list[Block]) -> bool:
         """Rule R12: what must be in the books is there before anything is written or answered; else all is refused."""
@@ -337,13 +347,27 @@ class GroupCommitter:
                 raise LeaseLostError(f"somebody else recovers {self._wal.uri}")
 
     def _roll(self) -> Seal | None:
+        """Make the next log, seal this one, go on there. Raises NoSpaceError: then this one goes on."""
         if not self._wal.offset:
             return None
+        if self._next is None:
+            with self._fatal("no new log can be made"):
+                self._next = self._open_wal()
         seal = self._seal()
-        with self._fatal("no new log can be made"):
-            self._wal = self._open_wal()
+        self._wal, self._next = self._next, None
         self._opened_ns = self._clock.boot_ns()
         return seal
+
+    def _end(self) -> None:
+        try:
+            self._seal()
+        except NoSpaceError as error:
+            _log.warning("%s is left to recovery: %s", self._wal.uri, error)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        for wal in filter(None, (self._wal, self._next)):
+            wal.abandon()
 
     def _seal(self) -> Seal:
         self._sync()
@@ -356,6 +380,8 @@ class GroupCommitter:
     def _fatal(self, what: str) -> Iterator[None]:
         try:
             yield
+        except NoSpaceError:  # met before anything was written
+            raise
         except BookkeeperError as error:
             reason = f"{what}: {error}"
             self._die(reason)
@@ -367,7 +393,7 @@ class GroupCommitter:
             self._closed = True
             left = [*self._taken, *self._queue]
             self._queue.clear()
-        self._wal.abandon()
+        self._abandon()
         for entry in left:
             future = entry.future
             if future.running() or (not future.done() and future.set_running_or_notify_cancel()):

@@ -7,6 +7,7 @@ of the operating system that matters for durability goes through :class:`FileOps
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -29,6 +30,12 @@ REMOTE_WINDOW_BYTES = 1 << 18
 """Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
 
 
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of Linux."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 class FileOps:
     """The system calls of a writer; a test may count or delay them in a subclass, never replace them."""
 
@@ -39,6 +46,24 @@ class FileOps:
     def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
         """Write some bytes and tell how many; raises OSError."""
         return os.writev(fd, buffers)
+
+    def allocate(self, fd: int, position: int, length: int) -> None:
+        """Reserve disk for bytes that will be written, without making the file longer; raises OSError. Does nothing
+        where the filesystem knows no such thing.
+        """
+        if _libc.fallocate(fd, _KEEP_SIZE, ctypes.c_long(position), ctypes.c_long(length)) != 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(number, os.strerror(number))
+
+    def free_bytes(self, fd: int) -> int:
+        """What is left on the disk of an open file; raises OSError."""
+        disk = os.fstatvfs(fd)
+        return disk.f_bavail * disk.f_frsize
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut a file, and give back what is reserved behind its end; raises OSError."""
+        os.ftruncate(fd, length)
 
     def fdatasync(self, fd: int) -> None:
         """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""

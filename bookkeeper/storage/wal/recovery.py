@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
+from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
 from bookkeeper.model import Barrier, Stamp
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.convert import stamp_from_pb
@@ -59,7 +59,7 @@ def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = Fa
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
-        raise UnavailableError(f"{uri} can't be recovered: {error}") from error
+        raise unavailable(f"{uri} can't be recovered", error) from error
 
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:

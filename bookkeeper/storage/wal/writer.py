@@ -15,7 +15,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.errors import ExistsError, InvalidInputError, LeaseLostError, PermanentError, UnavailableError
+from bookkeeper.errors import (
+    ExistsError,
+    InvalidInputError,
+    LeaseLostError,
+    NoSpaceError,
+    PermanentError,
+    UnavailableError,
+    is_full,
+    unavailable,
+)
 from bookkeeper.storage.wal.block import Block
 from bookkeeper.storage.wal.block_pb2 import FileHeader
 from bookkeeper.storage.wal.files import FileOps, make_directory, sync_directory, uri_of, write_all
@@ -30,18 +39,25 @@ from bookkeeper.storage.wal.frame import (
     pack_frame,
     salt_of,
 )
-from bookkeeper.storage.wal.seal import write_seal
+from bookkeeper.storage.wal.seal import read_seal, write_seal
 from bookkeeper.storage.wal.submission import Seal
 
 _NO_PAYLOAD = pa.py_buffer(b"")
+
+RESERVED_BYTES = 1 << 20
+"""Disk is reserved in steps of about this size: small beside a log, and hundreds of groups cost one call."""
 
 
 class WalWriter:
     """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` what is durable."""
 
-    def __init__(self, fd: int, path: Path, header: FileHeader, position: int, salt: int, ops: FileOps) -> None:
+    def __init__(
+        self, fd: int, path: Path, header: FileHeader, position: int, salt: int, ops: FileOps, keep_free_bytes: int
+    ) -> None:
         """For :meth:`create` only."""
         self._fd: int | None = fd
+        self._keep_free_bytes = keep_free_bytes
+        self._reserved = position
         self._salt = salt
         self._ops = ops
         self.path = path
@@ -53,11 +69,11 @@ class WalWriter:
         self.synced_position = position
 
     @classmethod
-    def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None) -> WalWriter:
+    def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
         """Make a log that did not exist; its header and its name are durable on return.
 
-        ``header.uri`` and ``format_version`` are filled in. Raises ExistsError (names are never used again) and
-        UnavailableError.
+        ``header.uri`` and ``format_version`` are filled in. ``keep_free_bytes`` of its disk are left to others. Raises
+        ExistsError (names are never used again), UnavailableError, and NoSpaceError: then there is no such file.
         """
         ops = ops or FileOps()
         complete = FileHeader()
@@ -72,14 +88,46 @@ class WalWriter:
                 write_all(fd, [frame], ops)
                 ops.fsync(fd)
                 sync_directory(path.parent, ops)
-            except OSError:
+            except OSError as error:
                 ops.close(fd)
+                if is_full(error):
+                    path.unlink()
                 raise
         except FileExistsError as error:
             raise ExistsError(f"there is a log {path} already: names of logs must not be reused") from error
         except OSError as error:
-            raise UnavailableError(f"the log {path} can't be made: {error}") from error
-        return cls(fd, path, complete, len(frame), salt_of(frame), ops)
+            raise unavailable(f"the log {path} can't be made", error) from error
+        return cls(fd, path, complete, len(frame), salt_of(frame), ops, keep_free_bytes)
+
+    def reserve(self, length: int) -> None:
+        """Take disk for so many more bytes before any of them is written, so that writing them can't fail for want of
+        it. Raises NoSpaceError, after which the writer is as it was, and UnavailableError.
+        """
+        end = self.position + length
+        if end <= self._reserved:
+            return
+        with self._io("extended") as fd:
+            for further in (RESERVED_BYTES, 0):
+                if self._take_disk(fd, end + further):
+                    self._reserved = end + further
+                    return
+        kept = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
+        raise NoSpaceError(
+            f"the disk of {self.path} has no room for {length} more bytes ({kept}); nothing was written: "
+            "make room there, and writes go on by themselves"
+        )
+
+    def _take_disk(self, fd: int, end: int) -> bool:
+        length = end - self._reserved
+        if self._ops.free_bytes(fd) - length < self._keep_free_bytes:
+            return False
+        try:
+            self._ops.allocate(fd, self._reserved, length)
+        except OSError as error:
+            if is_full(error):
+                return False
+            raise
+        return True
 
     def append(self, blocks: Sequence[Block]) -> None:
         """Write whole blocks with one ``writev`` (more when the system takes less); durable after :meth:`sync` only.
@@ -120,15 +168,29 @@ class WalWriter:
         self.synced_offset, self.synced_position = offset, position
 
     def seal(self) -> Seal:
-        """Sync, seal and close. Raises LeaseLostError when somebody else has sealed the file elsewhere."""
+        """Sync, seal and close. Raises LeaseLostError when somebody else has sealed the file elsewhere, NoSpaceError
+        when the seal finds no room: then there is none, and the writer is as it was.
+        """
         self.sync()
         own = Seal(self.offset, self.position)
-        with self._io("sealed"):
-            holds = write_seal(self.uri, own, self._ops)
+        with self._io("sealed") as fd:
+            self._give_back_disk(fd)
+            try:
+                holds = write_seal(self.uri, own, self._ops)
+            except OSError as error:
+                if is_full(error) and read_seal(self.uri) is None:
+                    raise unavailable(f"{self.uri} can't be sealed", error) from error
+                raise
         self.abandon()
         if holds != own:
             raise LeaseLostError(f"{self.uri} was sealed by somebody else at {holds}, its owner wrote up to {own}")
         return own
+
+    def _give_back_disk(self, fd: int) -> None:
+        """What is reserved behind the last block; every byte of the file stays."""
+        if self._reserved > self.position:
+            self._ops.truncate(fd, self.position)
+            self._reserved = self.position
 
     def abandon(self) -> None:
         """Close the descriptor and do nothing else: the file is left to recovery. Idempotent."""

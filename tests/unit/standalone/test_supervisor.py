@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,6 +25,7 @@ from bookkeeper.standalone.supervisor import (
     Supervisor,
     restart_delay_ms,
 )
+from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 
 LIMIT_MS = 60_000
 
@@ -118,6 +121,37 @@ def test_a_second_supervisor_of_one_directory_is_refused(cluster: Path) -> None:
     finally:
         supervisor.terminate()
         supervisor.wait()
+
+
+@contextmanager
+def _disk(directory: Path) -> Iterator[SmallDisk]:
+    try:
+        with small_disk(directory, 1 << 20) as disk:
+            yield disk
+    except NoMountError as error:
+        pytest.skip(str(error))
+
+
+def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
+    with _disk(tmp_path / "disk") as disk:
+        (disk.directory / "modules").mkdir()
+        (disk.directory / "modules" / "idle.py").write_text(IDLE)
+        supervisor = _supervise(disk.directory)
+        try:
+            first = _pid_after(disk.directory, 1)
+            disk.fill()
+            os.kill(first, signal.SIGKILL)
+            clock, never = SystemClock(), threading.Event()
+            parent = psutil.Process(supervisor.pid)
+            while not [child for child in parent.children() if child.pid != first and _lives(child)]:
+                clock.wait(never, 20)
+            assert supervisor.poll() is None
+            assert json.loads((disk.directory / "run" / "idle.json").read_text())["pid"] == first
+            disk.release()
+            assert _pid_after(disk.directory, 2) != first
+        finally:
+            supervisor.terminate()
+            assert supervisor.wait(LIMIT_MS / 1000) == 0
 
 
 def test_restarts_back_off_until_a_process_lives_long() -> None:

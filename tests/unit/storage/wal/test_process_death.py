@@ -23,7 +23,7 @@ from bookkeeper.storage.wal import (
     recover,
     uri_of,
 )
-from bookkeeper.storage.wal.committer import EXIT_CODE
+from bookkeeper.storage.wal.ending import EXIT_CODE
 from tests.support.wal_commits import PATIENCE_S, Bench
 
 ROOT = Path(__file__).parents[4]

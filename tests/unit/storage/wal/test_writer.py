@@ -146,8 +146,8 @@ def write_and_seal(writer: WalWriter) -> None:
 def test_after_a_failure_nothing_is_tried_again(tmp_path: Path, call: str) -> None:
     ops = JournalOps(Journal())
     writer = WalWriter.create(tmp_path / "1.wal", HEADER, ops)
-    ops.errors[call] = OSError(errno.ENOSPC, "full")
-    with pytest.raises(UnavailableError, match="full"):
+    ops.errors[call] = OSError(errno.EIO, "broken")
+    with pytest.raises(UnavailableError, match="broken"):
         write_and_seal(writer)
     del ops.errors[call]
     assert writer.synced_offset in (0, 2)

@@ -1,0 +1,30 @@
+"""Bounds of the group committer: values and sums only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.storage.wal.group import MergeLimits
+
+_ENTRY_BYTES = 4_096
+"""Headers of one submission, generously."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise."""
+
+    queue_bytes_max: int = 1 << 26
+    queue_count_max: int = 8192
+    group_bytes_max: int = 1 << 23
+    group_count_max: int = 1024
+    wal_roll_bytes: int = 1 << 28
+    wal_roll_age_ms: int = 3_600_000
+    wal_sync_interval_ms: int = 100
+    merge: MergeLimits = field(default_factory=MergeLimits)
+
+
+def disk_bytes(sizes: Iterable[int]) -> int:
+    """Disk that submissions with so many bytes of Arrow data take at most: encoded, with what is filled in, headers."""
+    return sum(2 * size + _ENTRY_BYTES for size in sizes)
