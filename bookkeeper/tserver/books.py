@@ -13,7 +13,7 @@ their own first record, which is all that the ranks rest on. Sources: design sec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import combiners
 from bookkeeper.metadata import keys, values
@@ -107,19 +107,24 @@ class WalBooks:
     uses: dict[tuple[str, bytes | None], TabletUse] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     """Table id to the last offset of its records."""
+    _marked: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
+    """What the latest first uses changed, as it was before."""
 
     def first_uses(self, blocks: Sequence[Block]) -> BatchPut | None:
         """What must be in the books before ``blocks`` are acknowledged, None when nothing.
 
         Marks the uses as written: the caller repeats the put until it succeeds, or ends the process. So a group whose
-        first uses may be in the books is never given up, and no other one is announced at its rank (R1).
+        first uses may be in the books is never given up, and no other one is announced at its rank (R1). Of one whose
+        first uses are known not to be there, :meth:`give_up` takes the marks back.
         """
+        self._marked = {}
         starting: dict[bytes, tuple[TabletUse, bool]] = {}
         for block in blocks:
             key = tablet_of(block.header)
             use = self.uses.get(key)
             if not needs_first_use(use, block.header):
                 continue
+            self._marked.setdefault(key, None if use is None else replace(use))
             if use is None:
                 use = self.uses[key] = TabletUse(keys.tablet_row(*key))
             self._begin(use, block)
@@ -132,6 +137,16 @@ class WalBooks:
             for row, (use, replicated) in sorted(starting.items())
         )
         return BatchPut(rows, keys.first_use_rank(blocks[0].first_offset))
+
+    def give_up(self) -> None:
+        """The put of the latest :meth:`first_uses` did not happen, and its blocks will not be appended."""
+        for key, before in self._marked.items():
+            use = self.uses.get(key)
+            if use is not None and before is None:
+                del self.uses[key]
+            elif use is not None and before is not None:
+                use.logged, use.replicated, use.barriers = before.logged, before.replicated, before.barriers
+        self._marked = {}
 
     def _begin(self, use: TabletUse, block: Block) -> None:
         use.logged = True

@@ -120,7 +120,9 @@ class LogKeeper:
         try:
             put_rows = partial(self._metadata.put, put.rows, put.rank)
             self._persistence.insist("the first use of a log", put_rows, unless=NoSpaceError)
-        except NoSpaceError:
+        except NoSpaceError:  # nothing of it is in the books
+            with self._lock:
+                self._current.give_up()
             raise
         except BookkeeperError as error:
             self._die(f"the books refuse the first use of a log, and nothing may be acknowledged without: {error}")

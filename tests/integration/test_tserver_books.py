@@ -17,6 +17,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.storage.wal import recover
 from combiners import CLOSED
 from tests.support.failing_metadata import FailingMetadata, touching
+from tests.support.faults import fault
 from tests.support.tservers import (
     Ground,
     flush_of,
@@ -38,7 +39,7 @@ def west(tmp_path: Path) -> Iterator[Ground]:
         yield made
 
 
-def test_a_group_is_refused_when_the_disk_of_the_books_is_full(west: Ground) -> None:
+def check_refused_by_full_books(west: Ground) -> None:
     (extent,) = west.create_table("1")
     west.enable("1")
     metadata = FailingMetadata(west.metadata)
@@ -52,7 +53,17 @@ def test_a_group_is_refused_when_the_disk_of_the_books_is_full(west: Ground) -> 
     assert len(west.scan(node, extent)) == 1
     (wal,) = west.logs_of(node)
     assert logs_in_row(west, extent) == {wal}
+    wait_until(lambda: needed_of(west, extent, wal) == 1, "needed at the record")
     node.stop()
+
+
+def test_a_group_is_refused_when_the_disk_of_the_books_is_full(west: Ground) -> None:
+    check_refused_by_full_books(west)
+
+
+def test_r12_a_refused_first_use_that_stayed_marked_would_never_be_written(west: Ground) -> None:
+    with fault("refused-uses-stay-marked"), pytest.raises(AssertionError):
+        check_refused_by_full_books(west)
 
 
 def test_r12_nothing_is_acknowledged_while_the_first_use_is_not_in_the_books(west: Ground) -> None:

@@ -246,6 +246,12 @@ FAULTS: dict[str, Fault] = {
         lambda wal, use, replicated, status: {log_column(wal): LOG},  # noqa: ARG005
         "R12: readable here, never shipped",
     ),
+    "refused-uses-stay-marked": Fault(
+        "bookkeeper.tserver.books",
+        "WalBooks.give_up",
+        lambda self: None,  # noqa: ARG005
+        "R12: what is written when the books' disk has room again has no cell",
+    ),
     "enabling-needs-no-cell": Fault(
         "bookkeeper.tserver.books",
         "needs_first_use",
