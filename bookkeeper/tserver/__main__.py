@@ -5,59 +5,16 @@ Ends with 0 on SIGTERM, 70 when the lease or the log is lost, 1 when it can't st
 
 from __future__ import annotations
 
-import logging
-import signal
+import importlib
+import os
 import sys
-import threading
 
-import pyarrow as pa
-
-from bookkeeper.clock import SystemClock
-from bookkeeper.config import load_settings
-from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.errors import BookkeeperError
-from bookkeeper.metadata.opening import open_metadata
-from bookkeeper.tserver.process import TServerProcess
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-
-
-def keep_freed_memory() -> None:
-    """Let Arrow use the allocator that keeps freed pages for a while: sorting and flushing take and give back tens of
-    megabytes each time, and half of the system time went into fresh pages.
-    """
-    if "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
-def main(arguments: list[str]) -> int:
-    """Run until told to stop; returns the exit code."""
-    if len(arguments) != 1:
-        print("usage: python -m bookkeeper.tserver DIR", file=sys.stderr)
-        return EXIT_USAGE
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    keep_freed_memory()
-    pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in somebody's first write
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        settings = load_settings(arguments[0])
-        clock = SystemClock()
-        coordination = open_coordination(settings, clock)
-        metadata = open_metadata(settings.metadata_url)
-        process = TServerProcess(settings, coordination, metadata, clock)
-        process.start()
-        stop.wait()
-        process.stop()
-        metadata.close()
-        coordination.close()
-    except (BookkeeperError, OSError) as error:
-        logging.getLogger(__name__).error("the tserver can't go on: %s", error)
-        return EXIT_FAILED
-    return 0
-
+ALLOCATOR = "JE_ARROW_MALLOC_CONF"
+KEEP_FREED_PAGES = "dirty_decay_ms:-1"
+"""Sorting and flushing take and give back tens of megabytes each time, and fresh pages took most of the system time:
+freed ones stay until the flusher gives them back, when the tserver is at rest.
+"""
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os.environ.setdefault(ALLOCATOR, KEEP_FREED_PAGES)  # read when pyarrow is loaded, and so before what needs it
+    sys.exit(importlib.import_module("bookkeeper.tserver.run").main(sys.argv[1:]))

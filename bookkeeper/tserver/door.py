@@ -69,8 +69,9 @@ def part_by_tablet(
     """Each tablet's part of each block, offsets kept. Raises NotServingError when a row lies in no extent."""
     parts: dict[Extent, list[ReceivedBlock]] = {}
     for block in blocks:
-        for extent, batch in split_by_tablets(block.share.batch, extents):
-            share = block.share if batch is block.share.batch else share_of(batch)
+        whole = block.share
+        for extent, batch in split_by_tablets(whole.batch, extents, (whole.min_row, whole.max_row)):
+            share = whole if batch is whole.batch else share_of(batch)
             parts.setdefault(extent, []).append(ReceivedBlock(block.first_offset, block.last_offset, share))
     return {extent: tuple(found) for extent, found in parts.items()}
 

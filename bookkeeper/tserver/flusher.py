@@ -15,6 +15,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError, unavailable
 from bookkeeper.metadata.table import CellKey, MetadataTable
@@ -30,6 +32,7 @@ from bookkeeper.tserver.threads import Die, Persistence, start_thread
 LOG = logging.getLogger(__name__)
 
 TICK_MS = 500
+REST_MS = 10_000
 FLUSHES_TO_EMPTY_MAX = 4
 """An unload flushes this often at most: once for what was set aside before, once for the rest."""
 
@@ -93,6 +96,7 @@ class Flusher:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._sealed_since_ns: dict[str, int] = {}
+        self._kept_since_ns = clock.boot_ns()
         self.flushes_done = 0
 
     # ---- one flush
@@ -137,6 +141,7 @@ class Flusher:
             self._delete_log(cell, rank)
         tablet.end_flush(point)
         self.flushes_done += 1
+        self._kept_since_ns = self._clock.boot_ns()
 
     def _delete_log(self, cell: CellKey, rank: int) -> None:
         self._persistence.check()
@@ -175,6 +180,14 @@ class Flusher:
             for row in due_tablets(self._look(by_row), self._limits):
                 if not self._closed.is_set():
                     self._flush_or_say(by_row[row])
+            self._give_back_memory()
+
+    def _give_back_memory(self) -> None:
+        """What flushes freed is kept for the next one (see ``__main__``), but not when none has come for a while."""
+        now_ns = self._clock.boot_ns()
+        if now_ns - self._kept_since_ns >= REST_MS * 1_000_000:
+            self._kept_since_ns = now_ns
+            pa.default_memory_pool().release_unused()
 
     def _flush_or_say(self, tablet: ServedTablet) -> None:
         try:

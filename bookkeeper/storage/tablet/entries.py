@@ -99,7 +99,7 @@ def cell_at(batch: pa.RecordBatch, index: int) -> Cell:
     return row, family, qualifier, visibility
 
 
-SAMPLE_STEP = 16
+SAMPLE_STEP = 64
 
 
 class SortedBlock:

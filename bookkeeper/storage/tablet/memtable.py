@@ -12,11 +12,10 @@ import threading
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.gather import gather
-from bookkeeper.storage.tablet.order import order_entries
+from bookkeeper.storage.tablet.order import extremes, order_entries
 from bookkeeper.storage.tablet.settings import TabletSettings
 
 OVERDUE_FACTOR = 4
@@ -24,10 +23,9 @@ OVERDUE_FACTOR = 4
 
 
 def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
-    """A sorted copy."""
-    extremes = pc.min_max(entries.column("row"))
-    order = order_entries(entries, extremes["min"].as_py(), extremes["max"].as_py())
-    return gather(entries, order.indices)
+    """Sorted; not a copy when they came in order."""
+    order = order_entries(entries, *extremes(entries.column("row")))
+    return entries if order.came_so else gather(entries, order.indices)
 
 
 def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:

@@ -309,7 +309,7 @@ def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> R
     low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
     entries = pa.concat_batches(batches)
     order = order_entries(entries, low_row, horizon[0])  # the entry of that key is in the window that it ends
-    return Round(entries, order.starts, order, horizon)
+    return Round(entries, order.starts, None if order.came_so else order, horizon)
 
 
 def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:

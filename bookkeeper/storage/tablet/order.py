@@ -9,6 +9,7 @@ rest of the row, family, qualifier, visibility, timestamp, sequence number.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -34,32 +35,63 @@ _KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in ran
 
 @dataclass(frozen=True, slots=True)
 class CellOrder:
-    """``indices`` put entries in order; ``starts[i]`` tells whether the i-th in order is the first of its cell."""
+    """``indices`` put entries in order; ``starts[i]`` tells whether the i-th in order is the first of its cell.
+    ``came_so``: they are in order already.
+    """
 
     indices: Indices
     starts: Mask
+    came_so: bool = False
 
 
 class WordReader:
-    """Reads eight bytes of each value of a binary column at once."""
+    """Reads eight bytes of each value of a binary column at once; where all have one length, without looking each up."""
 
     def __init__(self, array: pa.Array) -> None:
-        offsets = binary_offsets(array).astype(np.int64)
-        first, last = int(offsets[0]), int(offsets[-1])
-        data = np.zeros(last - first + WORD_BYTES, np.uint8)
-        data[: last - first] = np.frombuffer(binary_data(array)[first:last], np.uint8)
-        offsets -= first
-        self._starts, self._ends = offsets[:-1], offsets[1:]
-        self._word_at = np.ndarray((last - first + 1,), dtype=">u8", buffer=data.data, strides=(1,))
-        self.lengths = self._ends - self._starts
+        offsets = binary_offsets(array)
+        self._count = len(array)
+        self._first, self._last = int(offsets[0]), int(offsets[-1])
+        self._content = np.frombuffer(binary_data(array)[self._first : self._last], np.uint8)
+        lengths = np.diff(offsets)
+        self.width = int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
+        """The length that all values have, None when they differ."""
+        self._offsets = offsets
+        self.lengths: npt.NDArray[np.int64] = lengths.astype(np.int64)
 
     def words(self, skip: int | Indices) -> npt.NDArray[np.uint64]:
         """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
+        if isinstance(skip, int) and self.width is not None and self.width >= WORD_BYTES:
+            return self._words_of_one_length(skip, self.width)
         starts = np.minimum(self._starts + skip, self._ends)
         left = np.minimum(self._ends - starts, WORD_BYTES)
         words: npt.NDArray[np.uint64] = self._word_at[starts].astype(np.uint64)
         words &= _KEEP_FIRST_BYTES[left]
         return words
+
+    def _words_of_one_length(self, skip: int, width: int) -> npt.NDArray[np.uint64]:
+        if skip >= width:
+            return np.zeros(self._count, np.uint64)
+        start = min(skip, width - WORD_BYTES)
+        every = np.ndarray((self._count,), ">u8", self._content.data, start, (width,))
+        words: npt.NDArray[np.uint64] = every.astype(np.uint64)
+        if start < skip:
+            words <<= np.uint64(8 * (skip - start))
+        return words
+
+    @functools.cached_property
+    def _starts(self) -> Indices:
+        return self._offsets[:-1].astype(np.int64) - self._first
+
+    @functools.cached_property
+    def _ends(self) -> Indices:
+        return self._offsets[1:].astype(np.int64) - self._first
+
+    @functools.cached_property
+    def _word_at(self) -> npt.NDArray[np.uint64]:
+        """The eight bytes at every place; room behind the last, so that none is read beyond the column."""
+        data = np.zeros(self._last - self._first + WORD_BYTES, np.uint8)
+        data[: self._content.size] = self._content
+        return np.ndarray((self._content.size + 1,), dtype=">u8", buffer=data.data, strides=(1,))
 
 
 def common_prefix_bytes(low: bytes, high: bytes) -> int:
@@ -68,6 +100,20 @@ def common_prefix_bytes(low: bytes, high: bytes) -> int:
         if a != b:
             return index
     return min(len(low), len(high))
+
+
+def extremes(array: pa.Array) -> tuple[bytes, bytes]:
+    """Least and greatest value of a binary column that is not empty; where all have one length, by their words."""
+    reader = WordReader(array)
+    candidates = array
+    for skip in range(0, reader.width or 0, WORD_BYTES):
+        words = reader.words(skip)
+        low, high = words.min(), words.max()
+        if low < high:
+            candidates = array.take(pa.array(np.flatnonzero((words == low) | (words == high))))
+            break
+    found = pc.min_max(candidates)
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def adjacent_equal(array: pa.Array) -> Mask:
@@ -89,11 +135,17 @@ def codes(array: pa.Array) -> npt.NDArray[np.int64] | None:
     return ranked
 
 
-def has_stretches(key: npt.NDArray[np.uint64]) -> bool:
-    """Whether numbers consist of long ascending stretches, which the stable sort merges; without them it takes more
-    than twice the time of the other one.
-    """
-    return int(np.count_nonzero(key[1:] < key[:-1])) * STRETCH_MIN < len(key)
+def descents(key: npt.NDArray[np.uint64]) -> int:
+    """How often a number is less than the one before."""
+    return int(np.count_nonzero(key[1:] < key[:-1]))
+
+
+def _sorted_indices(key: npt.NDArray[np.uint64], falls: int, *, keep_ties: bool) -> Indices:
+    """The stable sort merges long ascending stretches; without them it takes more than twice the time of the other."""
+    if not falls:
+        return np.arange(len(key))
+    stretches = keep_ties or falls * STRETCH_MIN < len(key)
+    return np.argsort(key, kind="stable" if stretches else "quicksort")
 
 
 class _Refinement:
@@ -101,9 +153,11 @@ class _Refinement:
 
     def __init__(self, key: npt.NDArray[np.uint64], *, keep_ties: bool) -> None:
         """``keep_ties``: what ties stays in the order in which it came, for there may be no further key."""
-        stretches = keep_ties or has_stretches(key)
-        self.indices: Indices = np.argsort(key, kind="stable" if stretches else "quicksort")
-        ordered = key[self.indices]
+        falls = descents(key)
+        self.came_so = not falls
+        """No key was less than the one before; ties may still move."""
+        self.indices: Indices = _sorted_indices(key, falls, keep_ties=keep_ties)
+        ordered = key if self.came_so else key[self.indices]
         self.tied = np.zeros(len(key), bool)
         np.equal(ordered[1:], ordered[:-1], out=self.tied[1:])
 
@@ -188,7 +242,7 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
     refinement = _Refinement(WordReader(rows).words(skip), keep_ties=False)  # sequence numbers differ
     places = refinement.places()
     if not places.size:
-        return CellOrder(refinement.indices, ~refinement.tied)
+        return CellOrder(refinement.indices, ~refinement.tied, refinement.came_so)
     if places.size <= FEW:
         return _settle_few(refinement, entries, places)
     _refine_rows(refinement, rows, skip)

@@ -11,20 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.tablet.entries import binary_offsets, row_reader
 from bookkeeper.storage.tablet.gather import gather
-from bookkeeper.storage.tablet.order import order_rows
+from bookkeeper.storage.tablet.order import extremes, order_rows
 from bookkeeper.storage.tablet.settings import BatchLimits
 
 
 def min_max_row(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
     """Least and greatest row of a batch of at least one record."""
-    extremes = pc.min_max(batch.column("row"))
-    return extremes["min"].as_py(), extremes["max"].as_py()
+    return extremes(batch.column("row"))
 
 
 def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:
@@ -64,14 +62,17 @@ def _ordered(extents: Sequence[Extent]) -> list[Extent]:
     return [extents[index] for _, index in closed] + [e for e in extents if e.end_row is None]
 
 
-def split_by_tablets(batch: pa.RecordBatch, extents: Sequence[Extent]) -> list[tuple[Extent, pa.RecordBatch]]:
+def split_by_tablets(
+    batch: pa.RecordBatch, extents: Sequence[Extent], rows: tuple[bytes, bytes] | None = None
+) -> list[tuple[Extent, pa.RecordBatch]]:
     """Part a batch by tablet: each tablet's records in their order, tablets in row order, only those with records.
 
-    ``extents``: of one table, not overlapping. Raises NotServingError when a row lies in none of them.
+    ``extents``: of one table, not overlapping. ``rows``: the least and the greatest, if the caller knows them. Raises
+    NotServingError when a row lies in none of them.
     """
     if not batch.num_rows:
         return []
-    low, high = min_max_row(batch)
+    low, high = rows or min_max_row(batch)
     for extent in extents:
         if extent.contains(low) and extent.contains(high):
             return [(extent, batch)]

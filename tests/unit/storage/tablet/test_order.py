@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.storage.tablet import order
+from bookkeeper.storage.tablet import memtable, order
 from bookkeeper.storage.tablet.entries import SortedBlock, after_cell, to_entries
 from tests.support.tablet_model import LONG, TRICKY, Record, batches, rows, to_batch
 
@@ -40,6 +40,7 @@ def test_entries_order_as_tuples(records: list[Record]) -> None:
     cells = order.order_entries(entries, low, high)
     keys = [key_of(record, seq) for seq, record in enumerate(records, 1)]
     assert [keys[index] for index in cells.indices] == sorted(keys)
+    assert not cells.came_so or keys == sorted(keys)
     found = [keys[index][:4] for index in cells.indices]
     starts = [index == 0 or found[index] != found[index - 1] for index in range(len(found))]
     assert cells.starts.tolist() == starts
@@ -90,3 +91,30 @@ def test_words_are_the_bytes_as_a_number(value: bytes, skip: int) -> None:
     array = pa.array([b"before", value, b"behind"], pa.binary()).slice(1, 1)
     expected = int.from_bytes(value[skip : skip + 8].ljust(8, b"\x00"), "big")
     assert order.WordReader(array).words(skip).tolist() == [expected]
+
+
+of_one_length = st.integers(0, 20).flatmap(
+    lambda width: st.lists(st.binary(min_size=width, max_size=width), min_size=1, max_size=20)
+)
+"""Values of one length, with a prefix that all have where the length allows."""
+
+
+@given(values=of_one_length, prefix=st.binary(max_size=12), skip=st.integers(0, 40))
+def test_words_of_values_of_one_length(values: list[bytes], prefix: bytes, skip: int) -> None:
+    array = pa.array([b"before", *(prefix + value for value in values), b"behind"], pa.binary()).slice(1, len(values))
+    expected = [int.from_bytes((prefix + v)[skip : skip + 8].ljust(8, b"\x00"), "big") for v in values]
+    assert order.WordReader(array).words(skip).tolist() == expected
+    assert order.extremes(array) == (prefix + min(values), prefix + max(values))
+
+
+@given(values=st.lists(rows, min_size=1, max_size=40))
+def test_extremes_of_any_rows(values: list[bytes]) -> None:
+    assert order.extremes(pa.array(values, pa.binary())) == (min(values), max(values))
+
+
+def test_entries_that_come_in_order_are_not_copied() -> None:
+    records = [Record(b"%08d" % number, b"f", b"q", b"", 1, False, b"v") for number in range(2000)]
+    entries = to_entries(to_batch(records), 1)
+    assert memtable.sort_entries(entries) is entries
+    backwards = to_entries(to_batch(records[::-1]), 1)
+    assert memtable.sort_entries(backwards).column("row").equals(entries.column("row"))
