@@ -19,7 +19,7 @@ from rich.table import Table
 
 from tests.benchmarks.figure import Figure, met
 
-MODULES = ("rpc", "wal", "tablet", "ingest", "client", "master_cycle", "master_cycle_hbase", "drain", "lag")
+MODULES = ("rpc", "wal", "tablet", "ingest", "client", "master_cycle", "master_cycle_hbase", "drain", "backlog", "lag")
 RESULT = Path("build/bench/figures.json")
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 

@@ -8,31 +8,26 @@ same process, which writes and syncs each before one byte comes back. Both take 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
-import psutil
 import pyarrow as pa
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, Stamp
 from bookkeeper.replay.ranges import Range
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
 from bookkeeper.storage.wal.files import path_of
 from tests.benchmarks.figure import Figure
-from tests.support.drain_peer import CHUNK
+from tests.benchmarks.memory import MemoryWatch
+from tests.benchmarks.plain_copy import copy_plain
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess
 from tests.support.wal_files import TO_EAST, WEST
@@ -46,7 +41,6 @@ RATIO_TARGET = 0.5
 """At least half the speed of a plain copy: a job's fixed cost is a tenth of a second, a copy's is none."""
 FLAT = 1.25
 """Memory is flat: ten times the records take at most so many times as much."""
-SAMPLE_MS = 100
 
 
 def _fixed(width: int, seed: int) -> pa.Array:
@@ -112,46 +106,8 @@ def _drain(process: ReplayProcess, ranges: Sequence[Range]) -> int:
     return shipped
 
 
-def _copy_plain(path: Path, port: int, chunk_bytes: int) -> None:
-    content = memoryview(path.read_bytes())
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for at in range(0, len(content), chunk_bytes):
-            chunk = content[at : at + chunk_bytes]
-            connection.sendall(CHUNK.pack(len(chunk)))
-            connection.sendall(chunk)
-            assert connection.recv(1) == b"k"
-
-
 def _ranges(files: Sequence[str], blocks: int, quorum: str) -> list[Range]:
     return [a_range(file, 1, blocks * BLOCK_RECORDS, quorum=quorum, range_id=n) for n, file in enumerate(files)]
-
-
-class _Memory:
-    """The most memory (RSS) that the JVM and the task processes had together while the block ran, in MB."""
-
-    def __init__(self, process: ReplayProcess) -> None:
-        self._process = process
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.most = 0.0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        clock = SystemClock()
-        while not clock.wait(self._over, SAMPLE_MS):
-            total = 0
-            for member in self._process.family():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    total += member.memory_info().rss
-            self.most = max(self.most, total / 1e6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +124,7 @@ class _Bench:
         plain.write_bytes(b"".join(path_of(file).read_bytes() for file in files))
 
         def copy() -> None:
-            _copy_plain(plain, self.peer.plain_port, self.settings.replay.message_bytes)
+            copy_plain(plain, self.peer.plain_port, self.settings.replay.message_bytes)
 
         def drain() -> None:
             assert _drain(self.process, _ranges(files, blocks, self.peer.quorum)) == records // part
@@ -198,7 +154,7 @@ def _measure(bench: _Bench) -> list[Figure]:
     figures, memory = [], {}
     for name, blocks, rounds in (("0.25 M", BLOCKS // 4, ROUNDS), ("1 M", BLOCKS, ROUNDS), ("10 M", MANY_BLOCKS, 1)):
         log = _write_log(bench.directory / name.replace(" ", ""), blocks, stamp)
-        with _Memory(bench.process) as memory[blocks]:
+        with MemoryWatch(bench.process.family) as memory[blocks]:
             figures.append(bench.drained(f"drain one log of {name} records", [log], blocks, rounds=rounds))
         path_of(log).unlink()
     most, reference = memory[MANY_BLOCKS].most, memory[BLOCKS].most

@@ -31,7 +31,13 @@ class Pair:
     west: Client
     east: Client
     clock: Clock
-    west_quorum: str
+    west_side: Cluster
+    east_side: Cluster
+
+    @property
+    def west_quorum(self) -> str:
+        """Where another process finds west."""
+        return self.west_side.quorum
 
     def wait_for_row(self, row: bytes, poll_ms: float) -> None:
         """Return when ``row`` is readable at east; raises UnavailableError after :data:`LIMIT_MS`."""
@@ -55,7 +61,7 @@ def replicated_pair(tservers: int = 1) -> Iterator[Pair]:
             client.tables.create(TABLE)
         clients[0].replication.define_cluster("east", sides[1].quorum)
         clients[0].replication.enable(TABLE, "east")
-        pair = Pair(clients[0], clients[1], SystemClock(), sides[0].quorum)
+        pair = Pair(clients[0], clients[1], SystemClock(), *sides)
         for number in range(WARM_UP_ROWS):
             row = b"warm%06d" % number
             write_row(pair.west, row)

@@ -1,0 +1,128 @@
+"""Draining a backlog to a whole ``bookkeeper`` cluster: Spark, books, dedupe, both write-ahead logs synced.
+
+Arrives: nothing. Leaves: the rate at which one and ten million records of 16-byte rows and 100-byte values reach a
+peer that was away while they were written, beside as many bytes copied over loopback TCP and synced in the same run;
+and the memory of all processes of both clusters meanwhile. The clock runs from the first record that can be read at
+the peer to the last (what lies before is the pause between two tries and the peer's own start), and every record is
+counted at the peer afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.memory import MemoryWatch
+from tests.benchmarks.pair import FAMILY, QUALIFIER, TABLE, Pair, replicated_pair
+from tests.benchmarks.plain_copy import copy_plain
+
+SIZES = (1_000_000, 10_000_000)
+TARGETS_PER_S = dict(zip(SIZES, (600_000.0, 1_000_000.0), strict=True))
+BATCH = 20_000
+ROW_BYTES = 16
+VALUE_BYTES = 100
+POLL_MS = 10.0
+FLAT = 1.25
+"""Memory is flat: ten times the records take at most so many times as much."""
+
+
+def run() -> list[Figure]:
+    """Measure; about two minutes. ``BENCH_RECORDS`` sets another number of records, and one size only."""
+    sizes = [int(os.environ["BENCH_RECORDS"])] if "BENCH_RECORDS" in os.environ else SIZES
+    with TemporaryDirectory() as raw, _plain_peer(Path(raw)) as port:
+        rounds = [_drained(records, Path(raw) / "plain", port) for records in sizes]
+    figures = [figure for figure, _ in rounds]
+    if len(rounds) > 1:
+        figures.append(_memory_figure(rounds[-1][1], rounds[0][1]))
+    return figures
+
+
+def _drained(records: int, plain: Path, port: int) -> tuple[Figure, float]:
+    with replicated_pair() as pair:
+        pair.east_side.crash()
+        written_bytes = _write_backlog(pair, records)
+        plain.write_bytes(np.random.default_rng(1).bytes(written_bytes))
+        began = time.perf_counter()
+        copy_plain(plain, port, pair.west_side.settings.replay.message_bytes)
+        plain_s = time.perf_counter() - began
+        plain.unlink()
+        pair.east_side.start()
+        pair.wait_for_row(_row(0), POLL_MS)
+        began = time.perf_counter()
+        with MemoryWatch(lambda: _family(os.getpid())) as memory:
+            pair.wait_for_row(_row(records - 1), POLL_MS)
+        drain_s = time.perf_counter() - began
+        found = sum(batch.num_rows for batch in pair.east.scan(TABLE, _row(0), None))
+        if found != records:
+            raise AssertionError(f"{found:,} of {records:,} records arrived")
+    figure = Figure(
+        name=f"drain {records / 1e6:g} M records to a whole cluster",
+        value=records / drain_s,
+        unit="records/s",
+        reference=records / plain_s,
+        reference_name="TCP copy + sync",
+        reference_unit="records/s",
+        ratio=plain_s / drain_s,
+        size=records,
+    )
+    if records in TARGETS_PER_S:
+        figure["target"] = TARGETS_PER_S[records]
+    return figure, memory.most
+
+
+def _row(number: int) -> bytes:
+    """After the rows that warm up."""
+    return b"x%015d" % number
+
+
+def _write_backlog(pair: Pair, records: int) -> int:
+    """Acknowledged at ``sync``; returns the bytes of rows and values."""
+    random = np.random.default_rng(7)
+    same = {"family": pa.array([FAMILY] * BATCH, pa.binary()), "qualifier": pa.array([QUALIFIER] * BATCH, pa.binary())}
+    values = pa.array([random.bytes(VALUE_BYTES) for _ in range(BATCH)], pa.binary())
+    with pair.west.writer(TABLE) as writer:
+        for first in range(0, records, BATCH):
+            rows = pa.array([_row(number) for number in range(first, first + BATCH)], pa.binary())
+            writer.add_batch(pa.RecordBatch.from_pydict({"row": rows, **same, "value": values}))
+    return records * (ROW_BYTES + VALUE_BYTES)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+@contextmanager
+def _plain_peer(directory: Path) -> Iterator[int]:
+    command = [sys.executable, "-m", "tests.support.drain_peer", str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        yield int(json.loads(process.stdout.readline())["plain"])
+        process.stdin.close()
+
+
+def _memory_figure(most: float, reference: float) -> Figure:
+    return Figure(
+        name="memory of both clusters while ten times the records drain",
+        value=most,
+        unit="MB",
+        reference=reference,
+        reference_name=f"while {SIZES[0] / 1e6:g} M do",
+        reference_unit="MB",
+        ratio=most / reference,
+        target=FLAT,
+        target_of="ratio",
+        lower_is_better=True,
+    )
