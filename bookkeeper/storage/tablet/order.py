@@ -45,7 +45,7 @@ class CellOrder:
 
 
 class WordReader:
-    """Reads eight bytes of each value of a binary column at once; where all have one length, without looking each up."""
+    """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
 
     def __init__(self, array: pa.Array) -> None:
         offsets = binary_offsets(array)
