@@ -297,7 +297,8 @@ class _Record:
         self._path = path
         try:
             parsed = json.loads(raw) if isinstance(raw, bytes) else raw
-        except ValueError:
+            format_json(parsed)  # a lone surrogate can't be written again
+        except (ValueError, RecursionError):
             parsed = None
         if not isinstance(parsed, dict) or set(parsed) != keys:
             raise CorruptionError(f"configuration {path} is not an object of {', '.join(sorted(keys))}")

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
+from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
 from bookkeeper.storage.wal import Seal
 from tests.support.border_faults import BORDER_FAULTS
@@ -197,6 +198,12 @@ FAULTS: dict[str, Fault] = {
         "proven_offset",
         lambda acked, after, to: to,  # noqa: ARG005
         "R19: an answer claims for all tablets what one of them has",
+    ),
+    "unknown-fields-are-passed-over": Fault(
+        "bookkeeper.metadata.values",
+        "read_fields",
+        lambda raw, what, *names: {name: read_object(raw, what)[name] for name in names},
+        "design 10.7: a value that a newer version wrote is rewritten without what this one does not know",
     ),
     "own-data-is-welcome": Fault(
         "bookkeeper.tserver.receiver",

@@ -68,6 +68,18 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
+    "any-log-will-do": (
+        "bookkeeper.storage.wal.recovery",
+        "check_own",
+        lambda uri, file_header: None,  # noqa: ARG005
+        "design 10.7: a whole log of another session passes as this one's records",
+    ),
+    "an-index-may-lead-anywhere": (
+        "bookkeeper.storage.tablet.segment_reader",
+        "lies_within",
+        lambda index, size: True,  # noqa: ARG005
+        "design 10.7: a file of some kilobytes asks for any amount of memory",
+    ),
     "checksums-not-compared": (
         "bookkeeper.storage.tablet.segment_reader",
         "matches",

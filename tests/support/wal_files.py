@@ -95,6 +95,14 @@ def append(writer: WalWriter, specs: Sequence[Spec]) -> None:
     writer.sync()
 
 
+def lay_out(directory: Path, raw: bytes | bytearray) -> Path:
+    """``log/1.wal`` below a directory: a log says in its header where it lies, so a copy has the same two names."""
+    path = directory / "log" / "1.wal"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw)
+    return path
+
+
 def damage(uri: str, offset: int, *, header: bool = False) -> None:
     """Turn a byte of the block that holds record ``offset``: in its payload, or in its header."""
     at = next(at for at in read_headers(uri) if at.last_offset >= offset)

@@ -209,23 +209,42 @@ class Segment:
             raise corrupt(self.path, f"it belongs to another locality group than {self.ref.group!r}")
         if metadata.num_rows != self.ref.records:
             raise corrupt(self.path, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
-        with pa.ipc.open_stream(index_bytes) as reader:
-            index = reader.read_next_batch()
-        if not index.schema.equals(segment_format.INDEX_SCHEMA) or index.num_rows != metadata.num_row_groups:
+        index = self._index(index_bytes)
+        if index is None or index.num_rows != metadata.num_row_groups or not index.num_rows:
             raise corrupt(self.path, "its index does not go with its footer")
+        if not lies_within(index, size):
+            raise corrupt(self.path, "its index names bytes that it does not have")
         first_keys, last_keys = (_keys(index, prefix, self.ref.shift) for prefix in ("first_", "last_"))
         if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
             raise corrupt(self.path, "its first and last row are not those that the books say")
-        families = named.get(segment_format.FAMILIES_KEY)
+        families = self._families_in(named.get(segment_format.FAMILIES_KEY))
         return _Tail(
             footer=metadata,
             filter_bytes=filter_bytes,
             index=index,
             first_keys=first_keys,
             last_keys=last_keys,
-            families=None if families is None else frozenset(map(base64.b64decode, json.loads(families))),
+            families=families,
             size=size,
         )
+
+    def _index(self, content: bytes) -> pa.RecordBatch | None:
+        try:
+            with pa.ipc.open_stream(content) as reader:
+                index = reader.read_next_batch()
+            index.validate(full=True)
+        except (pa.ArrowException, OSError, StopIteration) as error:
+            raise corrupt(self.path, f"its index is no Arrow stream: {error}") from error
+        holes = any(column.null_count for column in index.columns)
+        return index if index.schema.equals(segment_format.INDEX_SCHEMA) and not holes else None
+
+    def _families_in(self, listed: bytes | None) -> frozenset[bytes] | None:
+        if listed is None:
+            return None
+        try:
+            return frozenset(base64.b64decode(text, validate=True) for text in _texts(listed))
+        except (ValueError, RecursionError) as error:
+            raise corrupt(self.path, f"its list of families is none: {error}") from error
 
     def _read_block(self, number: int) -> SortedBlock:
         tail = self._tail()
@@ -251,6 +270,19 @@ class Segment:
         if batch.num_rows != tail.index.column("records")[number].as_py():
             raise corrupt(self.path, f"row group {number} has not the records that its index says")
         return SortedBlock(batch)
+
+
+def lies_within(index: pa.RecordBatch, size: int) -> bool:
+    """Whether an index leads to bytes of its file only: as many are asked for at once as it says."""
+    starts, lengths = (index.column(name).to_pylist() for name in ("start", "bytes"))
+    return all(start >= 0 and 0 < length <= size - start for start, length in zip(starts, lengths, strict=True))
+
+
+def _texts(raw: bytes) -> list[str]:
+    found = json.loads(raw)
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ValueError(f"not a list of texts: {raw[:80]!r}")
+    return found
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -90,6 +90,19 @@ def corrupt(uri: str, position: int, reason: str) -> CorruptionError:
     )
 
 
+def parse_file_header(uri: str, frame: Frame) -> FileHeader:
+    """The message of the file-header frame; raises CorruptionError, IncompatibleError."""
+    try:
+        header = FileHeader.FromString(frame.header)
+    except DecodeError as error:
+        raise corrupt(uri, 0, f"the file header does not parse: {error}") from error
+    if header.format_version > FORMAT_VERSION:
+        raise IncompatibleError(
+            f"{uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
+        )
+    return header
+
+
 def parse_block_header(uri: str, frame: Frame) -> BlockHeader:
     """The header message of a block frame; raises CorruptionError."""
     try:
@@ -130,7 +143,7 @@ class BlockLog:
             if self._may_grow_at(0, error):
                 raise TransientError(f"{self.uri} has no whole file header yet: {error}") from error
             raise corrupt(self.uri, 0, str(error)) from error
-        self.file_header = self._file_header(frame)
+        self.file_header = parse_file_header(self.uri, frame)
         self.salt = frame.prefix.prefix_crc
         self.start_position = frame.end_position
         if self.seal is not None and (self._limit == self.start_position) != (self.seal.offset == 0):
@@ -192,20 +205,24 @@ class BlockLog:
         except FrameError as error:
             raise corrupt(self.uri, frame.position, str(error)) from error
 
-    def _file_header(self, frame: Frame) -> FileHeader:
-        try:
-            header = FileHeader.FromString(frame.header)
-        except DecodeError as error:
-            raise corrupt(self.uri, 0, f"the file header does not parse: {error}") from error
-        if header.format_version > FORMAT_VERSION:
-            raise IncompatibleError(
-                f"{self.uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
-            )
-        return header
-
     def _may_grow_at(self, position: int, error: FrameError) -> bool:
         """A log without a seal is not damaged where it just ends."""
         return self.seal is None and (error.short or only_zeros(self._source, position))
+
+
+def open_own(uri: str) -> LogReader:
+    """:func:`open_log` for whoever knows the log from the books: it must be that one. Raises CorruptionError, too."""
+    log = open_log(uri)
+    check_own(uri, log.file_header)
+    return log
+
+
+def check_own(uri: str, file_header: FileHeader) -> None:
+    """A log says where it was made. Whole and valid, but of another session, it would be read as this one's records:
+    so session and name must be those of its place (the directory may be mounted elsewhere). Raises CorruptionError.
+    """
+    if file_header.uri and file_header.uri.split("/")[-2:] != uri.split("/")[-2:]:
+        raise corrupt(uri, 0, f"it is another log, {file_header.uri}, in the place of this one; restore the file")
 
 
 def only_zeros(source: Source, position: int) -> bool:

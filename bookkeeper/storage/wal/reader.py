@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, TransientError
 from bookkeeper.storage.wal.block import Block
-from bookkeeper.storage.wal.formats import BlockAt, LogReader, corrupt, open_log
+from bookkeeper.storage.wal.formats import BlockAt, LogReader, corrupt, open_own
 
 _ANY_OFFSET = 2**64
 
@@ -29,7 +29,7 @@ def read_blocks(uri: str, first: int, last: int, position_hint: int | None = Non
     """
     if not 1 <= first <= last:
         raise InvalidInputError(f"records {first} to {last} of {uri} are no range: offsets count from 1")
-    log = open_log(uri)
+    log = open_own(uri)
     if log.seal is not None and last > log.seal.offset:
         raise NotFoundError(f"records {first} to {last} are not in {uri}: it is sealed and ends at {log.seal.offset}")
     return _cover(uri, log, first, last, log.start(position_hint, first))
@@ -50,7 +50,7 @@ def whole_behind(uri: str, position: int) -> BlockAt | None:
     """The first whole block that begins behind a byte of damage; None when there is none. Raises what
     :func:`read_headers` does.
     """
-    return open_log(uri).whole_behind(position)
+    return open_own(uri).whole_behind(position)
 
 
 def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
@@ -58,5 +58,5 @@ def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt
 
     Stops at the seal; in a log without one, where whole blocks end now. Raises what :func:`read_blocks` does.
     """
-    log = open_log(uri)
+    log = open_own(uri)
     return log.headers(log.start(position_hint, _ANY_OFFSET))

@@ -18,7 +18,15 @@ from bookkeeper.model import Barrier, Stamp
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.convert import stamp_from_pb
 from bookkeeper.storage.wal.files import FileOps, beside, map_file, path_of, sync_directory
-from bookkeeper.storage.wal.formats import BlockAt, corrupt, only_zeros, open_log, parse_block_header
+from bookkeeper.storage.wal.formats import (
+    BlockAt,
+    check_own,
+    corrupt,
+    only_zeros,
+    open_own,
+    parse_block_header,
+    parse_file_header,
+)
 from bookkeeper.storage.wal.frame import (
     BLOCK_MAGIC,
     FILE_MAGIC,
@@ -55,7 +63,11 @@ def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = Fa
             ops.fsync(fd)
         finally:
             ops.close(fd)
-        return write_seal(uri, find_end(uri, map_file(path), give_up_unproven), ops)
+        source = map_file(path)
+        end = find_end(uri, source, give_up_unproven)
+        if end.position:
+            check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
+        return write_seal(uri, end, ops)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
@@ -138,7 +150,7 @@ def file_summary(uri: str) -> FileSummary:
 
     Raises TransientError while there is no seal, and what :func:`read_headers` raises.
     """
-    log = open_log(uri)
+    log = open_own(uri)
     if log.seal is None:
         raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}

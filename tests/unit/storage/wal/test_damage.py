@@ -12,18 +12,19 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.wal import Seal, file_summary, path_of, read_blocks, uri_of
 from bookkeeper.storage.wal.seal import decode_seal, encode_seal
 from tests.support.wal_files import Spec, write_wal
+from tests.support.wal_files import lay_out as lay_out_at
 
 SPECS = [Spec([b"a", b"b"]), Spec([b"c" * 200], compression="zstd"), Spec([b"%d" % index for index in range(50)])]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return path_of(write_wal(tmp_path_factory.mktemp("whole") / "1.wal", SPECS, seal=True))
+    return path_of(write_wal(tmp_path_factory.mktemp("whole") / "log" / "1.wal", SPECS, seal=True))
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("copy") / "1.wal"
+    return lay_out_at(tmp_path_factory.mktemp("copy"), b"")
 
 
 def lay_out(copy: Path, log: bytes, seal: bytes) -> str:

@@ -139,7 +139,7 @@ def test_beyond_the_end_of_an_open_log_there_is_nothing_yet(tmp_path: Path) -> N
 def test_a_frame_that_is_still_being_written_is_not_there_yet(tmp_path: Path) -> None:
     whole = write_wal(tmp_path / "1.wal", [Spec([b"a"])])
     content = path_of(whole).read_bytes()
-    part = tmp_path / "part.wal"
+    part = path_of(whole)
     for length in range(len(content)):
         part.write_bytes(content[:length])
         with pytest.raises(TransientError):
@@ -201,18 +201,19 @@ def test_a_newer_format_says_that_it_is_newer(tmp_path: Path, monkeypatch: pytes
 
 def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    foreign = tmp_path / "2.wal"
-    foreign.write_bytes(b"PWAL" + path_of(ours).read_bytes())
+    seal = read_seal(ours)
+    foreign = path_of(ours)
+    foreign.write_bytes(b"PWAL" + foreign.read_bytes())
 
     class Prefixed(formats.BlockLog):
         """Another format with the same blocks out: ours behind four bytes."""
 
-        def __init__(self, uri: str, source: Source, seal: Seal | None) -> None:
+        def __init__(self, uri: str, source: Source, _seal: Seal | None) -> None:
             shutil.copyfileobj(
                 pyarrow.BufferReader(source.read(4, source.size - 4)), (tmp_path / "inner.wal").open("wb")
             )
             inner = open_source(uri_of(tmp_path / "inner.wal"))
-            super().__init__(uri, inner, seal or read_seal(ours))
+            super().__init__(uri, inner, seal)
 
     monkeypatch.setitem(formats.FORMATS, b"PWAL", Prefixed)
     assert rows(list(read_blocks(uri_of(foreign), 4, 104))) == expected(4, 104)

@@ -38,7 +38,7 @@ from bookkeeper.storage.wal.recovery import find_end
 from bookkeeper.storage.wal.seal import write_seal
 from tests.support.faults import fault
 from tests.support.wal_commits import Journal, JournalOps
-from tests.support.wal_files import TO_EAST, Spec, append, block, records, write_wal
+from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
 
 SPECS = [Spec([b"a", b"b"]), Spec([b"c" * 64]), Spec([b"d"])]
 
@@ -47,7 +47,7 @@ class Content:
     """A log as bytes, and where its blocks begin."""
 
     def __init__(self, directory: Path) -> None:
-        uri = write_wal(directory / "content.wal", SPECS)
+        uri = write_wal(directory / "log" / "1.wal", SPECS)
         self.raw = path_of(uri).read_bytes()
         self.starts = [at.position for at in read_headers(uri)]
         self.ends = [self.starts[0], *(at.end_position for at in read_headers(uri))]
@@ -107,8 +107,7 @@ def check_damage_is_not_cut_off(directory: Path) -> None:
     content = Content(directory)
     raw = bytearray(content.raw)
     raw[content.ends[1] - 20] ^= 1
-    path = directory / "damaged.wal"
-    path.write_bytes(raw)
+    path = lay_out(directory, raw)
     with pytest.raises(CorruptionError, match="whole block follows"):
         recover(uri_of(path))
     assert read_seal(uri_of(path)) is None
@@ -125,7 +124,7 @@ def test_without_looking_behind_damage_blocks_would_be_lost_silently(tmp_path: P
 
 
 def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
     append(writer, SPECS[:1])
     synced = writer.position
     append(writer, SPECS[1:2])
@@ -138,7 +137,7 @@ def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path
 
 
 def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> None:
-    writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
+    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
     append(writer, SPECS[:1])
     synced = writer.position
     writer.append([block(spec, first) for spec, first in zip(SPECS[1:], (3, 4), strict=True)])
@@ -147,8 +146,7 @@ def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> N
     for damaged_at, accepted in ((synced - 20, False), (synced + 20, True)):
         raw = bytearray(whole)
         raw[damaged_at] ^= 1
-        path = tmp_path / f"{damaged_at}.wal"
-        path.write_bytes(raw)
+        path = lay_out(tmp_path / str(damaged_at), raw)
         with pytest.raises(CorruptionError, match="had been durable" if not accepted else "whole block follows"):
             recover(uri_of(path))
         if accepted:
@@ -209,18 +207,16 @@ def test_a_log_where_a_block_is_missing_is_damaged(content: Content, tmp_path: P
 
 
 def test_recovery_is_idempotent_and_changes_nothing_but_the_seal(content: Content, tmp_path: Path) -> None:
-    path = tmp_path / "1.wal"
-    path.write_bytes(content.raw[:-1])
+    path = lay_out(tmp_path, content.raw[:-1])
     seal = recover(uri_of(path))
     assert seal == content.seal(2) == recover(uri_of(path)) == read_seal(uri_of(path))
     assert path.read_bytes() == content.raw[:-1]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.wal", "1.wal.fence", "1.wal.seal"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["1.wal", "1.wal.fence", "1.wal.seal"]
     assert [b.last_offset for b in read_blocks(uri_of(path), 1, 3)] == [2, 3]
 
 
 def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Content, tmp_path: Path) -> None:
-    path = tmp_path / "1.wal"
-    path.write_bytes(content.raw)
+    path = lay_out(tmp_path, content.raw)
     journal = Journal()
     ops = JournalOps(journal)
     with ThreadPoolExecutor(1) as pool, ops.hold("fsync"):
@@ -235,8 +231,7 @@ def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Con
 
 def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
     for attempt in range(10):
-        path = tmp_path / f"{attempt}.wal"
-        path.write_bytes(content.raw[: -1 - attempt])
+        path = lay_out(tmp_path / str(attempt), content.raw[: -1 - attempt])
         start = threading.Barrier(4)
 
         def race(uri: str, start: threading.Barrier = start) -> Seal:
@@ -246,7 +241,7 @@ def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             seals = set(pool.map(race, [uri_of(path)] * 4))
         assert seals == {content.seal(2)}
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
@@ -256,8 +251,7 @@ def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
 
 
 def test_the_first_seal_wins_whatever_it_says(content: Content, tmp_path: Path) -> None:
-    path = tmp_path / "1.wal"
-    path.write_bytes(content.raw)
+    path = lay_out(tmp_path, content.raw)
     assert write_seal(uri_of(path), content.seal(1), FileOps()) == content.seal(1)
     assert write_seal(uri_of(path), content.seal(3), FileOps()) == content.seal(1)
     assert recover(uri_of(path)) == content.seal(1)
@@ -316,9 +310,8 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
     assert summary.tablets["t2", None].barriers == ()
 
 
-def test_a_deleted_log_leaves_nothing(content: Content, tmp_path: Path) -> None:
-    path = tmp_path / "1[x].wal"
-    path.write_bytes(content.raw)
+def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
+    path = path_of(write_wal(tmp_path / "1[x].wal", SPECS))
     recover(uri_of(path))
     (tmp_path / "1[x].wal.seal.abc.tmp").touch()
     (tmp_path / "11.wal").touch()
