@@ -141,6 +141,12 @@ class IncompatibleError(PermanentError):
     code = "incompatible"
 
 
+class DeclinedError(PermanentError):
+    """What was offered is not taken in this form; the same may come in another one (segments as records)."""
+
+    code = "declined"
+
+
 def is_full(error: OSError) -> bool:
     """Whether the system refused because a disk is full, or a quota of it."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -47,11 +47,11 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey, join_ranges
+from bookkeeper.storage.bulk import part_of_segment
 
 SPLITS_AT_ONCE = 64
 """Most borders that one tablet gets in one change; the others follow."""
 
-EVERYTHING = RowRange(None, None)
 NOTHING_YET = FlushState(1, {}, 0, 0, {}, ())
 """What a tablet knows that was never flushed."""
 
@@ -278,22 +278,6 @@ def _parts(facts: TabletFacts, extent: Extent) -> dict[str, SegmentEntry]:
     """The segments of a tablet that reach a part of it, as that part refers to them."""
     found = {uri: part_of_segment(entry, extent.rows) for uri, entry in facts.segments.items()}
     return {uri: entry for uri, entry in found.items() if entry is not None}
-
-
-def part_of_segment(entry: SegmentEntry, rows: RowRange) -> SegmentEntry | None:
-    """A reference to those rows of a file that lie in ``rows``; None when it can't have any."""
-    if not _reaches(entry, rows):
-        return None
-    if not entry.ranges and rows.contains(entry.min_row) and rows.contains(entry.max_row):
-        return entry
-    ranges = [part for known in entry.ranges or (EVERYTHING,) if (part := known.part_in(rows)) is not None]
-    return replace(entry, ranges=join_ranges(ranges)) if ranges else None
-
-
-def _reaches(entry: SegmentEntry, rows: RowRange) -> bool:
-    too_low = rows.prev_row is not None and entry.max_row <= rows.prev_row
-    too_high = rows.end_row is not None and entry.min_row > rows.end_row
-    return not (too_low or too_high)
 
 
 def joined_segments(parts: Iterable[TabletFacts]) -> dict[str, SegmentEntry]:

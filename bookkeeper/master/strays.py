@@ -6,12 +6,16 @@ named. Survives a crash: the marks; how long a stray has been known is counted a
 Which flush wrote a file is in its name, and flush ids rise: a file of an id that its tablet has passed, or that belongs
 to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The name of a
 compaction's file says which holder's it is. Whatever a present holder may be writing is left alone.
+
+Files that other clusters were sending to a tserver lie in a directory of its session and go with the session: tablets
+that took them have names of their own.
 Sources: design section 10, rule 2; books.md R1, R4 and R17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +23,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.master.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, Row, RowPut
+from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
 
@@ -93,15 +98,25 @@ def is_over(since_ns: int, now_ns: int, flight_ns: int) -> bool:
     return now_ns - since_ns > flight_ns
 
 
+def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list[Path]:
+    """Directories of sessions that are over. ``live`` was read after the directories were: a session begins before its
+    directory does.
+    """
+    return [directory for directory in directories if directory.name not in live]
+
+
 @dataclass(slots=True)
 class Strays:
-    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`Collector`."""
+    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`Collector`. ``live``:
+    sessions of tservers.
+    """
 
     table: MetadataTable
     reign: Reign
     clock: Clock
     tables_dir: Path
     flight_ms: int
+    live: Callable[[], Collection[str]]
     known: dict[str, int] = field(default_factory=dict)
     _next_look_ns: int = 0
 
@@ -110,6 +125,8 @@ class Strays:
         now_ns = self.clock.boot_ns()
         if now_ns < self._next_look_ns:
             return []
+        for directory in of_dead_sessions(sorted(incoming_dir(self.tables_dir).glob("*")), self.live()):
+            shutil.rmtree(directory, ignore_errors=True)
         named = read_named(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES))
         self.known = note_strays(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))

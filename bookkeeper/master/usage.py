@@ -1,8 +1,9 @@
 """What tables hold on disk, from the books.
 
 Arrives: tablet rows. Leaves: tablets, segments, records and bytes of a table. Pure. Counted is what counts: not what is
-in memory, nor files that were replaced and not deleted yet. A file that several tablets share is counted once, whole;
-records are those of the files, older versions and deletes included. Source: design section 4.
+in memory, nor files that were replaced and not deleted yet. A file that several tablets share is counted once, whole,
+also where each has a name of its own for it (those end alike); records are those of the files, older versions and
+deletes included. Source: design section 4.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.rpc.messages import TableUsage
+from bookkeeper.storage.tablet import unique_part
 
 FAMILIES = ("tablet", "segment")
 """What :func:`usage_of` reads of tablet rows."""
@@ -31,7 +33,7 @@ def usage_of(table: str, rows: Iterable[Row]) -> TableUsage:
         for uri in named:
             cell = row.cells.get(keys.segment_column(uri))
             if cell is not None:
-                segments[uri] = SegmentEntry.decode(cell.value)
+                segments[unique_part(uri)] = SegmentEntry.decode(cell.value)
     return TableUsage(
         table=table,
         tablets=tablets,

@@ -28,10 +28,12 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer
+from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
+from bookkeeper.peers.whole_files import SentBytes, is_about_form, offer_of, parts_of
 from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.client import UNREACHED, RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
+from bookkeeper.rpc.offers import TAKEN, WANTED
 from bookkeeper.rpc.services import TServer
 
 
@@ -81,6 +83,38 @@ class BookkeeperSession:
             reraise=True,
         )
         return retrying(self._ship_once, message)
+
+    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
+        """See the protocol. Each try goes on behind what is at the peer's tserver already, if that is the same one."""
+        sent = SentBytes()
+        retrying = Retrying(
+            retry=retry_if_exception(may_retry),
+            stop=lambda state: self._is_over(state, give_up_ns),
+            wait=self._pause_seconds,
+            sleep=self._pause,
+            reraise=True,
+        )
+        return WholeAnswer(retrying(self._ship_whole_once, whole, give_up_ns, sent), sent.total)
+
+    def _ship_whole_once(self, whole: WholeFile, give_up_ns: int, sent: SentBytes) -> str | None:
+        if not self.token:
+            self._open()
+        try:
+            answer = self._tserver().offer_segments(offer_of(self.token, self.stream, whole))
+            if answer.state == WANTED:
+                self.sends += 1
+                for part in parts_of(self.token, self.stream, whole.log, answer.held, self._part_bytes):
+                    if self.clock.boot_ns() >= give_up_ns:
+                        return "its files take too long"
+                    self._tserver().put_segment(part)
+                    sent.total += len(part.content)
+                answer = self._tserver().take_segments(self.token, self.stream)
+        except BookkeeperError as error:
+            if is_about_form(error):
+                return error.message
+            self._leave(error)
+            raise
+        return None if answer.state == TAKEN else answer.reason
 
     def close(self) -> None:
         """See the protocol; the peer forgets an idle token by itself."""
@@ -133,6 +167,10 @@ class BookkeeperSession:
 
     def _tserver(self) -> TServer:
         return self.pool.tserver(self.tserver, self._timeout_ms)
+
+    @property
+    def _part_bytes(self) -> int:
+        return self.settings.replay.message_bytes
 
     @property
     def _timeout_ms(self) -> int:

@@ -35,6 +35,7 @@ import pyarrow as pa
 from bookkeeper.config import Settings
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.storage.bulk.whole import WholeLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,35 @@ class ReplicaSession(Protocol):
 
     def close(self) -> None:
         """Let go of what the session holds; idempotent, never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A whole source file as segments: what a message would say of it, and the files."""
+
+    provenance: tuple[str, ...]
+    log: WholeLog
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """What became of a whole file: taken, or ``declined`` for a reason; ``sent_bytes`` went out."""
+
+    declined: str | None
+    sent_bytes: int
+
+
+@runtime_checkable
+class WholeSession(ReplicaSession, Protocol):
+    """A session that may also take a whole file, in place of messages of all its records. The guarantees are the same.
+
+    Whichever way something of a stream came, the rest may come in the other one.
+    """
+
+    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
+        """Send and wait until durable; declined when the files can't be out by ``give_up_ns`` (boot clock), and
+        whenever records may do better. Raises TransientError or PermanentError.
+        """
 
 
 class ReplicaSystem(Protocol):

@@ -85,6 +85,8 @@ class Shipped(_Line):
     host: str
     pid: int
     seconds: float
+    way: str = ""
+    """How the log of an import went: as whole segments, or as records, and why."""
 
     @property
     def target(self) -> TargetKey:
@@ -202,6 +204,7 @@ def line_of(run: str, time: datetime, r: Range, result: RangeResult) -> Shipped:
         host=result.host,
         pid=result.pid,
         seconds=result.seconds,
+        way=result.way[:ERROR_CHARACTERS_MAX],
     )
 
 

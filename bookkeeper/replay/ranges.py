@@ -67,6 +67,7 @@ RESULT_SCHEMA = pa.schema(
         pa.field("host", pa.string(), nullable=False),
         pa.field("pid", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("way", pa.string(), nullable=False),
     ]
 )
 
@@ -140,7 +141,7 @@ class RangeResult:
     (R19): read on behind it. ``records`` were acknowledged, ``resent`` of them were there already, ``filtered`` are not
     for this target; ``bytes`` are those of the records acknowledged. ``sent_records`` and ``sent_bytes`` went out in
     this run, acknowledged or not; what went out twice counts twice. ``failed``: the smallest range of blocks that a
-    permanent error is about, right behind ``acked_offset``.
+    permanent error is about, right behind ``acked_offset``. ``way`` says how an import's log went, "" for any other.
     """
 
     range_id: int
@@ -159,6 +160,7 @@ class RangeResult:
     pid: int
     seconds: float
     failed: BlockRange | None = None
+    way: str = ""
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")

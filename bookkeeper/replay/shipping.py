@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession
+from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession, WholeAnswer, WholeFile, WholeSession
 from bookkeeper.peers.registry import Registry, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream import RangeStream
+from bookkeeper.replay.whole import Tried, try_whole
 from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
 
 SESSIONS_MAX = 256
+RECORDS_AT_LEAST_MS = 1_000
+"""For the records of a file that was declined as a whole when the time for the run is up."""
+
 """Open streams that one task process remembers between runs."""
 
 SessionKey = tuple[str, Peer, StreamKey]
@@ -48,7 +52,10 @@ class Sessions:
         self._open.move_to_end(key)
         if len(self._open) > self._sessions_max:
             self._open.popitem(last=False)[1].close()
-        return _Forgetting(self._open[key], lambda: self._forget(key))
+        inner = self._open[key]
+        if isinstance(inner, WholeSession):
+            return _ForgettingWhole(inner, lambda: self._forget(key))
+        return _Forgetting(inner, lambda: self._forget(key))
 
     def _forget(self, key: SessionKey) -> None:
         session = self._open.pop(key, None)
@@ -78,6 +85,20 @@ class _Forgetting:
         self.forget()
 
 
+@dataclass(frozen=True, slots=True)
+class _ForgettingWhole(_Forgetting):
+    """The same for a session that takes whole files."""
+
+    inner: WholeSession
+
+    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
+        try:
+            return self.inner.ship_whole(whole, give_up_ns)
+        except BaseException:
+            self.forget()
+            raise
+
+
 @dataclass(slots=True)
 class Shipper:
     """What one task needs: the sessions of its process, the settings, and how long it may take."""
@@ -93,16 +114,35 @@ class Shipper:
             yield from self._ship_file(units, deadline_ns)
 
     def _ship_file(self, ranges: Sequence[Range], deadline_ns: int) -> list[RangeResult]:
-        streams = [
-            RangeStream(stream, self.sessions.session, self.settings.replay.message_bytes, self.clock)
-            for stream in streams_of(ranges)
-        ]
+        whole: list[RangeResult] = []
+        streams: list[RangeStream] = []
+        ways: dict[int, str] = {}
+        for ranges_of_stream in streams_of(ranges):
+            tried = self._try_whole(ranges_of_stream[0], deadline_ns)
+            if tried.result is not None:
+                whole.append(tried.result)
+                continue
+            if tried.reason:  # what was tried took its time: some records go at least
+                deadline_ns = max(deadline_ns, self.clock.boot_ns() + RECORDS_AT_LEAST_MS * 1_000_000)
+                ways[ranges_of_stream[0].range_id] = tried.way
+            message_bytes = self.settings.replay.message_bytes
+            streams.append(RangeStream(ranges_of_stream, self.sessions.session, message_bytes, self.clock))
+        results = self._ship_records(ranges[0].file, streams, deadline_ns) if streams else []
+        return whole + [replace(result, way=ways.get(result.range_id, "")) for result in results]
+
+    def _try_whole(self, r: Range, deadline_ns: int) -> Tried:
+        """A range that begins a stream goes at once, unless the time for this run is up."""
+        if self.clock.boot_ns() >= deadline_ns:
+            return Tried()
+        return try_whole(r, self.sessions.session, self.clock, self.settings.replay.run_timeout_ms // 3)
+
+    def _ship_records(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> list[RangeResult]:
         try:
-            self._read_on(ranges[0].file, streams, deadline_ns)
+            self._read_on(file, streams, deadline_ns)
         except BookkeeperError as error:
             fail_all(streams, error)
         except OSError as error:
-            fail_all(streams, UnavailableError(f"{ranges[0].file} can't be read: {error}"))
+            fail_all(streams, UnavailableError(f"{file} can't be read: {error}"))
         return [result for stream in streams for result in stream.results()]
 
     def _read_on(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> None:

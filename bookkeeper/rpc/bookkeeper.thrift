@@ -172,6 +172,7 @@ struct AdoptRequest {                     // all that one tablet gets of an impo
   2: required StreamKey stream            // stands for the import: a tablet takes it once
   3: required list<ImportedSegment> segments
   4: optional ImportedLog log             // of a replicated table
+  5: optional i64 through                 // of another cluster's stream: its last offset, which the segments hold all of; absent = an import here
 }
 
 // ---- replication status
@@ -262,6 +263,39 @@ struct ApplyRequest {                     // one receiving tablet's share of a R
   5: required i64 after_offset
   6: required i64 to_offset
   7: required list<SourceBlock> blocks
+}
+
+// A whole source file as segments: offered, sent in parts, and taken by tablets that have nothing of it yet.
+
+struct OfferedSegment {
+  1: required binary entry                // as the books hold it (JSON)
+  2: required string sha256               // of the file, hex
+}
+
+struct SegmentsOffer {
+  1: required string stream_session       // from open_stream
+  2: required StreamKey stream
+  3: required list<string> provenance     // instance ids, the sender's own included
+  4: required i64 to_offset               // of the source file's last record: the segments hold all up to there
+  5: required list<LocalityGroup> groups  // by which its records are parted into segments
+  6: required i64 row_bytes               // the longest row, column part and value
+  7: required i64 column_bytes
+  8: required i64 value_bytes
+  9: required list<OfferedSegment> segments
+}
+
+struct OfferAnswer {
+  1: required string state                // taken: it is all here; wanted: send the files; declined: send records
+  2: required string reason               // why it is declined
+  3: required list<i64> held              // bytes of each file that are here already, when they are wanted
+}
+
+struct SegmentPart {
+  1: required string stream_session
+  2: required StreamKey stream
+  3: required i32 number                  // of the file, from 0
+  4: required i64 start                   // bytes before the part
+  5: required binary content
 }
 
 // ---- replication work inside a cluster
@@ -379,6 +413,9 @@ service TServer extends Node {
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle
   ReplicateResult replicate(1: ReplicateRequest request) throws (1: Fault fault)
+  OfferAnswer offer_segments(1: SegmentsOffer offer) throws (1: Fault fault)
+  void put_segment(1: SegmentPart part) throws (1: Fault fault)                    // in order; what is here already is passed over
+  OfferAnswer take_segments(1: string stream_session, 2: StreamKey stream) throws (1: Fault fault)   // every file was put; taken or declined
 
   // other tservers of the cluster
   ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)

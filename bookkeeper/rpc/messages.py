@@ -206,12 +206,16 @@ class ImportedLog:
 
 @dataclass(frozen=True, slots=True)
 class AdoptRequest:
-    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table."""
+    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
+
+    ``through``: the stream is another cluster's, and the segments hold all of it up to this offset, its last.
+    """
 
     extent: Extent
     stream: StreamKey
     segments: tuple[ImportedSegment, ...]
     log: ImportedLog | None = None
+    through: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
+from bookkeeper.rpc.offers import OfferAnswer, SegmentPart, SegmentsOffer
 
 
 class Node(Protocol):
@@ -165,6 +166,12 @@ class TServer(Node, Protocol):
     def open_stream(self, stream: StreamKey) -> str: ...
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult: ...
+
+    def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer: ...
+
+    def put_segment(self, part: SegmentPart) -> None: ...
+
+    def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer: ...
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult: ...
 

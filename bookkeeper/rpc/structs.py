@@ -6,7 +6,7 @@ Arrives: nothing. Leaves: the class into which each struct is decoded. Survives 
 from __future__ import annotations
 
 from bookkeeper import model
-from bookkeeper.rpc import messages
+from bookkeeper.rpc import messages, offers
 
 STRUCTS: tuple[type, ...] = (
     messages.AdoptRequest,
@@ -26,6 +26,8 @@ STRUCTS: tuple[type, ...] = (
     messages.ImportedLog,
     messages.ImportedSegment,
     model.LocalityGroup,
+    offers.OfferAnswer,
+    offers.OfferedSegment,
     messages.OperationInfo,
     messages.QuarantinedRange,
     messages.ReplicateRequest,
@@ -34,6 +36,8 @@ STRUCTS: tuple[type, ...] = (
     model.RowRange,
     messages.ScanPage,
     messages.ScanRequest,
+    offers.SegmentPart,
+    offers.SegmentsOffer,
     messages.SourceBlock,
     model.StreamKey,
     messages.TableInfo,

@@ -8,6 +8,10 @@ crash: the put, or nothing but links that nobody names. An order that is repeate
 also after the segments were compacted away. One that comes when the import is over is refused by the books, like a
 message of a stream that is over (R20).
 
+Whole files of another cluster's import are taken in the same way, as all of a stream that may come as records, too
+(``taker``): by a tablet that has none of these, and whose table has no targets of its own, for the files have no log
+here that would go to them.
+
 The tablet takes no writes meanwhile, and what it holds is flushed first: so the import comes behind all that was
 written before and in front of all that is written later, in sequence numbers as well as for the peers (rule R24: its
 log waits for the tablet's last one, and the tablet's next record waits for it). Clients are told to try again, as when
@@ -22,11 +26,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import combiners
-from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError, UnavailableError
+from bookkeeper.errors import BookkeeperError, DeclinedError, InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
@@ -37,10 +41,12 @@ from bookkeeper.tserver.commit import CloseTablet, CommitPath, was_forgotten
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.loading import first_flush_id
+from bookkeeper.tserver.offers import Standing, standing_of, targets_reason
 from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import merged_state, segments_put
+from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 from bookkeeper.tserver.threads import Die, Persistence
 
@@ -62,7 +68,7 @@ def adopted_state(
     return replace(
         state,
         last_seq=last_seq,
-        high_water={**state.high_water, request.stream: IMPORTED},
+        high_water={**state.high_water, request.stream: through_of(request)},
         last_wals=state.last_wals if log is None else ((log.uri, log.offset),),
     )
 
@@ -84,9 +90,27 @@ def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> lis
     return [replace(ref, flush_id=flush_id, shift=shift) for ref in segments]
 
 
-def is_taken(tablet: ServedTablet, key: StreamKey) -> bool:
-    """Rule R18: the tablet has this import, whatever became of its segments since."""
-    return tablet.knows(key)
+def through_of(request: AdoptRequest) -> int:
+    """The high-water of the stream that says "all of it"."""
+    return IMPORTED if request.through is None else request.through
+
+
+def is_taken(tablet: ServedTablet, request: AdoptRequest) -> bool:
+    """Rule R18: the tablet has all of this, durably, whatever became of its segments since."""
+    return tablet.high_water.get(request.stream, 0) >= through_of(request)
+
+
+def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
+    """Rule R18: raise DeclinedError when the tablet has some records of the stream: what it lacks comes as records."""
+    known = tablet.known_high_water(request.stream)
+    if standing_of(known, request.stream in tablet.ahead, through_of(request)) is Standing.SOME:
+        raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file}")
+
+
+def refuse_targets(view: TableView) -> None:
+    """Raise DeclinedError for a table with targets: a file of another cluster would not reach them (R13, R21)."""
+    if view.stamps:
+        raise DeclinedError(targets_reason(view))
 
 
 class Follow:
@@ -95,15 +119,15 @@ class Follow:
     durability = Durability.LOG
     approx_bytes = 0
 
-    def __init__(self, tablet: ServedTablet, state: FlushState, key: StreamKey) -> None:
+    def __init__(self, tablet: ServedTablet, state: FlushState, request: AdoptRequest) -> None:
         self._tablet = tablet
         self._state = state
-        self._key = key
+        self._request = request
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
         """See :class:`bookkeeper.storage.wal.Submission`."""
         del next_offset
-        self._tablet.follow(self._state, self._key, IMPORTED)
+        self._tablet.follow(self._state, self._request.stream, through_of(self._request))
         return []
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
@@ -152,15 +176,26 @@ class Adopter:
 
     def adopt(self, request: AdoptRequest) -> None:
         """Take the segments, unless the tablet has taken this import before. Raises NotServingError, RefusedError when
-        the import is over, InvalidInputError, CorruptionError, TransientError.
+        the import is over, InvalidInputError, CorruptionError, TransientError, and DeclinedError when another cluster's
+        has to come as records.
         """
         wanted = [segment_ref(given.uri, SegmentEntry.decode(given.entry)) for given in request.segments]
         check_rows(request.extent, wanted)
+        if request.through is None:
+            self._adopt(request, wanted)
+            return
+        desk = self._path.desk
+        with desk.gate.passing():
+            refuse_targets(desk.view.table(request.extent.table_id))
+            self._adopt(request, wanted)
+
+    def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
         with self._loader.only_one(request.extent):
             tablet = self._registry.serving(request.extent)
             forgets = tablet.forgets
-            if is_taken(tablet, request.stream):
+            if is_taken(tablet, request):
                 return
+            refuse_mixture(tablet, request)
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._flusher.flush(tablet)  # so that writers wait for what comes meanwhile only
@@ -175,8 +210,11 @@ class Adopter:
         self._nudge()
 
     def _take(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgets: int) -> None:
-        linked = self._link(tablet, wanted)
-        if was_forgotten(is_taken(tablet, request.stream), forgets, tablet.forgets):
+        if is_taken(tablet, request):  # as records, while it was flushed
+            return
+        refuse_mixture(tablet, request)
+        linked = self._link(tablet, wanted, is_received=request.through is not None)
+        if was_forgotten(tablet.knows(request.stream), forgets, tablet.forgets):
             discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.take_flush_id()
@@ -188,16 +226,20 @@ class Adopter:
             self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))
             tablet.data.replace_segments((), new)
             tablet.books = state
-            self._path.cross(Follow(tablet, state, request.stream))
+            self._path.cross(Follow(tablet, state, request))
         except BookkeeperError as error:  # as for a compaction: nobody can know whether the books have it
             self._die(f"the state of a tablet behind an import is not known: {error}")
             raise
 
-    def _link(self, tablet: ServedTablet, wanted: Sequence[SegmentRef]) -> list[SegmentRef]:
+    def _link(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], *, is_received: bool) -> list[SegmentRef]:
+        """Names of the tablet's own; links of one received file end alike, so that it is counted once."""
         holder = first_flush_id(tablet.serial)
+        names = iter([path_of(ref.uri).name if is_received else uuid.uuid4().hex for ref in wanted])
         try:
-            return link_segments(wanted, tablet.data.directory, holder, lambda: uuid.uuid4().hex, self._ops)
+            return link_segments(wanted, tablet.data.directory, holder, lambda: next(names), self._ops)
         except FileNotFoundError as error:
+            if is_received:
+                raise UnavailableError(f"a received file is there no more: {error.filename}") from error
             raise InvalidInputError(f"an imported segment is not there: {error.filename}") from error
         except OSError as error:
             raise UnavailableError(f"imported segments can't be linked: {error}") from error

@@ -22,6 +22,7 @@ from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver import refusals
 from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
+from bookkeeper.tserver.gate import Gate
 from bookkeeper.tserver.receiving import Accept, Gap, decide
 from bookkeeper.tserver.rows_ahead import unknown_parts
 from bookkeeper.tserver.stamps import ConfigView, TableView
@@ -52,6 +53,8 @@ class Desk:
         self.view = view
         """Changed by :class:`ConfigBarrier` in the commit thread; others may read it."""
         self.attempts = Attempts()
+        self.gate = Gate()
+        """For what is done under the configuration without a block in the log."""
         self.wal_uri: Callable[[], str] = lambda: ""
         """Set once, when the committer exists; nothing is submitted before."""
 
@@ -383,6 +386,10 @@ class CommitPath:
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""
         return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
+
+    def settle(self) -> None:
+        """Wait for what was begun under an earlier configuration (R14). Raises UnavailableError."""
+        self.desk.gate.settle(self._timeout_ms)
 
     def roll(self) -> None:
         """Seal the log and go on with a new one; what was submitted before is in the old one. Raises TransientError."""

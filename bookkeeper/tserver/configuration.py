@@ -42,7 +42,8 @@ class Configuration:
         self._thread: threading.Thread | None = None
 
     def confirm(self, generation: int) -> int:
-        """Returns the generation in force, at least ``generation``, once every later block is written under it.
+        """Returns the generation in force, at least ``generation``, once every later block is written under it, and
+        no file is taken under an earlier one any more.
 
         Raises ConflictError when the store itself is older, TransientError when it can't be read.
         """
@@ -51,6 +52,7 @@ class Configuration:
         in_force = self._path.desk.view.generation
         if in_force < generation:
             raise ConflictError(f"the configuration is of generation {in_force}, not yet of {generation}: ask again")
+        self._path.settle()
         return in_force
 
     def table(self, table_id: str) -> TableView:

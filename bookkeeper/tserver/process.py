@@ -21,6 +21,7 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
 from bookkeeper.tserver.adopter import Adopter
@@ -28,6 +29,7 @@ from bookkeeper.tserver.commit import CommitPath, Desk
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.flusher import Flusher, FlushLimits
+from bookkeeper.tserver.incoming import Incoming
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.locations import Locations
 from bookkeeper.tserver.log_keeper import LogKeeper
@@ -39,6 +41,7 @@ from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.stamps import view_of
 from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.taker import Taker
 from bookkeeper.tserver.threads import Die, Persistence, start_thread
 from bookkeeper.tserver.worker import ReplicationWorker
 
@@ -74,7 +77,8 @@ class TServerProcess:
         own = settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, SESSION_KIND)
         self._service = TServerService()
-        bounds = {"replicate": max(1, settings.rpc.threads_max // 2)}
+        half, eighth = max(1, settings.rpc.threads_max // 2), max(1, settings.rpc.threads_max // 8)
+        bounds = {"replicate": half, "offer_segments": eighth, "take_segments": eighth}
         self._server = RpcServer("TServer", self._service, hello, settings.rpc, clock, concurrency=bounds)
         self._pool = RpcPool(hello, settings.rpc, clock)
         self._session = coordination.open_session(SESSION_KIND, self._server.address)
@@ -132,18 +136,23 @@ class TServerProcess:
         index = ReceivedIndex(self._metadata, persistence, clock, die)
         adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die)
         limits = service_limits(settings)
+        locations = Locations(self._metadata)
         receiver = Receiver(
             settings.instance.instance_id,
             self.address,
             registry,
             path,
             configuration,
-            Locations(self._metadata),
+            locations,
             streams,
             index,
             self._pool,
             limits.batch,
             settings.rpc.timeout_ms,
+        )
+        incoming = self._incoming()
+        taker = Taker(
+            receiver, adopter, configuration, locations, streams, index, incoming, self._pool, settings.rpc.timeout_ms
         )
         worker = ReplicationWorker(settings, self._metadata, self._coordination, self._pool, link.report, self.address)
         parts = Parts(
@@ -161,12 +170,19 @@ class TServerProcess:
             loader=loader,
             sorter=sorter,
             receiver=receiver,
+            taker=taker,
+            incoming=incoming,
             streams=streams,
             index=index,
             worker=worker,
             limits=limits,
         )
         return parts, link
+
+    def _incoming(self) -> Incoming:
+        settings = self._settings
+        directory = incoming_dir(settings.tables_dir) / self.session_id
+        return Incoming(directory, self._clock, settings.tserver.stream_idle_timeout_ms, self._die)
 
     def start(self) -> None:
         """Serve."""
@@ -178,6 +194,7 @@ class TServerProcess:
         parts.flusher.start()
         parts.compactor.start()
         parts.index.start()
+        parts.incoming.start()
         parts.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
@@ -192,7 +209,9 @@ class TServerProcess:
         parts.configuration.close()
         parts.compactor.close()
         parts.flusher.close()
+        parts.taker.close()
         parts.receiver.close()
+        parts.incoming.close()
         parts.loader.unload_all()
         parts.persistence.stop()
         parts.committer.close()

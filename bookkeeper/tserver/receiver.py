@@ -94,8 +94,8 @@ class Receiver:
         limits: BatchLimits,
         forward_timeout_ms: float,
     ) -> None:
-        self._own_instance_id = own_instance_id
-        self._own_address = own_address
+        self.own_instance_id = own_instance_id
+        self.own_address = own_address
         self._registry = registry
         self._path = path
         self._configuration = configuration
@@ -103,7 +103,7 @@ class Receiver:
         self._streams = streams
         self._index = index
         self._pool = pool
-        self._limits = limits
+        self.limits = limits
         self._forward_timeout_ms = forward_timeout_ms
         self._forwards = ThreadPoolExecutor(FORWARDS_MAX, thread_name_prefix="forward")
 
@@ -115,7 +115,7 @@ class Receiver:
 
     def open_stream(self, stream: StreamKey) -> str:
         """A token for the messages of a stream. Raises RefusedError, NotFoundError, TransientError."""
-        check_provenance([stream.source_instance_id], stream, self._own_instance_id)
+        check_provenance([stream.source_instance_id], stream, self.own_instance_id)
         self._configuration.table(stream.target_table_id)
         self._index.announce(stream)
         return self._streams.open(stream)
@@ -125,11 +125,11 @@ class Receiver:
         the lowest high-water (R19), StreamExpiredError, RefusedError, NotFoundError, other TransientErrors.
         """
         stream = request.stream
-        check_provenance(request.provenance, stream, self._own_instance_id)
+        check_provenance(request.provenance, stream, self.own_instance_id)
         self._streams.check(request.stream_session, stream)
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = decode_blocks(request.blocks, self._limits)
+        blocks = decode_blocks(request.blocks, self.limits)
         parts = self._part(table_id, blocks)
         if not parts and request.after_offset > request.acked_offset:
             raise GapError(
@@ -181,7 +181,7 @@ class Receiver:
     ) -> Callable[[], Applied]:
         if tablet.address is None:
             raise NotServingError(f"tablet {tablet.extent} is assigned to nobody now: try again")
-        if tablet.address != self._own_address:
+        if tablet.address != self.own_address:
             forwarded = self._forwards.submit(self._forward, request, tablet.extent, tablet.address, blocks)
             return forwarded.result
         future = self._submit(tablet.extent, _range_of(request, blocks))
@@ -217,11 +217,11 @@ class Receiver:
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """One tablet's part of a range that another tserver has parted. Raises what :meth:`replicate` does."""
-        check_provenance(request.provenance, request.stream, self._own_instance_id)
+        check_provenance(request.provenance, request.stream, self.own_instance_id)
         if request.extent.table_id != request.stream.target_table_id:
             raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = tuple(decode_blocks(request.blocks, limits_of_parts(self._limits)))
+        blocks = tuple(decode_blocks(request.blocks, limits_of_parts(self.limits)))
         for block in blocks:
             if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
                 raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")

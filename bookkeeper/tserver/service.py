@@ -35,6 +35,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
+from bookkeeper.rpc.offers import OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver import attempts
@@ -46,6 +47,7 @@ from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, 
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import decode_labelled, share_for
 from bookkeeper.tserver.flusher import Flusher
+from bookkeeper.tserver.incoming import Incoming
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import ReceivedIndex
@@ -55,6 +57,7 @@ from bookkeeper.tserver.sight import sight_for
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ServedTablet, Share
+from bookkeeper.tserver.taker import Taker
 from bookkeeper.tserver.threads import Persistence
 from bookkeeper.tserver.worker import ReplicationWorker
 
@@ -89,6 +92,8 @@ class Parts:
     loader: Loader
     sorter: Sorter
     receiver: Receiver
+    taker: Taker
+    incoming: Incoming
     streams: Streams
     index: ReceivedIndex
     worker: ReplicationWorker
@@ -275,6 +280,18 @@ class TServerService:
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""
         return self._parts.receiver.replicate(request)
+
+    def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer:
+        """See :meth:`Taker.offer`."""
+        return self._parts.taker.offer(offer)
+
+    def put_segment(self, part: SegmentPart) -> None:
+        """See :meth:`Taker.put`."""
+        self._parts.taker.put(part)
+
+    def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer:
+        """See :meth:`Taker.take`."""
+        return self._parts.taker.take(stream_session, stream)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """See :meth:`Receiver.apply_replicated`."""

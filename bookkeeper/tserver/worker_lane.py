@@ -90,6 +90,9 @@ class LaneTools:
         missing = [r.range_id for r in ranges if r.range_id not in results]
         if missing:
             raise UnavailableError(f"{address} left out {len(missing)} of {len(ranges)} ranges in its answer")
+        for r in ranges:
+            if way := results[r.range_id].way:
+                LOG.info("%s goes to %s as %s", r.file, r.target.cluster, way)
         return results
 
     def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[Fact]) -> None:

@@ -13,6 +13,8 @@ import pytest
 from bookkeeper.client import Mutation
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import LocalityGroup
+from bookkeeper.replay.journal import read_journal
+from bookkeeper.replay.whole import AS_SEGMENTS
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -116,6 +118,11 @@ def _deleted(cluster: Cluster, table: str, rows: range) -> None:
             writer.add(Mutation(b"r%06d" % number).delete(b"geo", b"q", timestamp=5).delete(b"name", b"q", timestamp=5))
 
 
+def _ways(cluster: Cluster, first: int = 0) -> set[str]:
+    """How logs of imports went to peers, from a line of the journal on."""
+    return {line.way for line in read_journal(cluster.settings).shipped[first:] if "/import/" in line.file}
+
+
 @pytest.mark.spark
 def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
     west: Cluster, east: Cluster, tmp_path: Path
@@ -143,9 +150,22 @@ def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
     assert _values(west, "both") == expected, "deletes before the import hide nothing of it, those behind it do"
     assert not source.replication.wait("both", "east")
     assert _values(east, "both") == expected
+    assert _ways(west) == {AS_SEGMENTS}, "the peer's tablets, which are others, took the files"
     peer.tables.compact("both")
+    assert _values(east, "both") == expected
+    (usage,) = peer.tables.disk_usage("both")
+    assert usage.records == len(expected)
+    source.tables.import_directory("both", tmp_path / "given")
+    killed = {role: east.kill9(role) for role in ("tserver1", "master")}
+    for role, pid in killed.items():
+        east.wait_restarted(role, pid)
+    _deleted(west, "both", range(200, 300))
+    assert not source.replication.wait("both", "east")
+    assert _values(east, "both") == expected
+    before = len(read_journal(west.settings).shipped)
     source.tables.import_directory("part", tmp_path / "given")
     assert not source.replication.wait("part", "east")
+    assert _ways(west, before) == {"records: only some of its locality groups are for this target"}
     given = pq.read_table(tmp_path / "given" / "many.parquet")
     geo = given.filter(pc.equal(given["family"], "geo"))["row"].to_pylist()
     assert _values(east, "part").keys() == {row.encode() for row in geo} | {b"zz"}

@@ -38,6 +38,24 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda tablet, key: False,  # noqa: ARG005
         "R18: what was deleted since an import comes back when its order is repeated",
     ),
+    "mixtures-are-taken": (
+        "bookkeeper.tserver.adopter",
+        "refuse_mixture",
+        lambda tablet, request: None,  # noqa: ARG005
+        "R18: what was deleted since it came as records comes back with the file",
+    ),
+    "targets-are-overlooked": (
+        "bookkeeper.tserver.adopter",
+        "refuse_targets",
+        lambda view: None,  # noqa: ARG005
+        "R13: what a table takes as a file never reaches its own peers",
+    ),
+    "damage-on-the-way-counts": (
+        "bookkeeper.tserver.incoming",
+        "is_whole",
+        lambda digest, offered: True,  # noqa: ARG005
+        "design section 10, rule 7: a file that was damaged on its way is taken",
+    ),
     "imports-are-never-over": (
         "bookkeeper.tserver.received_index",
         "ReceivedIndex.is_open",

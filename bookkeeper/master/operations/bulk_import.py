@@ -10,7 +10,8 @@ anything made read-only: the operation holds their locks.
 
 Of a replicated table each tablet's records are written as a log besides, stamped with the targets (R13), in a directory
 like those of tservers' sessions: what ships, keeps and collects logs does so with it. Nobody refers to it until its
-tablet takes the import; so the collector leaves such logs alone while an import is under way.
+tablet takes the import; so the collector leaves such logs alone while an import is under way. Beside each log are links
+to the segments with its records, for peers that take files as they are (``storage.bulk.whole``).
 Sources: issue "a whole tablet store"; design sections 5 and 8; rules R13, R17, R18 and R20.
 """
 
@@ -24,7 +25,6 @@ from pathlib import Path
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
-from bookkeeper.master.borders import part_of_segment
 from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait
 from bookkeeper.master.gc import IMPORT_SESSION
 from bookkeeper.master.operations.context import Context, number, online_table, text
@@ -41,10 +41,11 @@ from bookkeeper.master.snapshot import TabletView
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ImportRequest
-from bookkeeper.storage.bulk import convert, read_inputs, segment_entry
+from bookkeeper.storage.bulk import convert, part_of_segment, read_inputs, segment_entry
 from bookkeeper.storage.bulk.convert import Place
 from bookkeeper.storage.bulk.logs import ImportLogs
 from bookkeeper.storage.bulk.manifest import Imported
+from bookkeeper.storage.bulk.whole import keep_segments
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
@@ -147,6 +148,9 @@ class ImportDirectory:
             by_extent = logs.finish()
         finally:
             logs.abandon()
+        for extent, log in by_extent.items():
+            within = [ref for ref in segments if extent.contains(ref.min_row)]
+            keep_segments(log.uri, log.offset, within, groups, logs.lengths, place.ops)
         return Imported(tuple(segments), {extent.rows: log for extent, log in by_extent.items()})
 
     def _now_ms(self) -> int:

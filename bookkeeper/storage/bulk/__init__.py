@@ -2,12 +2,12 @@
 
 Arrives: an operator's Parquet and CSV files, or exported segments. Leaves: segments, and manifests that name them.
 Read ``inputs`` (what is read), ``convert`` (sorted, divided, written), ``adoption`` (into a tablet's directory),
-``manifest``.
+``manifest``, ``whole`` (what peers take as it is).
 """
 
-from bookkeeper.storage.bulk.adoption import link_segments
-from bookkeeper.storage.bulk.booked import segment_entry, segment_ref
+from bookkeeper.storage.bulk.adoption import incoming_dir, link_segments
+from bookkeeper.storage.bulk.booked import part_of_segment, segment_entry, segment_ref
 from bookkeeper.storage.bulk.convert import convert
 from bookkeeper.storage.bulk.inputs import read_inputs
 
-__all__ = ["convert", "link_segments", "read_inputs", "segment_entry", "segment_ref"]
+__all__ = ["convert", "incoming_dir", "link_segments", "part_of_segment", "read_inputs", "segment_entry", "segment_ref"]

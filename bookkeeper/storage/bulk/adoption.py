@@ -18,6 +18,13 @@ from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal.files import make_directory, path_of, sync_directory, uri_of
 
 
+def incoming_dir(tables_dir: Path) -> Path:
+    """Where files of other clusters lie until tablets have taken them: a directory for each tserver's session. Its name
+    is no table's, and it is on the filesystem of the tables, as links must be.
+    """
+    return tables_dir / "_incoming"
+
+
 def link_segments(
     refs: Sequence[SegmentRef], directory: Path, holder: int, unique_name: Callable[[], str], ops: SegmentOps
 ) -> list[SegmentRef]:

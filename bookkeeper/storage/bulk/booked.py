@@ -1,9 +1,14 @@
-"""A segment as the books hold it, and as storage opens it. Pure."""
+"""A segment as the books hold it, as storage opens it, and as a tablet refers to some of its rows. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.model import RowRange, join_ranges
 from bookkeeper.storage.tablet import SegmentRef
+
+EVERYTHING = RowRange(None, None)
 
 
 def segment_entry(ref: SegmentRef) -> SegmentEntry:
@@ -37,3 +42,19 @@ def segment_ref(uri: str, entry: SegmentEntry) -> SegmentRef:
         ranges=entry.ranges,
         shift=entry.shift,
     )
+
+
+def part_of_segment(entry: SegmentEntry, rows: RowRange) -> SegmentEntry | None:
+    """A reference to those rows of a file that lie in ``rows``; None when it can't have any."""
+    if not _reaches(entry, rows):
+        return None
+    if not entry.ranges and rows.contains(entry.min_row) and rows.contains(entry.max_row):
+        return entry
+    ranges = [part for known in entry.ranges or (EVERYTHING,) if (part := known.part_in(rows)) is not None]
+    return replace(entry, ranges=join_ranges(ranges)) if ranges else None
+
+
+def _reaches(entry: SegmentEntry, rows: RowRange) -> bool:
+    too_low = rows.prev_row is not None and entry.max_row <= rows.prev_row
+    too_high = rows.end_row is not None and entry.min_row > rows.end_row
+    return not (too_low or too_high)

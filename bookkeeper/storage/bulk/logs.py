@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp
 from bookkeeper.rpc.messages import ImportedLog
+from bookkeeper.storage.bulk.whole import Lengths
 from bookkeeper.storage.tablet import GroupMap, min_max_row, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
 
@@ -39,10 +40,13 @@ class ImportLogs:
     extents: Sequence[Extent]
     groups: GroupMap
     stamps: Sequence[Stamp]
+    lengths: Lengths = field(default_factory=Lengths)
+    """The longest of what was added."""
     _writers: dict[Extent, WalWriter] = field(default_factory=dict)
 
     def add(self, chunk: pa.RecordBatch) -> None:
         """Append a chunk's records, parted by tablet. Raises RefusedError, UnavailableError."""
+        self.lengths = self.lengths.with_batch(chunk)
         for extent, batch in split_by_tablets(chunk, self.extents):
             writer = self._writer(extent)
             for part in parts_of(batch):

@@ -14,7 +14,7 @@ from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
 from bookkeeper.storage.tablet.routing import min_max_row, split_by_tablets, validate_batch
 from bookkeeper.storage.tablet.scan import ScanPage
-from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name
+from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name, unique_part
 from bookkeeper.storage.tablet.segment_writer import leftovers
 from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
 from bookkeeper.storage.tablet.visibility import Sight, check_label, check_labels, sight_of
@@ -43,5 +43,6 @@ __all__ = [
     "sight_of",
     "smallest",
     "split_by_tablets",
+    "unique_part",
     "validate_batch",
 ]

@@ -60,6 +60,12 @@ def parse_name(name: str) -> tuple[int, bool] | None:
     return int(number), name.startswith(_MERGED)
 
 
+def unique_part(uri: str) -> str:
+    """What tells a file from all others: the end of its name. Links of one file to several tablets share it."""
+    name = uri.rpartition("/")[2]
+    return name.partition("-")[2] or name
+
+
 DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
 
 _KEY_FIELDS = [ENTRY_SCHEMA.field(name) for name in KEY_COLUMNS]

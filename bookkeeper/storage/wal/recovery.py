@@ -11,6 +11,7 @@ import glob
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
@@ -39,6 +40,9 @@ from bookkeeper.storage.wal.frame import (
 )
 from bookkeeper.storage.wal.seal import FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal, write_seal
 from bookkeeper.storage.wal.submission import Seal
+
+SEGMENT_SUFFIX = ".segment"
+"""How the names of files begin, behind the log's own, that hold its records as segments."""
 
 
 def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = False) -> Seal:
@@ -198,6 +202,7 @@ def delete_log(uri: str, ops: FileOps | None = None) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Companions of a log: seal, fence, and temporary files of a crash while sealing."""
-    seals = sorted(path.parent.glob(glob.escape(path.name) + SEAL_SUFFIX + ".*.tmp"))
-    return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *seals]
+    """Companions of a log: seal, fence, temporary files of a crash while sealing, segments with the same records."""
+    endings = (f"{SEAL_SUFFIX}.*.tmp", f"{SEGMENT_SUFFIX}*")
+    found = (path.parent.glob(glob.escape(path.name) + ending) for ending in endings)
+    return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *sorted(chain.from_iterable(found))]

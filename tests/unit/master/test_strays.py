@@ -10,6 +10,7 @@ from bookkeeper.master.strays import LOOK_INTERVAL_MS, Holding, Strays, is_left,
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import parse_name
 from bookkeeper.storage.wal import uri_of
 from tests.support.master_world import Master, World
@@ -32,7 +33,7 @@ def master(world: World) -> Master:
 
 @pytest.fixture
 def strays(world: World, master: Master) -> Strays:
-    return Strays(world.table, master.reign, world.clock, world.settings.tables_dir, FLIGHT_MS)
+    return Strays(world.table, master.reign, world.clock, world.settings.tables_dir, FLIGHT_MS, master.tservers.live)
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
@@ -151,4 +152,16 @@ def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left:
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
-    assert Strays(world.table, master.reign, world.clock, Path("/nowhere"), FLIGHT_MS).run_once() == []
+    strays = Strays(world.table, master.reign, world.clock, Path("/nowhere"), FLIGHT_MS, master.tservers.live)
+    assert strays.run_once() == []
+
+
+def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: Strays) -> None:
+    living = world.tserver()
+    incoming = incoming_dir(world.settings.tables_dir)
+    for session in (living, "dead"):
+        (incoming / session).mkdir(parents=True)
+        (incoming / session / "part").write_bytes(b"segment")
+    strays.run_once()
+    assert [path.name for path in incoming.iterdir()] == [living]
+    assert (incoming / living / "part").exists()

@@ -13,6 +13,7 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings, new_settings
 from bookkeeper.errors import (
+    DeclinedError,
     GapError,
     InvalidInputError,
     NotServingError,
@@ -23,11 +24,14 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSession, BookkeeperSystem, may_retry
-from bookkeeper.peers.protocol import Acked, Message, Peer
+from bookkeeper.peers.protocol import Acked, Message, Peer, WholeFile
+from bookkeeper.peers.whole_files import parts_of
 from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
-from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal import encode_batch, path_of
+from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer
 from tests.support.thrift_peer import ThriftPeer
+from tests.support.tservers import records as batch_of
 from tests.support.wal_files import EAST, NORTH, WEST, records
 
 STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
@@ -259,3 +263,25 @@ def test_a_message_of_very_many_blocks_arrives_whole(peer: ThriftPeer, settings:
 )
 def test_only_what_may_pass_is_tried_again(error: Exception, again: bool) -> None:
     assert may_retry(error) is again
+
+
+def test_a_peer_that_knows_no_whole_files_declines_them(
+    peer: ThriftPeer, settings: Settings, clock: NoWait, tmp_path: Path
+) -> None:
+    given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
+    session = opened(peer, settings, clock)
+    answer = session.ship_whole(WholeFile((WEST,), given.whole), clock.boot_ns() + 60 * 10**9)
+    assert "not part of this test peer" in (answer.declined or "")
+    assert (answer.sent_bytes, session.sends, clock.waits_ms) == (0, 0, [])
+    assert session.ship(message(0, 4)) == Acked(4, 4, 0)
+
+
+def test_files_go_in_parts_from_where_the_peer_has_them(tmp_path: Path) -> None:
+    given = given_files(tmp_path / "given", [batch_of([(b"a", b"1")], timestamp=5)])
+    content = path_of(given.whole.segments[0].uri).read_bytes()
+    parts = list(parts_of("t", STREAM, given.whole, [100], 1000))
+    assert [part.start for part in parts] == list(range(100, len(content), 1000))
+    assert b"".join(part.content for part in parts) == content[100:]
+    path_of(given.whole.segments[0].uri).unlink()
+    with pytest.raises(DeclinedError, match="can't be read"):
+        next(parts_of("t", STREAM, given.whole, [0], 1000))

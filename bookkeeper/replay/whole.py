@@ -1,0 +1,109 @@
+"""An import's log goes to a peer as the segments beside it, where that is possible; else its records are shipped.
+
+Arrives: a range of a log. Leaves: the result of the whole range, or the reason why its records are to be shipped.
+Nothing here survives a crash: the stream and its offsets are the same in both ways, and so is the fact behind them.
+Sources: design section 5, bulk import; section 7; rules R13 and R21.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.peers.protocol import ReplicaSession, WholeAnswer, WholeFile, WholeSession
+from bookkeeper.replay import filters
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult
+from bookkeeper.storage.bulk.whole import WholeLog, whole_of
+from bookkeeper.storage.wal import BlockHeader, read_headers
+
+AS_SEGMENTS = "whole segments"
+AS_RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of it: the range's result, or why its records are shipped; "" when that is all there ever was."""
+
+    result: RangeResult | None = None
+    reason: str = ""
+
+    @property
+    def way(self) -> str:
+        """How the records went, for people."""
+        return f"{AS_RECORDS}: {self.reason}" if self.reason else ""
+
+
+def is_all(r: Range) -> bool:
+    """Whether the range begins a stream: what went on as records goes on so."""
+    return r.first == 1 and not r.run_id
+
+
+def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | None:
+    """Why the target does not get exactly what is in the segments; None when it does (R13, R21). All blocks of an
+    import's log have the stamps and the provenance of the first one.
+    """
+    stamp = filters.stamp_for(header, r.target)
+    if stamp is None or filters.would_loop(header.provenance, r.peer_instance_id):
+        return "none of it is for this target"
+    if stamp.groups is not None and not {segment.entry.group for segment in whole.segments} <= set(stamp.groups):
+        return "only some of its locality groups are for this target"
+    if r.last != whole.records:
+        return "only a part of it is due"
+    return None
+
+
+def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: Clock, patience_ms: int) -> Tried:
+    """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
+    errors of the peer are in the result.
+    """
+    started_ns = clock.boot_ns()
+    try:
+        whole = whole_of(r.file) if is_all(r) else None
+        if whole is None:
+            return Tried()
+        header = next(read_headers(r.file)).header
+        reason = reason_for_records(r, whole, header)
+    except (BookkeeperError, OSError) as error:
+        return Tried(reason=f"its segments can't be read: {error}")
+    if reason is not None:
+        return Tried(reason=reason)
+    try:
+        session = open_session(r)
+        if not isinstance(session, WholeSession):
+            return Tried(reason="the peer takes nothing else")
+        provenance = filters.provenance_for(header, r.own_instance_id)
+        answer = session.ship_whole(WholeFile(provenance, whole), started_ns + patience_ms * 1_000_000)
+    except BookkeeperError as error:
+        return Tried(_result(r, whole, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+    if answer.declined is not None:
+        return Tried(reason=answer.declined)
+    return Tried(_result(r, whole, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+
+
+def _result(
+    r: Range, whole: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
+) -> RangeResult:
+    taken = answer is not None
+    sent = 0 if answer is None else answer.sent_bytes
+    return RangeResult(
+        range_id=r.range_id,
+        acked_offset=r.last if taken else r.finished,
+        acked_position=0,
+        high_water=None,
+        records=whole.records if taken else 0,
+        bytes=whole.size_bytes if taken else 0,
+        filtered=0,
+        resent=whole.records if taken and not sent else 0,
+        blocks=1 if taken else 0,
+        sent_records=whole.records if sent else 0,
+        sent_bytes=sent,
+        error=error,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        seconds=seconds,
+        way=AS_SEGMENTS,
+    )

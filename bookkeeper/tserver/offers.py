@@ -1,0 +1,97 @@
+"""Whether a whole source file is taken as segments: pure decisions.
+
+Arrives: an offer, the table as it is configured here, what a tablet has of the stream. Leaves: a reason to decline, or
+none. What is declined comes as records, in the same stream with the same offsets, so that either way may go on where
+the other one stopped: a tablet that took the segments has all of the stream and drops its records (rule R18); one that
+has some of its records takes no segments. Sources: design section 5, bulk import; section 10; rules R13 and R18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.model import Extent
+from bookkeeper.rpc.offers import SegmentsOffer
+from bookkeeper.storage.bulk import part_of_segment
+from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.tserver.stamps import TableView
+
+FILES_MAX = 2_000
+OFFER_BYTES_MAX = 1 << 30
+"""Most files, and bytes of them, of one offer; larger ones come as records."""
+
+
+class Standing(Enum):
+    """What a tablet has of a stream that is offered as a whole."""
+
+    ALL = "all"
+    NOTHING = "nothing"
+    SOME = "some"
+
+
+def standing_of(high_water: int, is_ahead: bool, through: int) -> Standing:
+    """``high_water``: durable here. ``is_ahead``: some rows, of a tablet that was merged into this one, have more."""
+    if high_water >= through:
+        return Standing.ALL
+    return Standing.SOME if high_water or is_ahead else Standing.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedFile:
+    """A file of an offer."""
+
+    entry: SegmentEntry
+    sha256: str
+
+
+def files_of(offer: SegmentsOffer) -> tuple[OfferedFile, ...]:
+    """The files of an offer. Raises CorruptionError, InvalidInputError when they can't be those of an import."""
+    found = tuple(OfferedFile(SegmentEntry.decode(given.entry), given.sha256) for given in offer.segments)
+    if not found or offer.to_offset < 1:
+        raise InvalidInputError(f"{offer.stream.file} is offered as {len(found)} files of {offer.to_offset} records")
+    if sum(file.entry.records for file in found) != offer.to_offset or any(file.entry.ranges for file in found):
+        raise InvalidInputError(f"the files of {offer.stream.file} do not hold its {offer.to_offset} records")
+    return found
+
+
+def reason_to_decline(
+    offer: SegmentsOffer, files: Sequence[OfferedFile], view: TableView, limits: BatchLimits
+) -> str | None:
+    """Why the offer is not taken into this table, None when it may be."""
+    size = sum(file.entry.size_bytes for file in files)
+    if view.stamps:
+        return targets_reason(view)
+    if GroupMap({group.name: group.families for group in offer.groups}) != view.groups:
+        return f"table {view.name} has other locality groups here"
+    if len(files) > FILES_MAX or size > OFFER_BYTES_MAX:
+        return f"{len(files)} files of {size} bytes are too many: at most {FILES_MAX} of {OFFER_BYTES_MAX} are taken"
+    over = [
+        f"a {what} of {longest} bytes is above the limit of {most}"
+        for what, longest, most in (
+            ("row", offer.row_bytes, limits.row_bytes_max),
+            ("column", offer.column_bytes, limits.column_bytes_max),
+            ("value", offer.value_bytes, limits.value_bytes_max),
+        )
+        if longest > most
+    ]
+    return over[0] if over else None
+
+
+def targets_reason(view: TableView) -> str:
+    """Why a table with targets takes records: its own log, which they go into, is what its peers get (R13, R21)."""
+    return f"table {view.name} is replicated further from here"
+
+
+def shares_of(files: Sequence[OfferedFile], extents: Sequence[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:
+    """The files that each tablet refers to, by their numbers, with the rows that lie in it; only tablets with some."""
+    found: dict[Extent, dict[int, SegmentEntry]] = {}
+    for extent in extents:
+        parts = {number: part_of_segment(file.entry, extent.rows) for number, file in enumerate(files)}
+        touched = {number: replace(part, shift=0) for number, part in parts.items() if part is not None}
+        if touched:
+            found[extent] = touched
+    return found

@@ -1,0 +1,188 @@
+"""Whole files of another cluster's import come in, and tablets take them without a look at any record.
+
+Arrives: offers, parts of files, the order to take them. Leaves: tablets that refer to the files, each by a name of its
+own, and whose high-water of the stream says "all of it", in one put each (rule R18; see ``adopter``). Survives a crash:
+the tablets that took their share. The others take theirs when the file is offered again, or get it as records: whoever
+has it drops what comes again, and the sender's fact stays where it was until all have it (R19).
+
+A file that crosses the borders of tablets is taken by each of them, which reads the rows that lie in it.
+Sources: design section 5, bulk import; sections 7 and 8; rules R13, R14, R18, R20 and R21.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    DeclinedError,
+    GapError,
+    IncompatibleError,
+    InvalidInputError,
+    NotServingError,
+    PermanentError,
+    TransientError,
+)
+from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import AdoptRequest, ApplyRequest, ImportedSegment
+from bookkeeper.rpc.offers import DECLINED, TAKEN, WANTED, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.tserver.adopter import Adopter
+from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.incoming import Incoming, Upload
+from bookkeeper.tserver.locations import Located, Locations
+from bookkeeper.tserver.offers import OfferedFile, Standing, files_of, reason_to_decline, shares_of, standing_of
+from bookkeeper.tserver.received_index import ReceivedIndex
+from bookkeeper.tserver.receiver import Receiver, check_provenance
+from bookkeeper.tserver.streams import Streams
+
+LOG = logging.getLogger(__name__)
+
+CALLS_MAX = 16
+"""Tablets that are asked at once; the others of a file wait for them in turn."""
+
+Shares = Mapping[Extent, Mapping[int, SegmentEntry]]
+
+
+class Taker:
+    """Judges offers, gathers files, and has tablets take them."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        adopter: Adopter,
+        configuration: Configuration,
+        locations: Locations,
+        streams: Streams,
+        index: ReceivedIndex,
+        incoming: Incoming,
+        pool: RpcPool,
+        call_timeout_ms: float,
+    ) -> None:
+        self._receiver = receiver
+        self._adopter = adopter
+        self._configuration = configuration
+        self._locations = locations
+        self._streams = streams
+        self._index = index
+        self._incoming = incoming
+        self._pool = pool
+        self._call_timeout_ms = call_timeout_ms
+        self._calls = ThreadPoolExecutor(CALLS_MAX, thread_name_prefix="take")
+
+    def close(self) -> None:
+        """Let calls to other tservers end."""
+        self._calls.shutdown()
+
+    # ---- from other clusters
+
+    def offer(self, offer: SegmentsOffer) -> OfferAnswer:
+        """Whether the file is here, its segments are wanted, or its records. Raises RefusedError, NotFoundError,
+        InvalidInputError, CorruptionError, TransientError.
+        """
+        stream = offer.stream
+        check_provenance(offer.provenance, stream, self._receiver.own_instance_id)
+        self._streams.check(offer.stream_session, stream)
+        view = self._configuration.table(stream.target_table_id)
+        files = files_of(offer)
+        reason = reason_to_decline(offer, files, view, self._receiver.limits)
+        if reason is None:
+            standings = self._standings(offer, files)
+            if standings == {Standing.ALL}:
+                return OfferAnswer(TAKEN)
+            if Standing.SOME in standings:
+                reason = "some of its records are here"
+        if reason is not None:
+            LOG.info("%s comes as records: %s", stream.file, reason)
+            return OfferAnswer(DECLINED, reason)
+        return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files))
+
+    def put(self, part: SegmentPart) -> None:
+        """See :meth:`Incoming.put`."""
+        self._streams.check(part.stream_session, part.stream)
+        self._incoming.put(part)
+
+    def take(self, token: str, stream: StreamKey) -> OfferAnswer:
+        """Let every tablet take its share of the files; returns when all have it durably. Raises RefusedError,
+        NotFoundError, InvalidInputError, TransientError.
+        """
+        self._streams.check(token, stream)
+        self._configuration.table(stream.target_table_id)
+        with self._incoming.taken(stream) as upload:
+            errors = self._take_all(upload)
+            if errors:
+                self._locations.forget(stream.target_table_id)
+                return declined_or_raise(errors)
+        self._index.note(stream, upload.to_offset)
+        LOG.info("%s was taken as %d segments of %d records", stream.file, len(upload.files), upload.to_offset)
+        return OfferAnswer(TAKEN)
+
+    # ---- inside
+
+    def _tablets(self, stream: StreamKey, files: Sequence[OfferedFile]) -> tuple[dict[Extent, Located], Shares]:
+        tablets = {tablet.extent: tablet for tablet in self._locations.of_table(stream.target_table_id)}
+        return tablets, shares_of(files, list(tablets))
+
+    def _standings(self, offer: SegmentsOffer, files: Sequence[OfferedFile]) -> set[Standing]:
+        tablets, shares = self._tablets(offer.stream, files)
+        waits = [self._calls.submit(self._standing, tablets[extent], offer) for extent in shares]
+        try:
+            return {wait.result() for wait in waits}
+        except BookkeeperError:
+            self._locations.forget(offer.stream.target_table_id)
+            raise
+
+    def _standing(self, tablet: Located, offer: SegmentsOffer) -> Standing:
+        """What the tablet has: it declines a range behind the file's end unless it has all before (R19)."""
+        end = offer.to_offset
+        probe = ApplyRequest(tablet.extent, offer.stream, offer.provenance, 0, end, end, ())
+        try:
+            if self._address(tablet) == self._receiver.own_address:
+                self._receiver.apply_replicated(probe)
+            else:
+                self._pool.tserver(self._address(tablet), self._call_timeout_ms).apply_replicated(probe)
+        except GapError as error:
+            return standing_of(error.high_water, False, end)
+        return Standing.ALL
+
+    def _address(self, tablet: Located) -> str:
+        if tablet.address is None:
+            raise NotServingError(f"tablet {tablet.extent} is assigned to nobody now: try again")
+        return tablet.address
+
+    def _take_all(self, upload: Upload) -> list[BookkeeperError]:
+        """Every tablet at once; waits for all of them."""
+        tablets, shares = self._tablets(upload.stream, upload.offered)
+        waits = [self._calls.submit(self._order, tablets[extent], upload, share) for extent, share in shares.items()]
+        errors = []
+        for wait in waits:
+            try:
+                wait.result()
+            except BookkeeperError as error:
+                errors.append(error)
+        return errors
+
+    def _order(self, tablet: Located, upload: Upload, share: Mapping[int, SegmentEntry]) -> None:
+        uris = upload.uris
+        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
+        request = AdoptRequest(tablet.extent, upload.stream, segments, through=upload.to_offset)
+        adopt: Callable[[AdoptRequest], None] = self._adopter.adopt
+        if self._address(tablet) != self._receiver.own_address:
+            adopt = self._pool.tserver(self._address(tablet), self._call_timeout_ms).adopt_segments
+        adopt(request)
+
+
+def declined_or_raise(errors: Sequence[BookkeeperError]) -> OfferAnswer:
+    """What becomes of an offer when some tablets did not take their shares: it is offered again when that may help,
+    else it comes as records. Raises what is no fault of the form in which it came.
+    """
+    again = [error for error in errors if isinstance(error, TransientError)]
+    forms = (DeclinedError, CorruptionError, IncompatibleError, InvalidInputError)
+    final = [error for error in errors if isinstance(error, PermanentError) and not isinstance(error, forms)]
+    if final or again:
+        raise (final or again)[0]
+    return OfferAnswer(DECLINED, errors[0].message)

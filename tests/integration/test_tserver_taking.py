@@ -1,0 +1,280 @@
+"""Whole files of another cluster's import: taken at once, once, whatever of them comes as records (R14, R18, R20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import DeclinedError, NotServingError, RefusedError, StreamExpiredError
+from bookkeeper.master.usage import FAMILIES, usage_of
+from bookkeeper.metadata import keys
+from bookkeeper.model import Extent, LocalityGroup
+from bookkeeper.rpc.offers import SegmentPart
+from bookkeeper.storage.bulk import incoming_dir
+from bookkeeper.storage.wal import path_of
+from tests.integration.test_tserver_borders import let_go, merge, split
+from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
+from tests.support.faults import fault
+from tests.support.given_files import Given, given_files
+from tests.support.tservers import Cells, Ground, LocalNode, flush_of, ground, own_blocks, records, wait_until
+
+pytestmark = pytest.mark.integration
+
+LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
+WHOLE = Extent("1", None, None)
+BATCHES = [records([(b"z", b"1"), (b"a", b"2")], timestamp=5), records([(b"b", b"3"), (b"z", b"4")], timestamp=5)]
+IN_LEFT: Cells = {(b"a", b"f", b"q"): b"2", (b"b", b"f", b"q"): b"3"}
+IN_RIGHT: Cells = {(b"z", b"f", b"q"): b"4"}
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+        yield made
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    return given_files(tmp_path / "east", BATCHES)
+
+
+def _served(west: Ground, *extents: Extent) -> LocalNode:
+    west.create_table("1", [b"m"] if LEFT in extents else [])
+    west.set_properties("1", QUIET)
+    node = west.local()
+    west.assign(node, *extents)
+    return node
+
+
+def _spool(west: Ground) -> list[Path]:
+    return [path for path in incoming_dir(west.settings.tables_dir).rglob("*") if path.is_file()]
+
+
+def _high_water(west: Ground, given: Given, *extents: Extent) -> list[int]:
+    return [flush_of(west, extent).high_water.get(given.stream, 0) for extent in extents]
+
+
+def test_tablets_on_several_servers_take_their_rows_of_a_file(west: Ground, given: Given) -> None:
+    near = _served(west, LEFT)
+    far = west.local()
+    west.assign(far, RIGHT)
+    west.write(far, RIGHT, records([(b"z", b"before")], timestamp=5))
+    assert given.send_whole(west, near).state == "taken"
+    assert west.scan(near, LEFT) == IN_LEFT
+    assert west.scan(far, RIGHT) == IN_RIGHT, "of equal timestamps the later wins"
+    assert _high_water(west, given, LEFT, RIGHT) == [4, 4]
+    assert own_blocks(west, near) == [], "nothing was logged of it"
+    usage = usage_of("t", west.metadata.scan(*keys.table_section("1"), FAMILIES))
+    assert usage.records == 5, "a file that two tablets share is counted once"
+    assert _spool(west) == []
+    west.write(far, RIGHT, records([(b"z", b"after")], timestamp=5))
+    for node, extent in ((near, LEFT), (far, RIGHT)):
+        compactor, tablet = parts_of(node, extent)
+        compactor.compact(tablet)
+        wait_until(lambda at=(compactor, tablet): at[0].clear(at[1]), "no dead cells")  # type: ignore[misc]
+    assert west.scan(near, LEFT) == IN_LEFT
+    assert west.scan(far, RIGHT) == {(b"z", b"f", b"q"): b"after"}
+    usage = usage_of("t", west.metadata.scan(*keys.table_section("1"), FAMILIES))
+    assert usage.records == 3
+
+
+def _comes_again(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    assert given.send_whole(west, node).state == "taken"
+    other = move(west, node, WHOLE)
+    west.write(other, WHOLE, records([(b"a", b""), (b"b", b""), (b"z", b"")], timestamp=6, delete=True))
+    compactor, tablet = parts_of(other, WHOLE)
+    compactor.compact(tablet)
+    assert west.scan(other, WHOLE) == {}
+    assert given.send_whole(west, other).state == "taken"
+    west.tserver(other).adopt_segments(given.order(west, other, WHOLE))
+    assert given.send_records(west, other).records_applied == 0
+    assert west.scan(other, WHOLE) == {}
+    other.stop()
+
+
+def test_r18_what_was_taken_whole_is_known_in_either_way_it_comes_again(west: Ground, given: Given) -> None:
+    _comes_again(west, given)
+
+
+def test_r18_what_came_as_records_goes_on_so(west: Ground, given: Given) -> None:
+    node = _served(west, LEFT, RIGHT)
+    given.send_records(west, node, upto=2)
+    answer = given.send_whole(west, node)
+    assert (answer.state, answer.reason) == ("declined", "some of its records are here")
+    result = given.send_records(west, node)
+    assert (result.records_applied, result.records_dropped) == (2, 2)
+    assert given.send_whole(west, node).state == "taken"
+    assert {**west.scan(node, LEFT), **west.scan(node, RIGHT)} == {**IN_LEFT, **IN_RIGHT}
+    assert len(own_blocks(west, node)) == 4
+
+
+def test_r18_a_tablet_with_some_records_takes_no_file(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    order = given.order(west, node, WHOLE)
+    given.send_records(west, node, upto=2)
+    west.write(node, WHOLE, records([(b"a", b""), (b"z", b"")], timestamp=6, delete=True))
+    compactor, tablet = parts_of(node, WHOLE)
+    compactor.compact(tablet)
+    with pytest.raises(DeclinedError):
+        west.tserver(node).adopt_segments(order)
+    given.send_records(west, node)
+    assert west.scan(node, WHOLE) == {(b"b", b"f", b"q"): b"3", (b"z", b"f", b"q"): b"4"}
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_server_dies_when_one_of_two_tablets_has_its_rows(
+    west: Ground, given: Given, behind: bool, whole: bool
+) -> None:
+    """The other tablet's put is the step that is cut; the rest comes in either way."""
+    west.create_table("1", [b"m"])
+    metadata = DyingMetadata(west.metadata)
+    node = west.local(metadata)
+    west.assign(node, LEFT, RIGHT)
+    west.tserver(node).adopt_segments(given.order(west, node, LEFT))
+    metadata.die_at(0, behind)
+    with pytest.raises(CrashError):
+        node.process.parts.adopter.adopt(given.order(west, node, RIGHT))
+    metadata.die_at(10**6, False)
+    other = move(west, node, LEFT)
+    west.assign(other, RIGHT)
+    assert west.scan(other, RIGHT) == (IN_RIGHT if behind else {})
+    if whole:
+        assert given.send_whole(west, other).state == "taken"
+    else:
+        result = given.send_records(west, other)
+        assert result.records_applied == (0 if behind else 2)
+    assert {**west.scan(other, LEFT), **west.scan(other, RIGHT)} == {**IN_LEFT, **IN_RIGHT}
+    assert _high_water(west, given, LEFT)[0] == 4
+    other.stop()
+
+
+def test_a_server_dies_with_half_a_file(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    token, answer = given.offer(west, node)
+    given.put(west, node, token, answer.held)
+    other = move(west, node, WHOLE)
+    with pytest.raises(StreamExpiredError):
+        west.tserver(other).take_segments(token, given.stream)
+    assert west.scan(other, WHOLE) == {}
+    assert given.send_whole(west, other).state == "taken"
+    assert west.scan(other, WHOLE) == {**IN_LEFT, **IN_RIGHT}
+    other.stop()
+
+
+def _damaged(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    token, answer = given.offer(west, node)
+    size = given.whole.segments[0].entry.size_bytes
+    content = bytearray(path_of(given.whole.segments[0].uri).read_bytes())
+    content[size // 3] ^= 1
+    with pytest.raises(DeclinedError, match="checksum"):
+        west.tserver(node).put_segment(SegmentPart(token, given.stream, 0, 0, bytes(content)))
+    assert _spool(west) == []
+    assert files_of(west, WHOLE) == set()
+    assert answer.held == (0, 0)
+    assert given.send_whole(west, node).state == "taken"
+    assert west.scan(node, WHOLE) == {**IN_LEFT, **IN_RIGHT}
+
+
+def test_a_file_that_was_damaged_on_its_way_changes_nothing(west: Ground, given: Given) -> None:
+    _damaged(west, given)
+
+
+def test_what_came_before_a_tablet_was_unloaded_need_not_come_again(west: Ground, given: Given) -> None:
+    node = _served(west, LEFT, RIGHT)
+    token, answer = given.offer(west, node)
+    given.put(west, node, token, answer.held)
+    west.tserver(node).unload_tablet(RIGHT, 1, False)
+    with pytest.raises(NotServingError):
+        west.tserver(node).take_segments(token, given.stream)
+    assert west.scan(node, LEFT) == IN_LEFT
+    with pytest.raises(NotServingError):
+        given.offer(west, node)
+    west.assign(node, RIGHT)
+    token, answer = given.offer(west, node)
+    assert answer.held == tuple(segment.entry.size_bytes for segment in given.whole.segments)
+    assert west.tserver(node).take_segments(token, given.stream).state == "taken"
+    assert west.scan(node, RIGHT) == IN_RIGHT
+    assert _spool(west) == []
+
+
+def test_r18_of_merged_tablets_one_had_its_file(west: Ground, given: Given) -> None:
+    node = _served(west, LEFT, RIGHT)
+    west.tserver(node).adopt_segments(given.order(west, node, LEFT))
+    merge(west, let_go(west, (node, LEFT), (node, RIGHT)))
+    west.assign(node, WHOLE)
+    answer = given.send_whole(west, node)
+    assert answer.state == "declined", "what the left rows have would come twice"
+    assert given.send_records(west, node).records_applied == 2
+    assert west.scan(node, WHOLE) == {**IN_LEFT, **IN_RIGHT}
+
+
+def test_r18_a_split_hands_on_that_a_file_was_taken(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    assert given.send_whole(west, node).state == "taken"
+    split(west, let_go(west, (node, WHOLE)))
+    west.assign(node, LEFT, RIGHT)
+    with pytest.raises(NotServingError):
+        given.send_whole(west, node)  # where the tablets were is read again
+    assert given.send_whole(west, node).state == "taken"
+    assert (west.scan(node, LEFT), west.scan(node, RIGHT)) == (IN_LEFT, IN_RIGHT)
+
+
+def test_r20_a_file_whose_stream_is_over_is_not_taken(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    order = given.order(west, node, WHOLE)
+    west.metadata.purge([keys.recv_cell(given.stream)])
+    west.tserver(node).forget_streams([given.stream])
+    with pytest.raises(RefusedError, match="is over"):
+        west.tserver(node).adopt_segments(order)
+    assert west.scan(node, WHOLE) == {}
+
+
+def _to_others(west: Ground, given: Given) -> None:
+    """A table with targets of its own gets records: they are in its log, stamped for them (R13, R21)."""
+    node = _served(west, WHOLE)
+    order = given.order(west, node, WHOLE)
+    west.enable("1")
+    west.tserver(node).confirm_config(west.coordination.generation())
+    answer = given.send_whole(west, node)
+    assert (answer.state, "replicated further" in answer.reason) == ("declined", True)
+    with pytest.raises(DeclinedError):
+        west.tserver(node).adopt_segments(order)
+    given.send_records(west, node)
+    blocks = own_blocks(west, node)
+    assert [list(block.header.provenance) for block in blocks] == [["east-instance"]]
+    assert [len(block.header.stamps) for block in blocks] == [1]
+
+
+def test_r13_a_table_with_targets_gets_records(west: Ground, given: Given) -> None:
+    _to_others(west, given)
+
+
+def test_tables_with_other_locality_groups_get_records(west: Ground, given: Given) -> None:
+    west.create_table("1", groups=[LocalityGroup("geo", (b"f",))])
+    node = west.local()
+    west.assign(node, WHOLE)
+    assert "locality groups" in given.send_whole(west, node).reason
+    given.send_records(west, node)
+    assert west.scan(node, WHOLE) == {**IN_LEFT, **IN_RIGHT}
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("imports-are-taken-again", _comes_again),
+        ("imports-are-not-remembered", _comes_again),
+        ("mixtures-are-taken", test_r18_a_tablet_with_some_records_takes_no_file),
+        ("targets-are-overlooked", _to_others),
+        ("damage-on-the-way-counts", _damaged),
+    ],
+)
+def test_without_its_rule_a_law_is_red(
+    name: str, law: Callable[[Ground, Given], None], west: Ground, given: Given
+) -> None:
+    with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
+        law(west, given)

@@ -1,0 +1,93 @@
+"""Another cluster's import into its table: a log, segments beside it, and both ways of sending them to a tserver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from bookkeeper.model import Extent, Stamp, StreamKey, TargetKey
+from bookkeeper.peers.protocol import WholeFile
+from bookkeeper.peers.whole_files import offer_of, parts_of
+from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ReplicateResult
+from bookkeeper.rpc.offers import OfferAnswer
+from bookkeeper.storage.bulk import convert
+from bookkeeper.storage.bulk.convert import Place
+from bookkeeper.storage.bulk.logs import ImportLogs
+from bookkeeper.storage.bulk.whole import WholeLog, keep_segments, whole_of
+from bookkeeper.storage.tablet import GroupMap, TabletSettings
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal import FileHeader
+from bookkeeper.tserver.offers import files_of, shares_of
+from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
+
+SOURCE = "east-instance"
+TARGET = TargetKey("west", "1", "7", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An import of a cluster elsewhere, to be sent to table 1 of a ground."""
+
+    log: str
+    whole: WholeLog
+    stream: StreamKey
+
+    # ---- as files
+
+    def offer(self, west: Ground, node: Node) -> tuple[str, OfferAnswer]:
+        """A token, and what the tserver says of the whole file."""
+        token = west.tserver(node).open_stream(self.stream)
+        return token, west.tserver(node).offer_segments(offer_of(token, self.stream, WholeFile((SOURCE,), self.whole)))
+
+    def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
+        """Send the files."""
+        for part in parts_of(token, self.stream, self.whole, held, part_bytes):
+            west.tserver(node).put_segment(part)
+
+    def send_whole(self, west: Ground, node: Node) -> OfferAnswer:
+        """All steps, as long as the peer wants them."""
+        token, answer = self.offer(west, node)
+        if answer.state != "wanted":
+            return answer
+        self.put(west, node, token, answer.held)
+        return west.tserver(node).take_segments(token, self.stream)
+
+    def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:
+        """What a tablet is told when the files have come; they may be taken where they lie."""
+        west.tserver(node).open_stream(self.stream)
+        offer = offer_of("", self.stream, WholeFile((SOURCE,), self.whole))
+        (share,) = shares_of(files_of(offer), [extent]).values()
+        uris = [segment.uri for segment in self.whole.segments]
+        segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
+        return AdoptRequest(extent, self.stream, segments, through=self.whole.records)
+
+    # ---- as records
+
+    def send_records(self, west: Ground, node: Node, upto: int | None = None) -> ReplicateResult:
+        """The blocks of the log, or those up to an offset, from its begin."""
+        blocks = [source_block(block.first_offset, block.batch()) for block in blocks_of(self.log)]
+        wanted = [block for block in blocks if upto is None or block.last_offset <= upto]
+        token = west.tserver(node).open_stream(self.stream)
+        end = wanted[-1].last_offset
+        return west.tserver(node).replicate(replicate_request(token, self.stream, 0, 0, end, wanted))
+
+
+def given_files(place: Path, batches: Sequence[pa.RecordBatch], groups: GroupMap | None = None) -> Given:
+    """An import of these batches, a block and a segment each."""
+    groups = groups or GroupMap({})
+    extent = Extent("7", None, None)
+    made = place / "made"
+    made.mkdir(parents=True)
+    header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
+    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, None)])
+    with patch("bookkeeper.storage.bulk.convert.CHUNK_RECORDS", 1):
+        refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
+    log = logs.finish()[extent]
+    keep_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
+    whole = whole_of(log.uri)
+    assert whole is not None
+    return Given(log.uri, whole, StreamKey(SOURCE, log.uri, "7", "1", 1))
