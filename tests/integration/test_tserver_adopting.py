@@ -23,7 +23,7 @@ from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb
 from bookkeeper.storage.wal.files import uri_of
 from combiners import CLOSED
-from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of
+from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
 from tests.support.tservers import (
     Ground,
     LocalNode,
@@ -46,14 +46,6 @@ BATCH = records([(b"a", b"1"), (b"b", b"2")], timestamp=5)
 def west(tmp_path: Path) -> Iterator[Ground]:
     with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
         yield made
-
-
-def _served(west: Ground) -> tuple[LocalNode, Extent]:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
-    return node, extent
 
 
 def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target: Target | None = None) -> AdoptRequest:
@@ -83,7 +75,7 @@ def _end(request: AdoptRequest) -> None:
 
 
 def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     west.write(node, extent, records([(b"a", b"before"), (b"b", b"before")], timestamp=5))
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
@@ -104,7 +96,7 @@ def test_imported_records_show_and_survive_the_server(west: Ground) -> None:
 
 
 def test_r18_an_import_is_taken_once_whatever_became_of_its_segments(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     west.write(node, extent, records([(b"a", b"")], timestamp=6, delete=True))
@@ -149,7 +141,7 @@ def test_r18_a_server_may_die_when_an_import_is_in_the_books_and_nobody_knows(we
 
 
 def test_r20_an_order_that_comes_when_its_import_is_over_is_refused(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     west.metadata.purge([keys.recv_cell(request.stream)])
@@ -224,7 +216,7 @@ def test_r24_the_place_of_an_import_is_known_to_the_next_holder(west: Ground) ->
 
 
 def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     request = _import(west, extent)
     missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
     with pytest.raises(InvalidInputError):
@@ -236,7 +228,7 @@ def test_writes_go_on_when_an_import_was_taken_or_could_not_be(west: Ground) -> 
 
 
 def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     request = _import(west, extent)
     missing = ImportedSegment("file:///not/there.parquet", request.segments[0].entry)
     with pytest.raises(InvalidInputError, match="is not there"):
@@ -254,7 +246,7 @@ def test_what_can_t_be_taken_changes_nothing(west: Ground) -> None:
 
 
 def test_links_of_a_holder_that_died_are_found_as_strays(west: Ground) -> None:
-    node, extent = _served(west)
+    node, extent = quiet_tablet(west)
     request = _import(west, extent)
     west.tserver(node).adopt_segments(request)
     _end(request)

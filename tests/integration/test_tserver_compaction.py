@@ -23,7 +23,7 @@ from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.tablet import ServedTablet
-from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of
+from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
 from tests.support.tservers import (
     LIMIT_S,
     Ground,
@@ -47,10 +47,7 @@ def west(tmp_path: Path) -> Iterator[Ground]:
 
 
 def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
+    node, extent = quiet_tablet(west)
     expected = fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
     before = flush_of(west, extent)
@@ -67,10 +64,7 @@ def test_a_compaction_leaves_one_segment_and_what_is_shown(west: Ground) -> None
 
 
 def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
+    node, extent = quiet_tablet(west)
     expected = fill(west, node, extent)
     west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, extent)
@@ -89,10 +83,7 @@ def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Groun
 
 
 def test_writes_and_flushes_do_not_wait_for_a_merge(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
+    node, extent = quiet_tablet(west)
     expected = fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
     begun, go_on = threading.Event(), threading.Event()
@@ -120,10 +111,7 @@ def test_writes_and_flushes_do_not_wait_for_a_merge(west: Ground) -> None:
 
 
 def test_a_page_that_is_being_filled_keeps_its_files(west: Ground) -> None:
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
+    node, extent = quiet_tablet(west)
     expected = fill(west, node, extent)
     west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, extent)
@@ -275,10 +263,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
 
 def test_r18_what_is_known_of_a_stream_survives_a_compaction(west: Ground) -> None:
     """Schedule 23: a put is sent again after its delete and a compaction."""
-    (extent,) = west.create_table("1")
-    west.set_properties("1", QUIET)
-    node = west.local()
-    west.assign(node, extent)
+    node, extent = quiet_tablet(west)
     put = source_block(1, records([(b"a", b"v")], timestamp=5))
     delete = source_block(2, records([(b"a", b"")], timestamp=6, delete=True))
     token = west.tserver(node).open_stream(STREAM)

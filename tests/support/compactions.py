@@ -40,6 +40,15 @@ class DyingMetadata(FailingMetadata):
             raise CrashError
 
 
+def quiet_tablet(west: Ground) -> tuple[LocalNode, Extent]:
+    """A table of one tablet that is compacted when somebody asks, and its server."""
+    (extent,) = west.create_table("1")
+    west.set_properties("1", QUIET)
+    node = west.local()
+    west.assign(node, extent)
+    return node, extent
+
+
 def parts_of(node: LocalNode, extent: Extent) -> tuple[Compactor, ServedTablet]:
     return node.process.parts.compactor, node.process.parts.registry.serving(extent)
 

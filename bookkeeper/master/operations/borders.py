@@ -38,8 +38,8 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.tables import check_splits, tablet_rows, wait_for_homes
-from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
+from bookkeeper.master.operations.tables import chained_tablets, check_splits, wait_for_homes
+from bookkeeper.master.snapshot import tablet_view
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.metadata.values import Json, Location
@@ -99,8 +99,8 @@ def merge_args(name: str, rows: RowRange) -> Args:
 
 
 @dataclass(frozen=True, slots=True)
-class AddSplits:
-    """See :class:`bookkeeper.master.fate.Operation`. One tablet after the other; borders that are there stay."""
+class _BorderChange:
+    """What splits and merges share: all but which tablets change, and what is written of them."""
 
     context: Context
     first: str = "find"
@@ -109,21 +109,30 @@ class AddSplits:
         """One change of a table at a time."""
         return (f"table {text(args, 'name')}",)
 
-    @property
-    def steps(self) -> Mapping[str, Step]:
-        """find, serve, hold, write, and again; place."""
+    def steps_around(self, find: Step, write: Step) -> Mapping[str, Step]:
+        """find, serve, hold, write, perhaps again; place."""
         return {
-            "find": self.find,
+            "find": find,
             "serve": lambda call: serve(self.context, call),
             "hold": lambda call: hold(self.context, call),
-            "write": self.write,
+            "write": write,
             "place": lambda call: place(self.context, call),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class AddSplits(_BorderChange):
+    """See :class:`bookkeeper.master.fate.Operation`. One tablet after the other; borders that are there stay."""
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """See :meth:`steps_around`."""
+        return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
         """The next tablet to split. Raises NotFoundError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
-        tablets = tablets_of(self.context, table_id)
+        tablets = chained_tablets(self.context, table_id)
         state: State = {"table_id": table_id, "changes": call.state.get("changes", 0)}
         found = borders.next_split([tablet.extent for tablet in tablets], decode_bytes(texts(call.args, "splits")))
         if found is None:
@@ -144,32 +153,19 @@ class AddSplits:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTablets:
+class MergeTablets(_BorderChange):
     """See :class:`bookkeeper.master.fate.Operation`. Nothing happens when there is one tablet already."""
-
-    context: Context
-    first: str = "find"
-
-    def locks(self, args: Args) -> Collection[str]:
-        """One change of a table at a time."""
-        return (f"table {text(args, 'name')}",)
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """find, serve, hold, write, place."""
-        return {
-            "find": self.find,
-            "serve": lambda call: serve(self.context, call),
-            "hold": lambda call: hold(self.context, call),
-            "write": self.write,
-            "place": lambda call: place(self.context, call),
-        }
+        """See :meth:`steps_around`."""
+        return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
         """The tablets to merge. Raises NotFoundError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
         rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
-        found = borders.to_merge([tablet.extent for tablet in tablets_of(self.context, table_id)], rows)
+        found = borders.to_merge([tablet.extent for tablet in chained_tablets(self.context, table_id)], rows)
         if len(found) < 2:
             return Next("place", {"table_id": table_id})
         tablet_keys = [keys.tablet_row(table_id, extent.end_row) for extent in found]
@@ -182,14 +178,6 @@ class MergeTablets:
 
 
 # ---- steps of both
-
-
-def tablets_of(context: Context, table_id: str) -> list[TabletView]:
-    """The tablets of a table, in order. Raises BrokenChainError, a TransientError."""
-    tablets = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
-    for before, after in zip([None, *tablets], [*tablets, None], strict=True):
-        verify_chain(before, after, (table_id,))
-    return tablets
 
 
 def held_rows(context: Context, call: Call) -> list[Row]:

@@ -155,7 +155,7 @@ def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("t
 
 
 def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
-    """The tablets of a table in order. Raises BrokenChainError."""
+    """The tablets of a table in order. Raises BrokenChainError, a TransientError."""
     views = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
     for before, after in zip([None, *views], [*views, None], strict=True):
         verify_chain(before, after, (table_id,))
