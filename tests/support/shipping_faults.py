@@ -32,6 +32,12 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         lambda header, target: next((Stamp(target, None) for s in header.stamps if s.cluster == target.cluster), None),
         "R5: a target that was disabled and enabled again gets what was written for its old self",
     ),
+    "files-for-every-target": (
+        "bookkeeper.replay.whole",
+        "reason_for_records",
+        lambda r, whole, header: None,  # noqa: ARG005
+        "R13: a target gets groups, or whole imports, that are not for it",
+    ),
     "loop-not-seen": (
         "bookkeeper.replay.filters",
         "would_loop",

@@ -12,6 +12,7 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor
+from bookkeeper.tserver.offers import Standing
 from bookkeeper.tserver.segments import merged_state, named_state
 from bookkeeper.tserver.tablet import ServedTablet
 
@@ -49,6 +50,18 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "refuse_targets",
         lambda view: None,  # noqa: ARG005
         "R13: what a table takes as a file never reaches its own peers",
+    ),
+    "nobody-waits-at-the-gate": (
+        "bookkeeper.tserver.gate",
+        "Gate.settle",
+        lambda self, timeout_ms: None,  # noqa: ARG005
+        "R14: a file is taken, and goes to nobody, after its table's replication was enabled",
+    ),
+    "some-is-nothing": (
+        "bookkeeper.tserver.offers",
+        "standing_of",
+        lambda high_water, is_ahead, through: Standing.ALL if high_water >= through else Standing.NOTHING,  # noqa: ARG005
+        "R18: what came as records comes again with the file",
     ),
     "damage-on-the-way-counts": (
         "bookkeeper.tserver.incoming",

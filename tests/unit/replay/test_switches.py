@@ -16,6 +16,7 @@ from tests.unit.peers import test_bookkeeper_system as system_laws
 from tests.unit.replay import test_filters as filter_laws
 from tests.unit.replay import test_shipping as shipping_laws
 from tests.unit.replay import test_slots as slot_laws
+from tests.unit.replay import test_whole as whole_laws
 from tests.unit.tserver import test_worker_plan as plan_laws
 
 PURE = [
@@ -50,6 +51,11 @@ def test_without_its_rule_a_pure_law_is_red(name: str, law: Callable[[], None]) 
 def test_without_its_rule_a_law_of_shipping_is_red(name: str, law: Callable[[Bench], None], tmp_path: Path) -> None:
     with fault(name), pytest.raises(AssertionError):
         law(Bench(tmp_path))
+
+
+def test_without_a_look_at_the_stamp_files_go_to_every_target(tmp_path: Path) -> None:
+    with fault("files-for-every-target"), pytest.raises(AssertionError):
+        whole_laws.test_r13_the_stamp_says_whether_all_groups_of_the_files_are_for_the_target(tmp_path)
 
 
 def test_without_the_incarnation_in_the_key_old_blocks_travel() -> None:

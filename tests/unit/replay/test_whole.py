@@ -12,9 +12,10 @@ from bookkeeper.errors import NotFoundError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
 from bookkeeper.peers.registry import Registry
+from bookkeeper.replay import whole
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.shipping import Sessions, Shipper
-from bookkeeper.replay.whole import AS_SEGMENTS, reason_for_records
+from bookkeeper.replay.whole import AS_SEGMENTS
 from bookkeeper.storage.bulk.whole import MANIFEST_SUFFIX, whole_of
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of, read_headers
@@ -153,13 +154,13 @@ def test_r13_the_stamp_says_whether_all_groups_of_the_files_are_for_the_target(t
     given = given_files(tmp_path / "both", both, GroupMap({"geo": [b"g"]}))
     header = next(read_headers(given.log)).header
     wanted = _range(given, last=2)
-    assert reason_for_records(wanted, given.whole, header) is None
+    assert whole.reason_for_records(wanted, given.whole, header) is None
     header.stamps[0].all_groups = False
     header.stamps[0].groups.append("geo")
-    assert "only some" in (reason_for_records(wanted, given.whole, header) or "")
+    assert "only some" in (whole.reason_for_records(wanted, given.whole, header) or "")
     header.stamps[0].groups.append("default")
-    assert reason_for_records(wanted, given.whole, header) is None
+    assert whole.reason_for_records(wanted, given.whole, header) is None
     header.provenance.append(wanted.peer_instance_id)
-    assert "none of it" in (reason_for_records(wanted, given.whole, header) or "")
+    assert "none of it" in (whole.reason_for_records(wanted, given.whole, header) or "")
     del header.provenance[:], header.stamps[:]
-    assert "none of it" in (reason_for_records(wanted, given.whole, header) or "")
+    assert "none of it" in (whole.reason_for_records(wanted, given.whole, header) or "")

@@ -31,6 +31,7 @@ from bookkeeper.storage.bulk.whole import sha256_of
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.wal import stamp_to_pb
 from bookkeeper.storage.wal.files import FileOps
+from bookkeeper.tserver import offers
 from bookkeeper.tserver.gate import Gate
 from bookkeeper.tserver.incoming import Incoming
 from bookkeeper.tserver.offers import (
@@ -39,7 +40,6 @@ from bookkeeper.tserver.offers import (
     files_of,
     reason_to_decline,
     shares_of,
-    standing_of,
 )
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.taker import declined_or_raise
@@ -64,10 +64,10 @@ def _reason(offer: SegmentsOffer, view: TableView = VIEW, limits: BatchLimits | 
 
 
 def test_a_tablet_has_all_of_a_stream_or_nothing_or_takes_no_file() -> None:
-    assert standing_of(0, False, 9) is Standing.NOTHING
-    assert standing_of(9, False, 9) is Standing.ALL
-    assert standing_of(8, False, 9) is Standing.SOME
-    assert standing_of(0, True, 9) is Standing.SOME
+    assert offers.standing_of(0, False, 9) is Standing.NOTHING
+    assert offers.standing_of(9, False, 9) is Standing.ALL
+    assert offers.standing_of(8, False, 9) is Standing.SOME
+    assert offers.standing_of(0, True, 9) is Standing.SOME
 
 
 def test_files_that_are_not_all_of_the_stream_are_refused() -> None:
@@ -221,10 +221,12 @@ def test_r14_who_changes_the_configuration_waits_for_those_who_saw_the_old_one()
 
     with ThreadPoolExecutor(1) as pool:
         passing = pool.submit(pass_through)
-        assert inside.wait(60)
-        with pytest.raises(UnavailableError):
-            gate.settle(10)
-        leave.set()
+        try:
+            assert inside.wait(60)
+            with pytest.raises(UnavailableError):
+                gate.settle(10)
+        finally:
+            leave.set()
         gate.settle(60_000)
         passing.result(60)
     gate.settle(0)

@@ -11,6 +11,7 @@ from tests.support.faults import fault
 from tests.unit.tserver import test_books as books_laws
 from tests.unit.tserver import test_commit as commit_laws
 from tests.unit.tserver import test_loading as loading_laws
+from tests.unit.tserver import test_offers as offer_laws
 from tests.unit.tserver import test_receiver as receiver_laws
 from tests.unit.tserver import test_receiving as receiving_laws
 from tests.unit.tserver import test_segments as segment_laws
@@ -44,6 +45,8 @@ LAWS = [
     ("enabling-needs-no-cell", books_laws.test_r12_replication_that_is_enabled_in_the_middle_of_a_log_gets_its_cell),
     ("written-counts-as-synced", books_laws.test_r15_needed_never_passes_what_is_synced),
     ("a-flush-keeps-the-log-cell", books_laws.test_a_record_that_is_appended_while_its_tablet_is_flushed_keeps_the_log),
+    ("some-is-nothing", offer_laws.test_a_tablet_has_all_of_a_stream_or_nothing_or_takes_no_file),
+    ("nobody-waits-at-the-gate", offer_laws.test_r14_who_changes_the_configuration_waits_for_those_who_saw_the_old_one),
     ("nobody-is-stamped", stamp_laws.test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups),
 ]
 
