@@ -135,6 +135,18 @@ class ConditionalRefusedError(RefusedError):
     code = "conditional_refused"
 
 
+class NotAdmittedError(PermanentError):
+    """Who came was not let in, or who answered did not prove who it is: a secret is missing, unknown or wrong."""
+
+    code = "not_admitted"
+
+
+class UnauthorizedError(PermanentError):
+    """Who asks was let in, and may not ask for this."""
+
+    code = "unauthorized"
+
+
 class IncompatibleError(PermanentError):
     """The other side speaks a protocol or format version that this one does not know."""
 

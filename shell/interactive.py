@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -19,9 +20,9 @@ from shell.failures import ExitCode, run
 from shell.session import Session
 
 
-def run_words(cluster: str, words: list[str], as_json: bool) -> int:
+def run_words(cluster: str, words: list[str], as_json: bool, secret_file: Path | None = None) -> int:
     """Run one command, or the loop when there is none; returns the exit code."""
-    with Session(cluster, as_json) as session:
+    with Session(cluster, as_json, secret_file) as session:
         if words:
             return run_command(session, words)
         if not sys.stdin.isatty():

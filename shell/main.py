@@ -21,6 +21,7 @@ from shell.failures import run
 from shell.interactive import run_words
 from shell.output import Output
 from shell.parameters import key_value
+from shell.secret_commands import secret
 from shell.wal_commands import wal
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -85,19 +86,26 @@ def standalone(directory: Path, as_json: bool) -> None:
 
 @bookkeeper.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, whatever the command.")
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The secret to show, or a directory of them; else BOOKKEEPER_SECRET_FILE names it, or it is in DIR.",
+)
 @click.argument("cluster", metavar="DIR|QUORUM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @click.pass_context
-def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: bool) -> None:
+def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: bool, secret_file: Path | None) -> None:
     """Talk to a cluster: one COMMAND, or a loop that reads commands.
 
     The cluster is named by its directory, or by the HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
     commands. When commands come from a file or pipe, the first that fails ends the loop.
     """
-    ctx.exit(run_words(cluster, list(words), as_json))
+    ctx.exit(run_words(cluster, list(words), as_json, secret_file))
 
 
 bookkeeper.add_command(config)
+bookkeeper.add_command(secret)
 bookkeeper.add_command(wal)
 
 

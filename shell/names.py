@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from bookkeeper.client import Client
 from bookkeeper.clock import Clock, SystemClock
@@ -64,9 +65,9 @@ class Names:
                 self._changed.notify_all()
 
 
-def ask_cluster(where: str) -> Known:
+def ask_cluster(where: str, secret_file: Path | None = None) -> Known:
     """Ask the cluster that is named as on a command line; raises BookkeeperError."""
-    with Client.connect(where) as client:
+    with Client.connect(where, secret_file=secret_file) as client:
         return Known(
             client.cluster_name(),
             tuple(sorted(table.name for table in client.tables.list())),

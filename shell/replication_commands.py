@@ -7,6 +7,7 @@ answered: for ``replication status`` one row for each file and target.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -42,13 +43,20 @@ def _cluster_record(cluster: ClusterInfo) -> Record:
 @click.command()
 @click.argument("name")
 @click.argument("quorum")
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What its operator made for this cluster with: bookkeeper secret make. A copy is kept in DIR/secrets/to.",
+)
 @in_session
-def definecluster(session: Session, output: Output, name: str, quorum: str) -> None:
+def definecluster(session: Session, output: Output, name: str, quorum: str, secret_file: Path | None) -> None:
     """Give the cluster whose masters answer at QUORUM (HOST:PORT[,HOST:PORT]) a name here.
 
-    SYSTEM://ADDRESS is a peer of another replica system: parquet:///PATH a directory.
+    SYSTEM://ADDRESS is a peer of another replica system: parquet:///PATH a directory. The same again is fine, and may
+    bring another quorum or secret.
     """
-    cluster = session.client.replication.define_cluster(name, quorum)
+    cluster = session.client.replication.define_cluster(name, quorum, secret_file)
     output.done(f"cluster {name} is instance {cluster.instance_id} at {cluster.quorum}", _cluster_record(cluster))
 
 

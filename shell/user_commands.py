@@ -23,7 +23,7 @@ _USER = click.option("-u", "--user", default=ROOT, show_default=True, metavar="N
 def setauths(session: Session, output: Output, user: str, authorizations: list[str] | None, clear: bool) -> None:
     """Replace the authorizations of a user: with which cells that have a visibility label are seen.
 
-    There is no authentication yet: a user is whoever a client says it is.
+    A user is whoever a client says it is: a client has the rights of the secret that it shows.
     """
     if clear == bool(authorizations):
         raise click.UsageError("give either --set A,B or --clear")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from bookkeeper.client.conditional import ConditionalWriter
 from bookkeeper.client.locations import TableMap, table_map
@@ -25,10 +25,11 @@ from bookkeeper.client.tables import Tables
 from bookkeeper.client.users import Users
 from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import RpcSettings, load_settings
+from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import Condition, OperationInfo
+from bookkeeper.security.access import Credentials, client_credentials
 
 LOCATE_BUDGET_MS = 1_000
 """How long one look for tablets is tried for; those who look repeat it for longer."""
@@ -46,16 +47,19 @@ class Client:
         settings: RpcSettings | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        *,
+        credentials: Credentials | None = None,
+        home: Path | None = None,
     ) -> None:
-        """Nothing is called yet; see :meth:`connect`."""
+        """Nothing is called yet; see :meth:`connect`. ``home`` is the cluster's directory, if it can be reached."""
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._stopped = threading.Event()
-        self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock)
+        self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
         self.tables = Tables(self._master, self._clock, self._stopped)
         self.users = Users(self._master)
-        self.replication = Replication(self._master, self._clock, self._stopped)
+        self.replication = Replication(self._master, self._clock, self._stopped, home)
 
     @classmethod
     def connect(
@@ -64,13 +68,21 @@ class Client:
         settings: RpcSettings | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        *,
+        secret_file: str | Path | None = None,
     ) -> Self:
         """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
 
-        Raises NotFoundError or InvalidInputError on a bad name, UnavailableError when no master says who leads.
+        The secret to show is in ``secret_file``, else it is the clients' own in the directory, else that in the file
+        which BOOKKEEPER_SECRET_FILE names; a file may be a directory of secrets, of which the cluster takes the one
+        that it knows. Raises NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others
+        can read, NotAdmittedError when it is not the right one, UnavailableError when no master says who leads.
         """
-        quorum, found = _find(where)
-        client = cls(quorum, settings or found, clock, rng)
+        found = _find(where)
+        credentials = client_credentials(found.settings, secret_file)
+        home = None if found.settings is None else found.settings.directory
+        rpc = None if found.settings is None else found.settings.rpc
+        client = cls(found.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
         try:
             client._master.find_leader()
         except BaseException:
@@ -146,9 +158,15 @@ class Client:
         self.close()
 
 
-def _find(where: str | Path) -> tuple[tuple[Address, ...], RpcSettings | None]:
-    """The masters' addresses, and the settings when ``where`` is a directory."""
+class _Found(NamedTuple):
+    """The masters' addresses, and the settings when a directory was named."""
+
+    quorum: tuple[Address, ...]
+    settings: Settings | None
+
+
+def _find(where: str | Path) -> _Found:
     if isinstance(where, Path) or "/" in where or Path(where).is_dir():
         settings = load_settings(where)
-        return parse_quorum(settings.master.address), settings.rpc
-    return parse_quorum(where), None
+        return _Found(parse_quorum(settings.master.address), settings)
+    return _Found(parse_quorum(where), None)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
-from bookkeeper.errors import NotFoundError
+from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.messages import ClusterInfo, FileMark, QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.security.secret import Secret, read_secret
+from bookkeeper.security.store import SecretStore
 
 POLL_MS = 100
 DEFINE_BUDGET_MS = 3_000
@@ -27,26 +31,73 @@ def normal_quorum(quorum: str) -> str:
     return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
 
 
+@dataclass(frozen=True, slots=True)
+class PeerSecret:
+    """A secret that was put where the cluster's processes find it, and what was there before."""
+
+    store: SecretStore
+    name: str
+    before: Secret | None
+
+    @classmethod
+    def keep(cls, home: Path | None, name: str, given: Path) -> PeerSecret:
+        """Read and check the file, and keep a copy. Raises RefusedError without a directory to keep it in."""
+        if home is None:
+            raise RefusedError(
+                f"the secret for {name} must go into this cluster's directory, and it is named by its quorum: name it "
+                f"by its directory, or copy the file to DIR/secrets/to/{name}.secret there (mode 600)"
+            )
+        store = SecretStore(home)
+        return cls(store, name, store.keep_for_peer(name, read_secret(given)))
+
+    def undo(self) -> None:
+        """As it was."""
+        if self.before is None:
+            self.store.forget_peer(self.name)
+        else:
+            self.store.keep_for_peer(self.name, self.before)
+
+
 class Replication:
     """``client.replication``. Every method raises what the master says, or UnavailableError."""
 
-    def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event) -> None:
+    def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event, home: Path | None = None) -> None:
+        """``home`` is the cluster's directory, where the secrets for its peers are kept."""
         self._master = master
+        self._home = home
         self._clock = clock
         self._stopped = stopped
 
-    def define_cluster(self, name: str, quorum: str) -> ClusterInfo:
+    def define_cluster(self, name: str, quorum: str, secret_file: str | Path | None = None) -> ClusterInfo:
         """Give the cluster at ``quorum`` a name here: ``host:port[,host:port]``, or ``SYSTEM://ADDRESS`` for one of
-        another replica system. Raises InvalidInputError, UnavailableError when it does not answer, RefusedError when it
-        is this one.
+        another replica system. ``secret_file`` is what its operator made for this cluster; a copy goes into this
+        cluster's directory. The same again is fine and may bring another quorum or secret.
+
+        Raises InvalidInputError, NotAdmittedError when the cluster asks for another secret, UnavailableError when it
+        does not answer, RefusedError when it is this one, or when the secret can't be kept.
         """
         arguments = (name, normal_quorum(quorum))
+        if secret_file is None:
+            return self._define(arguments)
+        kept = PeerSecret.keep(self._home, name, Path(secret_file))
+        try:
+            defined = self._define(arguments)
+        except BookkeeperError:
+            kept.undo()
+            raise
+        return defined
+
+    def _define(self, arguments: tuple[str, str]) -> ClusterInfo:
         defined: ClusterInfo = self._master.call("define_cluster", *arguments, budget_ms=DEFINE_BUDGET_MS)
         return defined
 
     def delete_cluster(self, name: str, quorum: str) -> None:
-        """Forget a cluster; raises NotFoundError, or RefusedError while a table replicates to it."""
+        """Forget a cluster, and its secret where this client can reach it; raises NotFoundError, or RefusedError while
+        a table replicates to it.
+        """
         self._master.call("delete_cluster", name, normal_quorum(quorum), settled_by=NotFoundError)
+        if self._home is not None:
+            SecretStore(self._home).forget_peer(name)
 
     def clusters(self) -> Sequence[ClusterInfo]:
         """The clusters that are defined."""

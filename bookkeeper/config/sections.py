@@ -75,7 +75,9 @@ class RpcSettings(Section):
     """Calls between processes."""
 
     bind_host: str = setting(
-        "127.0.0.1", "Address that servers bind and announce", "there is no authentication, so nobody else may call"
+        "127.0.0.1",
+        "Address that servers bind and announce",
+        "the cluster is on one machine; what goes over a network should be encrypted (security.tls_certificate)",
     )
     frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
         32 * MIB, "Largest frame that is accepted or sent", "four times the largest usual message"
@@ -89,6 +91,16 @@ class RpcSettings(Section):
         "a client keeps few, and 1,024 descriptors are what a process may usually open",
     )
     connect_timeout_ms: Millis = setting(2_000, "Time to wait for a connection", "a lost SYN is sent again after 1 s")
+    handshakes_max: Count = setting(
+        64,
+        "Connections of one server whose handshake is not over; beyond it the oldest one is closed",
+        "a handshake takes milliseconds, so whoever is the oldest of so many is silent",
+    )
+    handshake_timeout_ms: Millis = setting(
+        5_000,
+        "Time from the start of a connection to the end of its handshake; then the connection closes",
+        "a thousand times what it takes, for a network that loses packets",
+    )
     timeout_ms: Millis = setting(
         30_000,
         "Time to wait for the answer to a call, unless the call says otherwise",
@@ -103,6 +115,17 @@ class RpcSettings(Section):
         600_000,
         "Time after which a server closes a connection that nobody used",
         "clients reconnect unnoticed, and the forgotten ones do not pile up",
+    )
+
+
+class SecuritySettings(Section):
+    """Who may come in (docs/security.md)."""
+
+    authentication: Literal["secret", "none"] = setting(
+        "secret",
+        "secret: every connection begins with a proof that both sides have a shared secret, see DIR/secrets; none: "
+        "whoever reaches a port may do everything",
+        "a port that somebody can reach is found",
     )
 
 
@@ -287,7 +310,7 @@ class MonitorSettings(Section):
     host: str = setting(
         "127.0.0.1",
         "Address that the monitor binds",
-        "there is no authentication, so nobody else may look",
+        "whoever reaches it may look, so nobody else may",
         min_length=1,
     )
     port: Annotated[int, Field(ge=0, le=65535)] = setting(
@@ -317,6 +340,7 @@ class Sections(Section):
     metadata: MetadataSettings = Field(default_factory=MetadataSettings)
     coordination: CoordinationSettings = Field(default_factory=CoordinationSettings)
     rpc: RpcSettings = Field(default_factory=RpcSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
     master: MasterSettings = Field(default_factory=MasterSettings)
     tserver: TServerSettings = Field(default_factory=TServerSettings)
     replay: ReplaySettings = Field(default_factory=ReplaySettings)

@@ -170,11 +170,14 @@ def assemble(
     coordination: Coordination,
     table: MetadataTable,
     pool: RpcPool,
+    peer_pool: RpcPool,
     reign: Reign,
     clock: Clock,
     rng: random.Random,
 ) -> Leadership:
-    """Build the parts of a reign and take over the operations that earlier masters left. Raises TransientError."""
+    """Build the parts of a reign and take over the operations that earlier masters left; ``pool`` calls the processes
+    of this cluster, ``peer_pool`` those of others. Raises TransientError.
+    """
     config = partial(read_config, coordination)
     inbox, lanes = Inbox(), Lanes()
     tservers = TServers(coordination, pool, settings.wal_dir)
@@ -184,7 +187,8 @@ def assemble(
         table, reign, tservers, lanes, inbox.ask_place, books.note_assigned, lambda: claimed_rows(fate.pending())
     )
     begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
-    context = operation_context(settings, coordination, table, pool, reign, clock, tservers, inbox, placement, begin)
+    peers = PeerMasters(peer_pool, settings.instance.instance_id)
+    context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
     recovery = Recovery(tservers, reign)
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
@@ -247,7 +251,7 @@ def operation_context(
     settings: Settings,
     coordination: Coordination,
     table: MetadataTable,
-    pool: RpcPool,
+    peers: PeerMasters,
     reign: Reign,
     clock: Clock,
     tservers: TServers,
@@ -261,7 +265,7 @@ def operation_context(
         table=table,
         coordination=coordination,
         tservers=tservers,
-        peers=PeerMasters(pool, own_id),
+        peers=peers,
         reign=reign,
         clock=clock,
         own_instance_id=own_id,

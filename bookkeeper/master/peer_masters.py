@@ -18,6 +18,7 @@ from bookkeeper.errors import (
     BookkeeperError,
     IncompatibleError,
     InvalidInputError,
+    NotAdmittedError,
     NotFoundError,
     PermanentError,
     RefusedError,
@@ -62,7 +63,8 @@ class PeerMasters:
         """Find the leading master and who it is.
 
         Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
-        UnavailableError when no master of it answers, IncompatibleError when something else does.
+        NotAdmittedError when it asks for another secret or does not prove the one that it gave, UnavailableError when
+        no master of it answers, IncompatibleError when something else does.
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
@@ -75,6 +77,9 @@ class PeerMasters:
             except TransientError as error:
                 problems.append(error.message)
                 continue
+            except NotAdmittedError as error:
+                refuse_own_refusal(error, str(address), self._own_instance_id)
+                raise
             if hello.role != "master":
                 raise IncompatibleError(f"{leader} is a {hello.role}, not a master: name the masters of the cluster")
             return refuse_self(PeerIdentity(hello.instance_id, hello.cluster_name, leader), self._own_instance_id)
@@ -147,6 +152,12 @@ def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
         where = found.leader or found.quorum
         raise RefusedError(f"{where} is a master of this cluster itself ({found.name}): name another cluster")
     return found
+
+
+def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: str) -> None:
+    """The same when this cluster's own master did not let it in as a peer."""
+    if error.details.get("instance_id") == own_instance_id:
+        raise RefusedError(f"{address} is a master of this cluster itself: name another cluster") from error
 
 
 def explain_unreachable(alias: str, error: BookkeeperError) -> UnavailableError:

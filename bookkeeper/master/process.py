@@ -23,6 +23,7 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import entrance_of, peer_credentials, process_credentials
 
 LOG = logging.getLogger(__name__)
 
@@ -62,8 +63,10 @@ class MasterProcess:
             host=settings.master.host,
             port=settings.master.port if port is None else port,
             concurrency=CONCURRENCY,
+            entrance=entrance_of(settings),
         )
-        self._pool = RpcPool(hello, settings.rpc, clock)
+        self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
+        self._peer_pool = RpcPool(hello, settings.rpc, clock, peer_credentials(settings))
         self._session: Session = coordination.open_session(MASTER_KIND, self._server.address)
         self._leadership: Leadership | None = None
 
@@ -110,7 +113,14 @@ class MasterProcess:
             if reign is None:
                 return
             leadership = assemble(
-                self._settings, self._coordination, self._table, self._pool, reign, self._clock, self._rng
+                self._settings,
+                self._coordination,
+                self._table,
+                self._pool,
+                self._peer_pool,
+                reign,
+                self._clock,
+                self._rng,
             )
         except LeaseLostError:
             raise
@@ -129,3 +139,4 @@ class MasterProcess:
         self._server.stop()
         self._session.close()
         self._pool.close()
+        self._peer_pool.close()

@@ -35,6 +35,7 @@ from bookkeeper.rpc.client import UNREACHED, RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
 from bookkeeper.rpc.offers import TAKEN, WANTED
 from bookkeeper.rpc.services import TServer
+from bookkeeper.security.access import peer_credentials
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class BookkeeperSystem:
             if self._pool is None:
                 own = settings.instance
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
-                self._pool = RpcPool(hello, settings.rpc, self.clock)
+                self._pool = RpcPool(hello, settings.rpc, self.clock, peer_credentials(settings))
             return BookkeeperSession(self._pool, peer, stream, settings, self.clock, self.rng)
 
 

@@ -23,6 +23,7 @@ from bookkeeper.errors import RefusedError, TransientError
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import entrance_of
 
 LOG = logging.getLogger(__name__)
 
@@ -77,7 +78,15 @@ def serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     service = ReplayService(settings, clock)
     hello = Hello(PROTOCOL_VERSION, settings.instance.instance_id, settings.instance.name, KIND)
-    server = RpcServer("Replay", service, hello, settings.rpc, clock, concurrency={"run": RUNS_MAX})
+    server = RpcServer(
+        "Replay",
+        service,
+        hello,
+        settings.rpc,
+        clock,
+        concurrency={"run": RUNS_MAX},
+        entrance=entrance_of(settings),
+    )
     coordination = open_coordination(settings, clock)
     for dead in coordination.sessions(KIND):
         if not dead.alive:

@@ -1,11 +1,12 @@
 // The wire contract of a cluster, for any language. Framed transport, strict binary protocol; frames above
-// the configured limit are refused. The first call on every connection must be `hello`.
+// the configured limit are refused. A connection begins with a handshake, which is no Thrift (handshake.py, and
+// docs/formats/wire.md); the first call on it must be `hello`.
 // Batches of records travel as one Arrow IPC record batch message of the mutation schema (no schema message):
 // row, family, qualifier, visibility: binary; timestamp: int64 or null; delete: bool; value: binary.
 
 namespace py bookkeeper.rpc
 
-const i32 PROTOCOL_VERSION = 1
+const i32 PROTOCOL_VERSION = 2
 
 exception Fault {
   1: required bool transient_

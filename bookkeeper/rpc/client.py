@@ -8,21 +8,27 @@ A connection is used by one call at a time; whatever goes wrong on it closes it,
 from __future__ import annotations
 
 import functools
-import select
-import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, UnavailableError
-from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.envelope import FRAME_HEADER, Answered, MethodCodec, method_codec
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    IncompatibleError,
+    InvalidInputError,
+    NotAdmittedError,
+    UnavailableError,
+)
+from bookkeeper.rpc.channel import Channel
+from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.services import Master, Replay, TServer
-from bookkeeper.rpc.wire import Buffers
+from bookkeeper.security.access import Credentials
+from bookkeeper.security.secret import Secret
 
 IDLE_CONNECTIONS_MAX = 16
 """Idle connections kept for one address; more are closed after use."""
@@ -30,97 +36,20 @@ IDLE_CONNECTIONS_MAX = 16
 UNREACHED = "unreached"
 """Detail of an UnavailableError: the address to which there was no connection, so that nothing of the call left."""
 
-_READ_BYTES = 64 * 1024
-
-
-class _Channel:
-    """One connection. Not thread-safe."""
-
-    def __init__(self, address: str, settings: RpcSettings, clock: Clock) -> None:
-        target = parse_address(address)
-        self._clock = clock
-        self._frame_bytes_max = settings.frame_bytes_max
-        self._sequence = 0
-        self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def call(self, codec: MethodCodec, arguments: tuple[Any, ...], timeout_ms: float) -> Answered:
-        """One call; raises InvalidInputError before anything is sent, OSError (a timeout too), or CorruptionError when
-        what came is no answer.
-        """
-        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
-        buffers = codec.call(self._sequence, arguments, self._frame_bytes_max)
-        deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        self._send(buffers, deadline_ns)
-        if codec.oneway:
-            return Answered(None, None)
-        return codec.read_answer(self._receive(deadline_ns), self._sequence)
-
-    def _limit(self, deadline_ns: int) -> None:
-        left_ns = deadline_ns - self._clock.boot_ns()
-        if left_ns <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(left_ns / 1e9)
-
-    def _send(self, buffers: Buffers, deadline_ns: int) -> None:
-        left = [memoryview(buffer) for buffer in buffers]
-        while left:
-            self._limit(deadline_ns)
-            sent = self._sock.sendmsg(left)
-            while left and sent >= len(left[0]):
-                sent -= len(left.pop(0))
-            if sent:
-                left[0] = left[0][sent:]
-
-    def _receive(self, deadline_ns: int) -> memoryview:
-        self._limit(deadline_ns)
-        first = self._sock.recv(_READ_BYTES)
-        while len(first) < FRAME_HEADER.size:
-            first += self._more(first, deadline_ns)
-        (size,) = FRAME_HEADER.unpack_from(first)
-        if not 0 < size <= self._frame_bytes_max or len(first) > FRAME_HEADER.size + size:
-            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
-        if len(first) == FRAME_HEADER.size + size:
-            return memoryview(first)[FRAME_HEADER.size :]
-        frame = memoryview(bytearray(size))
-        at = len(first) - FRAME_HEADER.size
-        frame[:at] = first[FRAME_HEADER.size :]
-        while at < size:
-            self._limit(deadline_ns)
-            count = self._sock.recv_into(frame[at:])
-            if count == 0:
-                raise ConnectionResetError("closed in the middle of an answer")
-            at += count
-        return frame
-
-    def _more(self, first: bytes, deadline_ns: int) -> bytes:
-        self._limit(deadline_ns)
-        more = self._sock.recv(_READ_BYTES) if first else b""
-        if not more:
-            raise ConnectionResetError("closed without an answer")
-        return more
-
-    def is_stale(self) -> bool:
-        """Tell whether something arrived (an end, usually) while nothing was asked."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(0))
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._sock.close()
-
 
 class RpcPool:
     """Connections to any number of servers; thread-safe."""
 
-    def __init__(self, hello: Hello, settings: RpcSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, hello: Hello, settings: RpcSettings, clock: Clock | None = None, credentials: Credentials | None = None
+    ) -> None:
+        """``credentials`` None: nothing is shown, so only servers that ask for nothing can be called."""
         self._hello = hello
+        self._credentials = credentials or Credentials()
         self._settings = settings
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._idle: dict[str, deque[_Channel]] = {}
+        self._idle: dict[str, deque[Channel]] = {}
         self._hellos: dict[str, Hello] = {}
         self._closed = False
 
@@ -173,7 +102,7 @@ class RpcPool:
         for channel in channels:
             channel.close()
 
-    def _take(self, address: str, timeout_ms: float) -> _Channel:
+    def _take(self, address: str, timeout_ms: float) -> Channel:
         while True:
             with self._lock:
                 idle = self._idle.get(address)
@@ -184,28 +113,46 @@ class RpcPool:
                 return channel
             channel.close()
 
-    def _connect(self, address: str, timeout_ms: float) -> _Channel:
+    def _connect(self, address: str, timeout_ms: float) -> Channel:
+        offers = self._credentials.offers()
         try:
-            channel = _Channel(address, self._settings, self._clock)
+            channel = Channel(address, self._settings, self._clock)
         except OSError as error:
             raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
         try:
-            answered = channel.call(_HELLO, (self._hello,), min(timeout_ms, self._settings.frame_timeout_ms))
+            hello = self._introduce(channel, offers, min(timeout_ms, self._settings.frame_timeout_ms))
         except OSError as error:
             channel.close()
             reason = f"{address} did not answer hello: {_reason(error)}"
             raise UnavailableError(reason, {UNREACHED: address}) from error
         except CorruptionError as error:
             channel.close()
-            raise IncompatibleError(f"{address} does not speak this protocol: {error}") from error
-        if answered.error is not None:
+            raise IncompatibleError(f"{address} does not speak this protocol: {error}", {UNREACHED: address}) from error
+        except BookkeeperError as error:
             channel.close()
-            raise answered.error
+            raise self._explained(address, error) from error
         with self._lock:
-            self._hellos[address] = answered.result
+            self._hellos[address] = hello
         return channel
 
-    def _put_back(self, address: str, channel: _Channel) -> None:
+    def _introduce(self, channel: Channel, offers: Sequence[Secret], timeout_ms: float) -> Hello:
+        """Handshake and hello: who is there, proven as far as this side asks for it."""
+        proven = channel.greet(self._hello.role, offers, self._credentials.demand, timeout_ms)
+        answered = channel.call(_HELLO, (self._hello,), timeout_ms)
+        if answered.error is not None:
+            raise answered.error
+        hello: Hello = answered.result
+        refuse_impostor(hello, proven, offers)
+        return hello
+
+    def _explained(self, address: str, error: BookkeeperError) -> BookkeeperError:
+        """The same error with the address, and the next step of whoever was not let in."""
+        details = {**error.details, UNREACHED: address}
+        if not isinstance(error, NotAdmittedError):
+            return type(error)(f"{address}: {error.message}", details)
+        return NotAdmittedError(f"{address} refuses: {error.message}: {self._credentials.advice}", details)
+
+    def _put_back(self, address: str, channel: Channel) -> None:
         with self._lock:
             idle = self._idle.setdefault(address, deque())
             keep = not self._closed and len(idle) < IDLE_CONNECTIONS_MAX
@@ -236,6 +183,19 @@ class _Stub:
 
 
 _HELLO = method_codec("Master", "hello")
+
+
+def refuse_impostor(hello: Hello, proven: Secret | None, offers: Sequence[Secret]) -> None:
+    """Raise NotAdmittedError unless a cluster whose secret this side has proved it, and is the cluster that it says."""
+    if proven is not None and proven.instance_id not in ("", hello.instance_id):
+        raise NotAdmittedError(
+            f"it says that it is instance {hello.instance_id} ({hello.cluster_name}), and proved the secret of "
+            f"{proven.instance_id} ({proven.cluster})"
+        )
+    if proven is None and hello.instance_id and any(offer.instance_id == hello.instance_id for offer in offers):
+        raise NotAdmittedError(
+            f"it says that it is instance {hello.instance_id} ({hello.cluster_name}), and does not prove its secret"
+        )
 
 
 def plain_hello(role: str = "client") -> Hello:

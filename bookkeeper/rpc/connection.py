@@ -1,8 +1,10 @@
 """One connection of a server: bytes in, whole frames out, answers back, without ever waiting.
 
 Arrives: a socket that is ready. Leaves: frames, as they become whole; the caller arms the socket for what
-:attr:`Connection.wants` says. A frame's length is held against the limit before anything is allocated for it. A
-connection in the middle of a frame, in either direction, has a deadline.
+:attr:`Connection.wants` says. Until the handshake is over, its bytes go to the admission and nowhere else. A frame's
+length is held against the limit before anything is allocated for it. A connection in its handshake, or in the middle of
+a frame, in either direction, has a deadline. Whoever is refused is heard out, unread, until it closes or the deadline
+comes: else it would lose what it was told.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError
+from bookkeeper.rpc.admission import Admission, RefusedGuestError
 from bookkeeper.rpc.dispatch import Conversation
 from bookkeeper.rpc.envelope import FRAME_HEADER
 from bookkeeper.rpc.wire import Buffers
@@ -52,15 +55,25 @@ class Connection:
     """State of one accepted socket. Used by one thread at a time."""
 
     def __init__(
-        self, sock: socket.socket, peer: str, now_ns: int, settings: RpcSettings, buffers: FrameBuffers
+        self,
+        sock: socket.socket,
+        peer: str,
+        now_ns: int,
+        settings: RpcSettings,
+        buffers: FrameBuffers,
+        admission: Admission,
     ) -> None:
         self.sock = sock
         self.conversation = Conversation(peer)
+        self.admission: Admission | None = admission
+        """None once the other side was let in."""
         self.closing = False
         """Close once the answers have left."""
+        self.refused = False
+        """Nothing is read any more but thrown away, until the other side closes."""
         self.last_used_ns = now_ns
-        self.deadline_ns: int | None = None
-        """Boot clock by which the frame under way must be whole or gone; None between frames."""
+        self.deadline_ns: int | None = now_ns + settings.handshake_timeout_ms * 1_000_000
+        """Boot clock by which the handshake, or the frame under way, must be over; None between frames."""
         self._frame_bytes_max = settings.frame_bytes_max
         self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
         self._buffers = buffers
@@ -87,11 +100,50 @@ class Connection:
         self.last_used_ns = now_ns
         if self.deadline_ns is None:
             self.deadline_ns = now_ns + self._frame_timeout_ns
+        if self.refused:
+            return True
         if self._frame is None:
             self._inbox += scratch[:count]
         else:
             self._filled += count
         return True
+
+    def shake_hands(self, now_ns: int) -> bool:
+        """Go on with the handshake; True when the other side was let in. Raises OSError, and RefusedGuestError when the
+        other side was told why it is not.
+        """
+        if self.admission is None:
+            return True
+        if not self._inbox:
+            return False
+        try:
+            stranger = self.admission.stranger(self._inbox)
+            if stranger is not None:
+                raise stranger
+            answers = self.admission.feed(self._inbox)
+        except RefusedGuestError as refused:
+            self.refused = True
+            self._inbox.clear()
+            self._say_last(refused.answer)
+            raise
+        if answers:
+            self._outbox.append(memoryview(answers))
+            self._push()
+        admitted = self.admission.admitted
+        if admitted is None:
+            return False
+        self.conversation.admitted = admitted
+        self.admission = None
+        self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
+        return True
+
+    def _say_last(self, answer: bytes) -> None:
+        """Send what fits into the socket at once, and end this direction."""
+        if answer:
+            self._outbox.append(memoryview(answer))
+            self._push()
+        self._outbox.clear()
+        self.sock.shutdown(socket.SHUT_WR)
 
     def frames(self) -> Iterator[memoryview]:
         """The frames that are whole now, each valid until the next is asked for; raises CorruptionError on an
@@ -128,6 +180,14 @@ class Connection:
 
     def flush(self, now_ns: int) -> bool:
         """Send on; True when nothing is left. Raises OSError."""
+        if not self._push():
+            return False
+        self.last_used_ns = now_ns
+        if self.admission is None:
+            self.deadline_ns = None
+        return True
+
+    def _push(self) -> bool:
         while self._outbox:
             try:
                 sent = self.sock.sendmsg(self._outbox)
@@ -137,6 +197,4 @@ class Connection:
                 sent -= len(self._outbox.pop(0))
             if sent:
                 self._outbox[0] = self._outbox[0][sent:]
-        self.last_used_ns = now_ns
-        self.deadline_ns = None
         return True

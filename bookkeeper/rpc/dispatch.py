@@ -13,10 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, InvalidInputError, OverloadedError
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    IncompatibleError,
+    InvalidInputError,
+    NotAdmittedError,
+    OverloadedError,
+    UnauthorizedError,
+)
+from bookkeeper.rpc.admission import Admitted
 from bookkeeper.rpc.envelope import MessageKind, MessageStart, MethodCodec, method_codec, read_start, unknown_method
 from bookkeeper.rpc.faults import internal_fault, to_fault
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
+from bookkeeper.rpc.rights import refuse_call
 from bookkeeper.rpc.schema import load_contract
 from bookkeeper.rpc.wire import Buffers
 
@@ -35,10 +45,13 @@ def caller() -> Hello | None:
 
 @dataclass(slots=True)
 class Conversation:
-    """What is remembered between the frames of one connection: where from, and who (None before ``hello``)."""
+    """What is remembered between the frames of one connection: where from, as whom it was let in (None: it was not yet)
+    and who (None before ``hello``).
+    """
 
     peer: str
     hello: Hello | None = None
+    admitted: Admitted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,11 @@ class Dispatcher:
             )
             LOG.warning("%s: %s; closed", conversation.peer, error)
             return Answer(self._fault(codec, start, to_fault(error)), close=True)
+        try:
+            refuse_pretender(hello, conversation.admitted)
+        except NotAdmittedError as error:
+            LOG.warning("%s: %s; closed", conversation.peer, error)
+            return Answer(self._fault(codec, start, to_fault(error)), close=True)
         conversation.hello = hello
         return Answer(codec.success(start.sequence, self._hello, self._frame_bytes_max))
 
@@ -112,11 +130,15 @@ class Dispatcher:
     ) -> Buffers | None:
         _CALL.caller = conversation.hello
         try:
+            secret = conversation.admitted.secret if conversation.admitted is not None else None
+            if secret is not None:
+                refuse_call(secret.kind, self._service, codec.name, secret.holder)
             result = self._gated(codec.name, arguments)
             return None if codec.oneway else codec.success(start.sequence, result, self._frame_bytes_max)
         except BookkeeperError as error:
             fault = to_fault(error)
-            LOG.log(logging.WARNING if codec.oneway else logging.DEBUG, "%s.%s: %s", self._service, codec.name, error)
+            loud = codec.oneway or isinstance(error, UnauthorizedError)
+            LOG.log(logging.WARNING if loud else logging.DEBUG, "%s.%s: %s", self._service, codec.name, error)
         except Exception as error:
             fault = internal_fault(error, f"{self._service}.{codec.name}")
             LOG.exception("%s: %s.%s failed unexpectedly", conversation.peer, self._service, codec.name)
@@ -137,3 +159,17 @@ class Dispatcher:
 
     def _fault(self, codec: MethodCodec, start: MessageStart, fault: Fault) -> Buffers:
         return codec.fault(start.sequence, fault, self._frame_bytes_max)
+
+
+def refuse_pretender(hello: Hello, admitted: Admitted | None) -> None:
+    """Raise NotAdmittedError when somebody says other things of itself than its handshake and its secret say."""
+    if admitted is None:
+        return
+    if hello.role != admitted.role:
+        raise NotAdmittedError(f"it says that it is a {hello.role}, and came as a {admitted.role}")
+    secret = admitted.secret
+    if secret is not None and secret.holder_instance_id and secret.holder_instance_id != hello.instance_id:
+        raise NotAdmittedError(
+            f"secret {secret.id} was made for {secret.holder}, instance {secret.holder_instance_id}, and instance "
+            f"{hello.instance_id or 'none'} ({hello.cluster_name}) uses it"
+        )

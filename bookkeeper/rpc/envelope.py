@@ -32,6 +32,7 @@ _BUFFERS_MAX = 512
 
 _TEXT = TypeSpec(WireType.STRING)
 _UNKNOWN_METHOD = 1
+_INVALID_PROTOCOL = 9
 _REFUSAL_FIELDS = (FieldSpec(1, "message", _TEXT, False), FieldSpec(2, "kind", TypeSpec(WireType.I32), False))
 
 
@@ -137,6 +138,17 @@ def unknown_method(start: MessageStart) -> Buffers:
     write = _tuple_writer(_REFUSAL_FIELDS)
     values = (f"no method {start.method} here", _UNKNOWN_METHOD)
     return _frame(start.method, MessageKind.EXCEPTION, start.sequence, write, values, 64 * 1024)
+
+
+def foreign_protocol_answer(message: memoryview, text: str) -> bytes | None:
+    """The frame that tells a Thrift client of another protocol why it is not served; None = that is no call (yet)."""
+    try:
+        start = read_start(message)
+    except CorruptionError:
+        return None
+    write = _tuple_writer(_REFUSAL_FIELDS)
+    values = (text, _INVALID_PROTOCOL)
+    return b"".join(_frame(start.method, MessageKind.EXCEPTION, start.sequence, write, values, 64 * 1024))
 
 
 def read_start(frame: memoryview) -> MessageStart:

@@ -43,3 +43,9 @@ def from_fault(fault: Fault) -> BookkeeperError:
         cls = TransientError if fault.transient_ else PermanentError
         details.setdefault("code", fault.code)
     return cls(fault.message, details)
+
+
+def from_refusal(code: str, text: str, details: dict[str, str]) -> BookkeeperError:
+    """The error that a refused handshake raises at the caller, whatever the other side's version calls it."""
+    cls = ERRORS_BY_CODE.get(code)
+    return (cls if cls is not None and issubclass(cls, PermanentError) else PermanentError)(text, details)

@@ -2,8 +2,10 @@
 
 Arrives: connections. Leaves: calls of a handler, answers, log lines about what was refused. Every thread waits for any
 socket that is ready, reads what is there, and calls the handler once a frame is whole: a half-sent or slow frame costs
-memory until its deadline, but no thread. What does not parse closes its connection with one log line. The first call
-on a connection must be ``hello``. Nothing survives a crash.
+memory until its deadline, but no thread. What does not parse closes its connection with one log line. A connection
+begins with a handshake (:mod:`bookkeeper.rpc.handshake`); those under way are bounded in number and in time, and the
+oldest makes room for a new one: who is silent takes no place from who is not. The first call on a connection must be
+``hello``. Nothing survives a crash.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.rpc.address import Address
+from bookkeeper.rpc.admission import Admission, RefusalLog, RefusedGuestError
 from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
 from bookkeeper.rpc.messages import Hello
+from bookkeeper.security.access import Entrance
 
 LOG = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ TICK_MS = 250
 class RpcServer:
     """Serves one service of the contract. ``handler`` has its methods, see :mod:`bookkeeper.rpc.services`.
 
+    ``entrance`` says who is let in; None = whoever comes.
     ``concurrency`` bounds the calls of single methods; beyond it callers get OverloadedError. A method that waits for
     calls to servers of the same kind must be bounded, or all threads of two servers may wait for each other.
     """
@@ -51,6 +56,7 @@ class RpcServer:
         host: str | None = None,
         port: int = 0,
         concurrency: Mapping[str, int] | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         """Bind (``port`` 0 = any free one); raises UnavailableError when that fails, InvalidInputError on a handler
         that lacks a method.
@@ -66,7 +72,12 @@ class RpcServer:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._buffers = FrameBuffers(settings.threads_max)
+        self._hello = hello
+        self._entrance = entrance or Entrance()
+        self._refusals = RefusalLog(self._clock)
         self._connections: dict[int, Connection] = {}
+        self._guests: dict[int, Connection] = {}
+        self._counting = threading.Lock()
         self._busy: set[int] = set()
         self._idle = threading.Condition()
         self._stopping = threading.Event()
@@ -127,6 +138,11 @@ class RpcServer:
     def _is_overdue(self, connection: Connection, now_ns: int) -> bool:
         deadline_ns = connection.deadline_ns
         if deadline_ns is not None and now_ns > deadline_ns:
+            if connection.admission is not None:
+                if not connection.refused:
+                    reason = f"the handshake was not over in {self._settings.handshake_timeout_ms} ms"
+                    self._refusals.refused(connection.conversation.peer, reason)
+                return True
             LOG.warning(
                 "%s: a frame was not whole in %d ms, closed",
                 connection.conversation.peer,
@@ -151,19 +167,39 @@ class RpcServer:
             self._epoll.modify(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
-        if len(self._connections) >= self._settings.connections_max:
-            LOG.warning("%s: turned away, %d connections are open", peer, len(self._connections))
+        with self._counting:
+            inside = len(self._connections) - len(self._guests)
+        if inside >= self._settings.connections_max:
+            LOG.warning("%s: turned away, %d connections are open", peer, inside)
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = Connection(sock, peer, self._clock.boot_ns(), self._settings, self._buffers)
-        self._connections[sock.fileno()] = connection
+        admission = Admission(self._entrance, self._hello)
+        connection = Connection(sock, peer, self._clock.boot_ns(), self._settings, self._buffers, admission)
+        with self._counting:
+            self._connections[sock.fileno()] = connection
+            self._guests[sock.fileno()] = connection
+        self._make_room()
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLONESHOT)
 
+    def _make_room(self) -> None:
+        """Beyond the bound of handshakes under way, the oldest one ends."""
+        with self._counting:
+            surplus = len(self._guests) - self._settings.handshakes_max
+            leaving = [self._guests.pop(descriptor) for descriptor in list(self._guests)[: max(0, surplus)]]
+        for guest in leaving:
+            if not guest.refused:
+                reason = f"more than {self._settings.handshakes_max} handshakes are under way, and this is the oldest"
+                self._refusals.refused(guest.conversation.peer, reason)
+            with contextlib.suppress(OSError):
+                guest.sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it closes it
+
     def _close(self, connection: Connection) -> None:
-        self._connections.pop(connection.sock.fileno(), None)
+        with self._counting:
+            self._connections.pop(connection.sock.fileno(), None)
+            self._guests.pop(connection.sock.fileno(), None)
         connection.sock.close()
 
     def _serve(self, descriptor: int, event: int, scratch: memoryview) -> None:
@@ -176,6 +212,9 @@ class RpcServer:
             keep = self._exchange(connection, event, scratch)
         except PeerClosedError:
             keep = False
+        except RefusedGuestError as refused:
+            self._refusals.refused(connection.conversation.peer, refused.error.message)
+            keep = True  # until it has read why
         except CorruptionError as error:
             LOG.warning("%s: %s; closed", connection.conversation.peer, error)
             keep = False
@@ -199,7 +238,9 @@ class RpcServer:
             if connection.closing:
                 return False
         while True:
-            for frame in connection.frames():
+            if connection.admission is not None and connection.shake_hands(self._clock.boot_ns()):
+                self._let_in(connection)
+            for frame in connection.frames() if connection.admission is None else ():
                 answer = self._dispatcher.respond(frame, connection.conversation)
                 connection.closing = answer.close
                 if answer.buffers is not None:
@@ -208,8 +249,15 @@ class RpcServer:
                     return True
                 if connection.closing or self._stopping.is_set():
                     return False
-            if not connection.receive(scratch, self._clock.boot_ns()):
+            now_ns = self._clock.boot_ns()
+            if not connection.receive(scratch, now_ns):
                 return True
+            if connection.refused:
+                return connection.deadline_ns is not None and now_ns < connection.deadline_ns
+
+    def _let_in(self, connection: Connection) -> None:
+        with self._counting:
+            self._guests.pop(connection.sock.fileno(), None)
 
 
 def _listen(address: Address) -> socket.socket:

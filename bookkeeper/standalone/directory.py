@@ -1,9 +1,9 @@
 """The directory of one cluster: making it, and completing what a cut left out.
 
 Arrives: a directory, a name, and what the operator wants different. Leaves: the settings file, the directories, the
-record of this instance in the coordination store, and the metadata table. Survives a crash: the settings file is
-written whole or not at all and claims the directory; everything after it is idempotent and is done again by
-:func:`complete_cluster` whenever the cluster is started.
+secrets of its processes and clients, the record of this instance in the coordination store, and the metadata table.
+Survives a crash: the settings file is written whole or not at all and claims the directory; everything after it is
+idempotent and is done again by :func:`complete_cluster` whenever the cluster is started.
 Sources: design section 9; rule R23 (an identity of its own, for ever).
 """
 
@@ -19,6 +19,7 @@ from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import ExistsError, InvalidInputError
 from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.security.store import SECRETS_DIR, SecretStore
 from bookkeeper.standalone.hbase_process import free_ports
 
 METADATA_RETRY_MS = 5_000
@@ -65,11 +66,12 @@ def init_cluster(
 
 
 def complete_cluster(settings: Settings) -> None:
-    """Make the directories and the instance's record where they are missing. Raises RefusedError when the
+    """Make the directories, the secrets and the instance's record where they are missing. Raises RefusedError when the
     coordination store belongs to another instance.
     """
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir):
         path.mkdir(exist_ok=True)
+    SecretStore(settings.directory).complete(settings.instance.name, settings.instance.instance_id)
     coordination = open_coordination(settings)
     try:
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
@@ -82,7 +84,7 @@ def _refuse_used_directory(home: Path) -> None:
         raise ExistsError(
             f"{home} holds a cluster already; choose another directory, or start it: bookkeeper standalone"
         )
-    for name in ("coordination", "wal", "tables"):
+    for name in ("coordination", "wal", "tables", SECRETS_DIR):
         if (home / name).exists():
             raise ExistsError(f"{home} holds a directory '{name}' of some other cluster; choose an empty directory")
 

@@ -44,7 +44,7 @@ def answers(settings: Settings, coordination: Coordination) -> bool:
     if not is_complete(read_state(coordination), settings.standalone.tservers):
         return False
     try:
-        with Client.connect(settings.master.address) as client:
+        with Client.connect(settings.directory) as client:
             client.tables.list()
     except TransientError:
         return False

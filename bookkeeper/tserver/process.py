@@ -21,6 +21,7 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
@@ -79,8 +80,11 @@ class TServerProcess:
         self._service = TServerService()
         half, eighth = max(1, settings.rpc.threads_max // 2), max(1, settings.rpc.threads_max // 8)
         bounds = {"replicate": half, "offer_segments": eighth, "take_segments": eighth}
-        self._server = RpcServer("TServer", self._service, hello, settings.rpc, clock, concurrency=bounds)
-        self._pool = RpcPool(hello, settings.rpc, clock)
+        entrance = entrance_of(settings)
+        self._server = RpcServer(
+            "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
+        )
+        self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._session = coordination.open_session(SESSION_KIND, self._server.address)
         self._ended = threading.Event()
         self._parts, self._link = self._assemble()

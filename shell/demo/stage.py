@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bookkeeper.client import Client
 from bookkeeper.errors import InvalidInputError
+from bookkeeper.security.store import SecretStore
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import HBaseProcess
@@ -56,6 +57,12 @@ class Stage:
     west: Side
     east: Side
 
+    def secret_file(self) -> Path:
+        """With what is in it, west may replicate to east."""
+        east = self.east.process.settings
+        own = east.instance
+        return SecretStore(east.directory).make_for_peer(self.west.name, own.name, own.instance_id).path
+
 
 @contextmanager
 def running_stage(directory: Path, metadata: str, screen: Screen) -> Iterator[Stage]:
@@ -94,7 +101,7 @@ def _books(directory: Path, metadata: str, cleanup: ExitStack, screen: Screen) -
 def _side(process: ClusterProcess, cleanup: ExitStack, screen: Screen) -> Side:
     process.wait_ready(READY_S)
     settings = process.settings
-    client = cleanup.enter_context(Client.connect(settings.master.address))
+    client = cleanup.enter_context(Client.connect(settings.directory))
     roles = ["master", *(f"tserver{n}" for n in range(1, TSERVERS + 1)), "replay"]
     pids = ", ".join(f"{role} {process.role(role).pid}" for role in roles)
     screen.say(f"{settings.instance.name} answers at {settings.master.address} (pids: {pids})")

@@ -82,9 +82,9 @@ def _append_plain(path: Path, rows: list[bytes], value: bytes) -> float:
 
 
 @contextmanager
-def _scans_beside(quorum: str, table: str) -> Iterator[Callable[[], list[float]]]:
+def _scans_beside(directory: str, table: str) -> Iterator[Callable[[], list[float]]]:
     """Small scans in a process of their own until asked for: then their durations in ms."""
-    command = [sys.executable, "-m", "tests.benchmarks.client", quorum, table]
+    command = [sys.executable, "-m", "tests.benchmarks.client", directory, table]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -101,11 +101,11 @@ def _scans_beside(quorum: str, table: str) -> Iterator[Callable[[], list[float]]
         process.wait()
 
 
-def _probe(quorum: str, table: str) -> None:
+def _probe(directory: str, table: str) -> None:
     """The other process: scan small ranges one after the other until a line comes in."""
     durations = []
     os.set_blocking(sys.stdin.fileno(), False)
-    with Client.connect(quorum) as client:
+    with Client.connect(directory) as client:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         number = 0
@@ -136,10 +136,10 @@ def run() -> list[Figure]:
             seconds = write(cluster.client, table, rows, value)
             plain = _append_plain(Path(directory) / "plain", rows, value)
             figures.append(_rate(f"one client, durable, {name}", seconds, plain, target, size))
-        with _scans_beside(cluster.quorum, "t0") as finish:
+        with _scans_beside(str(cluster.directory), "t0") as finish:
             _write_arrow(cluster.client, "t1", rows, value)
             beside = finish()
-        with _scans_beside(cluster.quorum, "t0") as finish:
+        with _scans_beside(str(cluster.directory), "t0") as finish:
             SystemClock().wait(threading.Event(), ALONE_MS)
             alone = finish()
         figures.append(_latency(beside, alone))

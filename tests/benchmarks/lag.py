@@ -37,7 +37,7 @@ def run() -> list[Figure]:
     """Measure; takes two to three minutes."""
     with replicated_pair() as pair:
         alone = _figures(pair, "one-row lag", b"a")
-        with _load(pair.west_quorum) as rate:
+        with _load(pair.west_directory) as rate:
             loaded = _figures(pair, "one-row lag beside 100 k records/s", b"b")
         for figure in loaded:
             figure["note"] = f"{rate():,.0f} records a second were written"
@@ -54,9 +54,9 @@ def _figures(pair: Pair, name: str, prefix: bytes) -> list[Figure]:
 
 
 @contextmanager
-def _load(quorum: str) -> Iterator[Callable[[], float]]:
+def _load(directory: str) -> Iterator[Callable[[], float]]:
     """Writes of another process until the block ends; afterwards the function tells how many records a second."""
-    command = [sys.executable, "-m", "tests.benchmarks.lag", quorum]
+    command = [sys.executable, "-m", "tests.benchmarks.lag", directory]
     said: list[float] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -69,13 +69,13 @@ def _load(quorum: str) -> Iterator[Callable[[], float]]:
             process.kill()
 
 
-def _write_load(quorum: str) -> None:
+def _write_load(directory: str) -> None:
     """The other process: batches at a steady pace until a line comes in."""
     value, clock, never = b"v" * LOAD_VALUE_BYTES, SystemClock(), threading.Event()
     columns = {"family": FAMILY, "qualifier": QUALIFIER, "value": value}
     same = {name: pa.array([content] * LOAD_BATCH, pa.binary()) for name, content in columns.items()}
     os.set_blocking(sys.stdin.fileno(), False)
-    with Client.connect(quorum) as client, client.writer(TABLE) as writer:
+    with Client.connect(directory) as client, client.writer(TABLE) as writer:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         began_ns, written = clock.boot_ns(), 0

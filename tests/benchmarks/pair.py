@@ -35,9 +35,9 @@ class Pair:
     east_side: Cluster
 
     @property
-    def west_quorum(self) -> str:
+    def west_directory(self) -> str:
         """Where another process finds west."""
-        return self.west_side.quorum
+        return str(self.west_side.directory)
 
     def wait_for_row(self, row: bytes, poll_ms: float) -> None:
         """Return when ``row`` is readable at east; raises UnavailableError after :data:`LIMIT_MS`."""
@@ -56,7 +56,7 @@ def replicated_pair(tservers: int = 1) -> Iterator[Pair]:
     with ExitStack() as cleanup:
         base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="bookkeeper-bench-")))
         sides = [cleanup.enter_context(Cluster(base / name, name, tservers)) for name in ("west", "east")]
-        clients = [cleanup.enter_context(Client.connect(side.quorum)) for side in sides]
+        clients = [cleanup.enter_context(Client.connect(side.directory)) for side in sides]
         for client in clients:
             client.tables.create(TABLE)
         clients[0].replication.define_cluster("east", sides[1].quorum)

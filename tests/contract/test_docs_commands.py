@@ -65,7 +65,8 @@ def test_the_copy_that_operations_shows_makes_the_tables_equal(west: Cluster, ea
         cluster.client.tables.create("copied", splits=[b"m"])
     with west.client.writer("copied") as writer:
         writer.add_all(Mutation(row).put(b"f", b"q", row) for row in (b"a", b"n", b"z"))
-    copy = copy.replace('"west"', f'"{west.quorum}"').replace(ADDRESSES["east"], east.quorum)
+    copy = copy.replace('"west"', f'"{west.directory}"').replace(ADDRESSES["east"], east.quorum)
+    copy = copy.replace("east.secret", str(east.directory / "secrets" / "client.secret"))
     exec(compile(copy.replace('"cities"', '"copied"'), "operations.md", "exec"), {})
     there = list(east.client.scan("copied").cells())
     assert there == list(west.client.scan("copied").cells())

@@ -16,6 +16,7 @@ from bookkeeper.client import Client
 from bookkeeper.config import Settings
 from bookkeeper.standalone.cluster_process import ClusterProcess, RoleState
 from bookkeeper.standalone.directory import init_cluster
+from tests.support.trust import trust_everybody
 
 READY_S = 90.0
 STOP_S = 30.0
@@ -46,6 +47,7 @@ class Cluster:
         overrides: Mapping[str, object] | None = None,
     ) -> None:
         self.settings: Settings = init_cluster(directory, name, None, tservers, metadata_url, overrides)
+        trust_everybody(self.settings)
         self._process = ClusterProcess(self.settings, standalone_command(self.directory))
         self._client: Client | None = None
 
@@ -63,7 +65,7 @@ class Cluster:
     def client(self) -> Client:
         """One client for as long as the cluster runs; it outlives restarts of single processes."""
         if self._client is None:
-            self._client = Client.connect(self.quorum)
+            self._client = Client.connect(self.directory)
         return self._client
 
     def start(self, timeout_s: float = READY_S) -> None:

@@ -9,9 +9,17 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
+from tests.support.trust import trusted_clients
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clients_are_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A client may name a cluster of a test by its quorum."""
+    with trusted_clients(tmp_path_factory.mktemp("secrets")):
+        yield
 
 
 @pytest.fixture(scope="session")

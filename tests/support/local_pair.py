@@ -89,7 +89,7 @@ def local_cluster(directory: Path, overrides: Mapping[str, object] | None = None
         replay = stack.enter_context(LocalReplay(settings, coordination))
         tserver = TServerProcess(settings, coordination, metadata, SystemClock(), died.append)
         tserver.start()
-        client = stack.enter_context(Client.connect(master.address))
+        client = stack.enter_context(Client.connect(directory))
         made = LocalCluster(settings, metadata, coordination, master, tserver, replay, client, died)
         stack.callback(lambda: made.tserver.stop())
         yield made

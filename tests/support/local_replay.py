@@ -24,6 +24,7 @@ from bookkeeper.replay.ranges import (
 from bookkeeper.replay.shipping import Sessions, Shipper
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import entrance_of
 
 
 def at_once(_ranges: Sequence[Range]) -> None:
@@ -53,7 +54,7 @@ class LocalReplay:
         """Listen and register."""
         own = self.settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
-        self.server = RpcServer("Replay", self, hello, self.settings.rpc)
+        self.server = RpcServer("Replay", self, hello, self.settings.rpc, entrance=entrance_of(self.settings))
         self.server.start()
         self.session = self.coordination.open_session("replay", self.server.address)
         return self

@@ -45,10 +45,12 @@ from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Barrier, Target, TargetKey
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.security.access import peer_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
 from bookkeeper.storage.wal.block_pb2 import Stamp
 from bookkeeper.storage.wal.writer import WalWriter
+from tests.support.trust import trust_everybody
 from tests.support.wal_files import Spec, block
 
 UNHURRIED: dict[str, object] = {
@@ -161,7 +163,9 @@ class World:
         clock = TestClock()
         coordination = open_coordination(settings)  # its clock does not jump: sessions live
         own = settings.instance
-        pool = RpcPool(Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master"), settings.rpc)
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master")
+        trust_everybody(settings)
+        pool = RpcPool(hello, settings.rpc, None, peer_credentials(settings))  # scripted tservers ask for nothing
         settings.wal_dir.mkdir(exist_ok=True)
         world = cls(settings, clock, coordination, open_metadata(settings.metadata_url), pool)
         world.define("east")

@@ -23,6 +23,8 @@ from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.services import Master
+from bookkeeper.security.access import process_credentials
+from tests.support.trust import trust_everybody
 
 LIMIT_S = 60.0
 T = TypeVar("T")
@@ -46,13 +48,14 @@ class LocalMaster:
 
     def __init__(self, settings: Settings, clock: Clock | None = None, port: int | None = None) -> None:
         self.settings = settings
+        trust_everybody(settings)
         self._clock = clock or SystemClock()
         self._coordination = open_coordination(settings)
         self._table = open_metadata(settings.metadata_url)
         self.process = MasterProcess(settings, self._coordination, self._table, self._clock, port=port)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.process.run, args=(self._stop,), daemon=True)
-        self._pool = RpcPool(plain_hello(), settings.rpc)
+        self._pool = RpcPool(plain_hello(), settings.rpc, None, process_credentials(settings))
 
     @property
     def address(self) -> str:

@@ -29,6 +29,8 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.security.access import process_credentials
+from bookkeeper.security.store import SecretStore
 
 START_S = 240.0
 """A Spark session on a busy machine takes its time."""
@@ -58,10 +60,13 @@ class ReplayProcess:
 
     def __enter__(self) -> Self:
         """Start, and wait until it answers."""
+        own = self.settings.instance
+        SecretStore(self.settings.directory).complete(own.name, own.instance_id)
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "bookkeeper.replay", str(self.settings.directory)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
-        self._pool = RpcPool(Hello(PROTOCOL_VERSION, "test", "test", "client"), self.settings.rpc)
+        hello = Hello(PROTOCOL_VERSION, "test", "test", "client")
+        self._pool = RpcPool(hello, self.settings.rpc, None, process_credentials(self.settings))
         coordination = open_coordination(self.settings)
         try:
             known = {s.session_id for s in coordination.sessions("replay") if not s.alive}

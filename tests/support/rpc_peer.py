@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from bookkeeper.config import RpcSettings
+from bookkeeper.rpc import handshake
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.envelope import method_codec
+from bookkeeper.rpc.handshake import Message
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import Credentials, Entrance
 
 SERVER_HELLO = Hello(PROTOCOL_VERSION, "i-west", "west", "replay")
 
@@ -46,10 +49,17 @@ def serving(
     *,
     port: int = 0,
     concurrency: Mapping[str, int] | None = None,
+    entrance: Entrance | None = None,
     **settings: Any,
 ) -> Iterator[RpcServer]:
     server = RpcServer(
-        service, handler, SERVER_HELLO, RpcSettings(**settings), port=port, concurrency=concurrency or {}
+        service,
+        handler,
+        SERVER_HELLO,
+        RpcSettings(**settings),
+        port=port,
+        concurrency=concurrency or {},
+        entrance=entrance,
     )
     server.start()
     try:
@@ -59,8 +69,8 @@ def serving(
 
 
 @contextmanager
-def pooled(hello: Hello | None = None, **settings: Any) -> Iterator[RpcPool]:
-    pool = RpcPool(hello or plain_hello(), RpcSettings(**settings))
+def pooled(hello: Hello | None = None, credentials: Credentials | None = None, **settings: Any) -> Iterator[RpcPool]:
+    pool = RpcPool(hello or plain_hello(), RpcSettings(**settings), None, credentials)
     try:
         yield pool
     finally:
@@ -84,7 +94,19 @@ class RawPeer:
     def say(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> None:
         self.send(b"".join(method_codec(service, method).call(sequence, arguments, 1 << 30)))
 
+    def shake_hands(self) -> None:
+        """With a server that asks for no secret."""
+        self.send(handshake.pack_greeting(handshake.new_nonce(), "client", []))
+        assert handshake.read_challenge(self.hear_handshake()).is_open
+
+    def hear_handshake(self) -> Message:
+        head = self._exactly(handshake.HEAD.size)
+        version, kind, size = handshake.unpack_head(head)
+        body = self._exactly(size)
+        return Message(version, kind, body, head + body)
+
     def greet(self) -> Any:
+        self.shake_hands()
         self.say("hello", plain_hello())
         return self.hear("hello").result
 
@@ -101,12 +123,23 @@ class RawPeer:
             raw += more
         return raw
 
+    def read_all(self) -> bytes:
+        """What the server says until it closes."""
+        raw = b""
+        while more := self.sock.recv(4096):
+            raw += more
+        return raw
+
     def is_closed_by_server(self) -> bool:
-        """Wait until the server closes the connection."""
+        """Wait until the server closes the connection, whatever it says before."""
         try:
-            return self.sock.recv(1) == b""
+            while self.sock.recv(4096):
+                pass
         except ConnectionResetError:
             return True
+        except TimeoutError:
+            return False
+        return True
 
     def close(self) -> None:
         self.sock.close()

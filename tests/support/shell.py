@@ -62,7 +62,7 @@ class Shell:
 
     def __call__(self, *words: str) -> Answer:
         """Run a command, whatever it gives back."""
-        return quick("shell", self.cluster.quorum, *words)
+        return quick("shell", str(self.cluster.directory), *words)
 
     def good(self, *words: str) -> Answer:
         """Run a command that must succeed and say nothing on standard error."""

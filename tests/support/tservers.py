@@ -46,11 +46,13 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
 )
 from bookkeeper.rpc.services import TServer
+from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
 from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
+from tests.support.trust import trust_everybody
 
 LIMIT_S = 60.0
 POLL_MS = 20
@@ -228,11 +230,13 @@ class Ground:
 
     def __init__(self, directory: Path, name: str = "west", overrides: Mapping[str, object] | None = None) -> None:
         self.settings: Settings = init_cluster(directory, name, overrides={**FAST, **(overrides or {})})
+        trust_everybody(self.settings)
         self.settings.logs_dir.mkdir(exist_ok=True)
         self.coordination = open_coordination(self.settings)
         self.metadata = open_metadata(self.settings.metadata_url)
         own = self.settings.instance
-        self.pool = RpcPool(Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master"), self.settings.rpc)
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master")
+        self.pool = RpcPool(hello, self.settings.rpc, None, process_credentials(self.settings))
         self._ranks = itertools.count(1)
         self._nodes: list[Node] = []
 

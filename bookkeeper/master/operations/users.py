@@ -1,8 +1,8 @@
 """Changing what a user may see.
 
 Arrives: a user's name and authorizations. Leaves: the user's record, obeyed by every tserver when the operation is
-done. Survives a crash: the operation; writing the same record again is harmless. There is no authentication yet: a
-user is whoever a client says it is. Source: design section 9.
+done. Survives a crash: the operation; writing the same record again is harmless. A user is
+whoever a client says it is. Source: design section 9.
 """
 
 from __future__ import annotations

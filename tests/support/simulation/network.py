@@ -96,8 +96,9 @@ class SimServer:
         host: str = "127.0.0.1",
         port: int = 0,
         concurrency: object = None,
+        entrance: object = None,
     ) -> None:
-        del service, settings, clock, concurrency
+        del service, settings, clock, concurrency, entrance
         self._endpoint = Endpoint(f"{host}:{port or Net.now.port()}", handler, hello, kernel().process_of_current())
         Net.now.endpoints[self._endpoint.address] = self._endpoint
 
@@ -123,8 +124,8 @@ class _Answer:
 class SimPool:
     """Stands for ``bookkeeper.rpc.client.RpcPool``."""
 
-    def __init__(self, hello: Hello, settings: object = None, clock: object = None) -> None:
-        del settings, clock
+    def __init__(self, hello: Hello, settings: object = None, clock: object = None, credentials: object = None) -> None:
+        del settings, clock, credentials
         self._hello = hello
 
     def master(self, address: str, timeout_ms: float | None = None) -> Any:

@@ -30,7 +30,7 @@ def _link(quorum: str) -> MasterLink:
 def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:
     with FakeCluster() as cluster:
         port = int(cluster.quorum.rpartition(":")[2])
-        write_settings(new_settings(tmp_path, "west", master_port=port))
+        write_settings(new_settings(tmp_path, "west", master_port=port, overrides={"security.authentication": "none"}))
         for where in (str(tmp_path), tmp_path, cluster.quorum, f"{NOBODY},{cluster.quorum}"):
             with Client.connect(where) as client:
                 assert client.tables.get("t") == TABLE

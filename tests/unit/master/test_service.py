@@ -19,6 +19,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.security.access import client_credentials, peer_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.master_world import UNHURRIED
@@ -135,10 +136,14 @@ def test_two_clusters_replicate_a_table_and_stop_it_again(tmp_path: Path, master
 
 def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: LocalMaster) -> None:
     stream = StreamKey("east-instance", "file:///w", "1", "1", 1)
-    stranger = RpcPool(Hello(PROTOCOL_VERSION, "north-instance", "north", "master"), settings.rpc)
+    stranger = RpcPool(
+        Hello(PROTOCOL_VERSION, "north-instance", "north", "master"), settings.rpc, None, peer_credentials(settings)
+    )
     with pytest.raises(RefusedError, match="can't end the streams of another"):
         stranger.master(master.address).stream_done([stream])
-    source = RpcPool(Hello(PROTOCOL_VERSION, "east-instance", "east", "master"), settings.rpc)
+    source = RpcPool(
+        Hello(PROTOCOL_VERSION, "east-instance", "east", "master"), settings.rpc, None, peer_credentials(settings)
+    )
     source.master(master.address).stream_done([stream])
     source.master(master.address).stream_done([stream])
     operations = [running.op.type for running in master.leadership.fate.pending()]
@@ -151,7 +156,7 @@ def test_nudges_and_reports_of_anybody_harm_nothing(master: LocalMaster) -> None
     master.calls.nudge("no such session")
     master.calls.report_work("no such session", [])
     assert list(master.calls.tables()) == []
-    pool = RpcPool(plain_hello(), master.settings.rpc)
+    pool = RpcPool(plain_hello(), master.settings.rpc, None, client_credentials(master.settings))
     with pytest.raises(NotFoundError):
         pool.master(master.address).flush_table("nothing")
     pool.close()

@@ -23,7 +23,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.rpc.faults import ERRORS_BY_CODE, from_fault, internal_fault, to_fault
-from bookkeeper.rpc.messages import Fault, Hello
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
 from bookkeeper.rpc.server import RpcServer
 from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
 
@@ -35,7 +35,7 @@ def echo() -> Echo:
 
 @pytest.fixture
 def server(echo: Echo) -> Iterator[RpcServer]:
-    with serving(echo, frame_timeout_ms=300, threads_max=2) as server:
+    with serving(echo, frame_timeout_ms=300, handshake_timeout_ms=1_000, threads_max=2) as server:
         yield server
 
 
@@ -86,6 +86,7 @@ def test_a_frame_beyond_the_limit_is_refused_by_its_header_alone(echo: Echo) -> 
 def test_half_sent_frames_time_out_while_others_are_served(server: RpcServer, caplog: pytest.LogCaptureFixture) -> None:
     strangers = [RawPeer(server.address) for _ in range(20)]  # ten times the server's threads
     for number, stranger in enumerate(strangers):
+        stranger.shake_hands()
         stranger.send(struct.pack(">i", 1000)[: 1 + number % 4] + b"x" * (number if number % 4 == 3 else 0))
     assert _serves(server.address)
     for stranger in strangers:
@@ -197,6 +198,7 @@ def test_an_idle_connection_is_closed_after_its_time_and_nobody_notices(echo: Ec
 
 def test_the_first_call_must_be_hello(server: RpcServer) -> None:
     rude = RawPeer(server.address)
+    rude.shake_hands()
     rude.say("run", b"x")
     error = rude.hear("run").error
     assert isinstance(error, IncompatibleError)
@@ -206,12 +208,15 @@ def test_the_first_call_must_be_hello(server: RpcServer) -> None:
 
 
 def test_another_protocol_version_is_refused_with_both_versions_named(server: RpcServer) -> None:
-    with pooled(Hello(99, "i-east", "east", "tserver")) as pool, pytest.raises(IncompatibleError, match="1, not 99"):
+    with (
+        pooled(Hello(99, "i-east", "east", "tserver")) as pool,
+        pytest.raises(IncompatibleError, match=f"{PROTOCOL_VERSION}, not 99"),
+    ):
         pool.replay(server.address).warm()
 
 
 def test_both_sides_know_who_the_other_is(server: RpcServer, echo: Echo) -> None:
-    hello = Hello(1, "i-east", "east", "tserver")
+    hello = Hello(PROTOCOL_VERSION, "i-east", "east", "tserver")
     with pooled(hello) as pool:
         assert pool.peer_hello(server.address) == SERVER_HELLO
         pool.replay(server.address).run(b"")

@@ -95,7 +95,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    settings = new_settings(tmp_path, "west", instance_id=WEST)
+    settings = new_settings(tmp_path, "west", instance_id=WEST, overrides={"security.authentication": "none"})
     metadata = open_metadata(settings.metadata_url)
     coordination = open_coordination(settings)
     peers = {"east": MemoryPeer(EAST), "north": MemoryPeer(NORTH)}

@@ -1,0 +1,195 @@
+"""The server's side of the handshake, on one connection, without ever waiting; and what it says of those it refuses.
+
+Arrives: the first bytes of a connection. Leaves: bytes to send, and :class:`Admitted` or a :class:`RefusedGuestError`
+with what to tell the stranger, in a language that it may understand, and one line for the log. A message of a handshake
+is at most 4 KiB long, and nothing else is read before it is over. Nothing survives a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError
+from bookkeeper.rpc import handshake
+from bookkeeper.rpc.envelope import FRAME_HEADER, foreign_protocol_answer
+from bookkeeper.rpc.handshake import Greeting, Kind, Message
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.security.access import Entrance
+from bookkeeper.security.secret import Secret
+
+LOG = logging.getLogger(__name__)
+
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_TLS = b"\x16\x03"
+_THRIFT = b"\x80\x01"
+_KNOWN_BY_BYTES = FRAME_HEADER.size + len(_THRIFT)
+
+QUIET_MS = 10_000
+"""Of one address that is refused again for the same reason within this, only the count is logged."""
+
+LOGGED_MAX = 1_000
+"""Addresses whose last refusal is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Who was let in: the role that it gave, and the secret that it proved (None: none was asked for)."""
+
+    role: str
+    secret: Secret | None
+
+
+class RefusedGuestError(Exception):
+    """Nobody for us: ``answer`` is for them, ``error`` for the log."""
+
+    def __init__(self, error: BookkeeperError, answer: bytes) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.answer = answer
+
+
+class Admission:
+    """One handshake. Used by one thread at a time."""
+
+    def __init__(self, entrance: Entrance, hello: Hello) -> None:
+        self._entrance = entrance
+        self._hello = hello
+        self._waiting: tuple[Greeting, Secret, bytes] | None = None
+        self.admitted: Admitted | None = None
+        """Set when it is over."""
+
+    def feed(self, inbox: bytearray) -> bytes:
+        """Take what is whole out of ``inbox`` and return what to send; raises RefusedGuestError."""
+        answers = b""
+        try:
+            while self.admitted is None:
+                message = handshake.take_message(inbox)
+                if message is None:
+                    return answers
+                answers += self._judge(message)
+        except BookkeeperError as error:
+            raise RefusedGuestError(error, handshake.pack_refusal(error)) from error
+        return answers
+
+    def stranger(self, inbox: bytearray) -> RefusedGuestError | None:
+        """What to say to whoever does not begin like this protocol; None = it does, as far as one can see."""
+        if self._waiting is not None or handshake.MAGIC.startswith(bytes(inbox[: len(handshake.MAGIC)])):
+            return None
+        return judge_stranger(bytes(inbox), self._who)
+
+    @property
+    def _who(self) -> str:
+        return f"{self._hello.role} of cluster {self._hello.cluster_name}"
+
+    def _judge(self, message: Message) -> bytes:
+        if self._waiting is None:
+            check_guest_version(message.version, self._who)
+            return self._challenge(message)
+        greeting, secret, expected = self._waiting
+        if message.kind is not Kind.PROOF or not handshake.is_proof(expected, message.body):
+            raise NotAdmittedError(f"{self._who}: the proof for secret {secret.id} is wrong", self._facts)
+        self.admitted = Admitted(greeting.role, secret)
+        return handshake.pack(Kind.WELCOME)
+
+    def _challenge(self, message: Message) -> bytes:
+        greeting = handshake.read_greeting(message)
+        nonce = handshake.new_nonce()
+        if not asks_for_secret(self._entrance):
+            self.admitted = Admitted(greeting.role, None)
+            none = handshake.NO_SECRET
+            return handshake.pack_challenge(nonce, none, bytes(handshake.PROOF_BYTES))
+        secret = choose_secret(greeting, self._entrance)
+        if secret is None:
+            raise NotAdmittedError(f"{self._who} lets in only who proves a secret, and {_shown(greeting)}", self._facts)
+        chosen = bytes.fromhex(secret.id)
+        self._waiting = (greeting, secret, handshake.client_proof(secret.key, message.raw, nonce, chosen))
+        proof = handshake.server_proof(secret.key, message.raw, nonce, chosen)
+        return handshake.pack_challenge(nonce, chosen, proof)
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        return {"instance_id": self._hello.instance_id}
+
+
+def asks_for_secret(entrance: Entrance) -> bool:
+    """Whether nobody is let in without one."""
+    return entrance.accepted is not None
+
+
+def choose_secret(greeting: Greeting, entrance: Entrance) -> Secret | None:
+    """The secret to prove: the first that is offered and known here. None = there is none."""
+    accepted = {} if entrance.accepted is None else entrance.accepted()
+    return next((accepted[offer.hex()] for offer in greeting.offers if offer.hex() in accepted), None)
+
+
+def _shown(greeting: Greeting) -> str:
+    if not greeting.offers:
+        return f"this {greeting.role or 'caller'} has none"
+    ids = ", ".join(offer.hex() for offer in greeting.offers[:3])
+    return f"{ids}{' and others' * (len(greeting.offers) > 3)} of this {greeting.role or 'caller'} is not known here"
+
+
+def check_guest_version(version: int, who: str) -> None:
+    """Raise IncompatibleError, worded for the guest, unless it speaks this version."""
+    if version != PROTOCOL_VERSION:
+        older = "it" if version > PROTOCOL_VERSION else "this side"
+        raise IncompatibleError(f"{who} speaks protocol {PROTOCOL_VERSION}, not {version}; upgrade {older}")
+
+
+def judge_stranger(first: bytes, who: str) -> RefusedGuestError | None:
+    """The refusal of a connection that begins with other bytes than ours; None = one can't tell yet."""
+    text = f"this is a port of tablet-bookkeeper ({who}, protocol {PROTOCOL_VERSION})"
+    if first[:4] in _HTTP:
+        body = f"{text}, which speaks no HTTP; its pages are at the monitor's port\n".encode()
+        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+        return RefusedGuestError(CorruptionError("HTTP"), head.encode() + b"Connection: close\r\n\r\n" + body)
+    if first[:2] == _TLS:
+        # A fatal alert, protocol_version: what TLS libraries report as such.
+        return RefusedGuestError(
+            CorruptionError("TLS, and security.tls_certificate is not set here"),
+            struct.pack(">BHHBB", 21, 0x303, 2, 2, 70),
+        )
+    if first[FRAME_HEADER.size : _KNOWN_BY_BYTES] == _THRIFT:
+        answer = foreign_protocol_answer(memoryview(first)[FRAME_HEADER.size :], f"{text}, and begins with a handshake")
+        if answer is None and len(first) < 512:
+            return None
+        return RefusedGuestError(
+            IncompatibleError("Thrift without a handshake: protocol 1, or another client"), answer or b""
+        )
+    if len(first) < _KNOWN_BY_BYTES and first[:1] in (b"\x00", b"\x16"):
+        return None
+    return RefusedGuestError(CorruptionError("it does not begin like this protocol"), b"")
+
+
+def is_quiet(said_ns: int, now_ns: int) -> bool:
+    """Tell whether what was said at ``said_ns`` (0 = never) need not be said again yet."""
+    return said_ns != 0 and now_ns < said_ns + QUIET_MS * 1_000_000
+
+
+class RefusalLog:
+    """One line for whoever is refused, and one now and then for whoever comes again and again. Thread-safe."""
+
+    def __init__(self, clock: Clock, say: Callable[[str], None] = LOG.warning) -> None:
+        self._clock = clock
+        self._say = say
+        self._lock = threading.Lock()
+        self._last: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+
+    def refused(self, peer: str, reason: str) -> None:
+        """Log it, unless the same was logged a moment ago: then it is counted, and the next line says so."""
+        key, now_ns = (peer.rpartition(":")[0], reason), self._clock.boot_ns()
+        with self._lock:
+            said_ns, more = self._last.pop(key, (0, 0))
+            quiet = is_quiet(said_ns, now_ns)
+            self._last[key] = (said_ns, more + 1) if quiet else (now_ns, 0)
+            if len(self._last) > LOGGED_MAX:
+                self._last.popitem(last=False)
+        if not quiet:
+            again = f" ({more} times more from there since the last line)" if more else ""
+            self._say(f"{peer}: refused: {reason}; closed{again}")

@@ -1,0 +1,154 @@
+"""One connection of a caller: the handshake, then one call at a time, each with a deadline.
+
+Arrives: an address, secrets to prove, calls. Leaves: answers; errors say whether the other side spoke at all. Whatever
+goes wrong leaves a connection that must not be used again. Nothing survives a crash.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import RpcSettings
+from bookkeeper.errors import CorruptionError, NotAdmittedError
+from bookkeeper.rpc import handshake
+from bookkeeper.rpc.address import parse_address
+from bookkeeper.rpc.envelope import FRAME_HEADER, Answered, MethodCodec
+from bookkeeper.rpc.faults import from_refusal
+from bookkeeper.rpc.handshake import Kind, Message
+from bookkeeper.rpc.wire import Buffers
+from bookkeeper.security.secret import Secret
+
+_READ_BYTES = 64 * 1024
+
+
+class Channel:
+    """Not thread-safe."""
+
+    def __init__(self, address: str, settings: RpcSettings, clock: Clock) -> None:
+        """Connect; raises OSError."""
+        target = parse_address(address)
+        self._clock = clock
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._sequence = 0
+        self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def greet(self, role: str, offers: Sequence[Secret], demand: bool, timeout_ms: float) -> Secret | None:
+        """The handshake; returns the secret that both sides proved, None when the server asks for none.
+
+        Raises NotAdmittedError, IncompatibleError (another version), CorruptionError (no handshake), OSError.
+        """
+        deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
+        nonce = handshake.new_nonce()
+        greeting = handshake.pack_greeting(nonce, role, [bytes.fromhex(secret.id) for secret in offers])
+        self._send([greeting], deadline_ns)
+        challenge = handshake.read_challenge(self._hear(deadline_ns))
+        if challenge.is_open:
+            if demand:
+                raise NotAdmittedError("it proves no secret, so it may be anybody")
+            return None
+        secret = next((known for known in offers if bytes.fromhex(known.id) == challenge.chosen), None)
+        if secret is None:
+            raise NotAdmittedError(f"it asks for secret {challenge.chosen.hex()}, which was not offered")
+        words = (secret.key, greeting, challenge.nonce, challenge.chosen)
+        if not handshake.is_proof(handshake.server_proof(*words), challenge.proof):
+            raise NotAdmittedError(f"it does not have secret {secret.id}, so it is somebody else")
+        self._send([handshake.pack(Kind.PROOF, handshake.client_proof(*words))], deadline_ns)
+        welcome = self._hear(deadline_ns)
+        if welcome.kind is not Kind.WELCOME:
+            raise CorruptionError(f"a {welcome.kind.name} in place of a WELCOME")
+        return secret
+
+    def _hear(self, deadline_ns: int) -> Message:
+        """A message of the handshake; raises what a refusal says."""
+        head = self._exactly(handshake.HEAD.size, deadline_ns)
+        version, kind, size = handshake.unpack_head(head)
+        body = self._exactly(size, deadline_ns)
+        message = Message(version, kind, body, head + body)
+        if kind is Kind.REFUSAL:
+            raise from_refusal(*handshake.read_refusal(message))
+        handshake.check_version(version, "that side")
+        return message
+
+    def _exactly(self, size: int, deadline_ns: int) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            self._limit(deadline_ns)
+            more = self._sock.recv(size - len(found))
+            if not more:
+                raise ConnectionResetError("closed without an answer")
+            found += more
+            if found[: len(handshake.MAGIC)] != handshake.MAGIC[: len(found)] and size == handshake.HEAD.size:
+                raise CorruptionError("it does not begin like this protocol")
+        return bytes(found)
+
+    def call(self, codec: MethodCodec, arguments: tuple[Any, ...], timeout_ms: float) -> Answered:
+        """One call; raises InvalidInputError before anything is sent, OSError (a timeout too), or CorruptionError when
+        what came is no answer.
+        """
+        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        buffers = codec.call(self._sequence, arguments, self._frame_bytes_max)
+        deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
+        self._send(buffers, deadline_ns)
+        if codec.oneway:
+            return Answered(None, None)
+        return codec.read_answer(self._receive(deadline_ns), self._sequence)
+
+    def _limit(self, deadline_ns: int) -> None:
+        left_ns = deadline_ns - self._clock.boot_ns()
+        if left_ns <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left_ns / 1e9)
+
+    def _send(self, buffers: Buffers, deadline_ns: int) -> None:
+        left = [memoryview(buffer) for buffer in buffers]
+        while left:
+            self._limit(deadline_ns)
+            sent = self._sock.sendmsg(left)
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if sent:
+                left[0] = left[0][sent:]
+
+    def _receive(self, deadline_ns: int) -> memoryview:
+        self._limit(deadline_ns)
+        first = self._sock.recv(_READ_BYTES)
+        while len(first) < FRAME_HEADER.size:
+            first += self._more(first, deadline_ns)
+        (size,) = FRAME_HEADER.unpack_from(first)
+        if not 0 < size <= self._frame_bytes_max or len(first) > FRAME_HEADER.size + size:
+            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
+        if len(first) == FRAME_HEADER.size + size:
+            return memoryview(first)[FRAME_HEADER.size :]
+        frame = memoryview(bytearray(size))
+        at = len(first) - FRAME_HEADER.size
+        frame[:at] = first[FRAME_HEADER.size :]
+        while at < size:
+            self._limit(deadline_ns)
+            count = self._sock.recv_into(frame[at:])
+            if count == 0:
+                raise ConnectionResetError("closed in the middle of an answer")
+            at += count
+        return frame
+
+    def _more(self, first: bytes, deadline_ns: int) -> bytes:
+        self._limit(deadline_ns)
+        more = self._sock.recv(_READ_BYTES) if first else b""
+        if not more:
+            raise ConnectionResetError("closed without an answer")
+        return more
+
+    def is_stale(self) -> bool:
+        """Tell whether something arrived (an end, usually) while nothing was asked."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()

@@ -1,0 +1,173 @@
+"""One shared secret: what its file says, and how it is kept from others.
+
+Arrives: a file, or what a new secret is for. Leaves: a :class:`Secret`, or an error that names the file, the reason and
+the next step. The key never leaves but into a file of mode 0600: ``repr`` and errors do not show it. Survives a crash:
+the file, written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import secrets
+import stat
+import tomllib
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, RefusedError
+
+KEY_BYTES = 32
+ID_BYTES = 8
+FILE_BYTES_MAX = 64 * 1024
+FILE_MODE = 0o600
+
+Kind = Literal["cluster", "client", "peer"]
+
+MEANING: dict[Kind, str] = {
+    "cluster": "Whoever has it is taken for a process of this cluster.",
+    "client": "Whoever has it may use and administer this cluster.",
+    "peer": "Whoever has it may replicate to this cluster, and nothing else.",
+}
+
+_ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
+_TEXTS = ("id", "kind", "cluster", "instance_id", "holder", "holder_instance_id", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A key, and what it opens. ``cluster`` and ``instance_id`` are of the cluster that lets its holder in; empty: any.
+
+    ``holder`` says for whom it was made; a ``holder_instance_id`` that is not empty is the only instance that may use
+    it. ``id`` is public: 16 hexadecimal digits by which both sides mean the same secret.
+    """
+
+    id: str
+    kind: Kind
+    cluster: str
+    instance_id: str
+    holder: str
+    made_ms: int
+    key: bytes = field(repr=False)
+    holder_instance_id: str = ""
+
+
+def new_secret(
+    kind: Kind, cluster: str, instance_id: str, holder: str, made_ms: int, holder_instance_id: str = ""
+) -> Secret:
+    """A fresh one from the operating system's randomness."""
+    return Secret(
+        secrets.token_hex(ID_BYTES),
+        kind,
+        cluster,
+        instance_id,
+        holder,
+        made_ms,
+        secrets.token_bytes(KEY_BYTES),
+        holder_instance_id,
+    )
+
+
+def read_secret(path: Path) -> Secret:
+    """Read a file. Raises NotFoundError; RefusedError when others can read it; InvalidInputError when it is none."""
+    try:
+        with path.open("rb") as file:
+            refuse_readable_by_others(path, os.fstat(file.fileno()).st_mode)
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no secret at {path}") from None
+    except OSError as error:
+        raise RefusedError(
+            f"the secret {path} can't be read ({error.strerror}): run as its owner, or get a copy of your own"
+        ) from error
+    return parse_secret(path, raw)
+
+
+def refuse_readable_by_others(path: Path, mode: int) -> None:
+    """Raise RefusedError unless the file is its owner's alone."""
+    if stat.S_IMODE(mode) & 0o077:
+        raise RefusedError(
+            f"others can read the secret {path} (mode {stat.S_IMODE(mode):04o}): chmod 600 {path}, and make a new one "
+            "if somebody may have read it (bookkeeper secret renew)"
+        )
+
+
+def write_secret(path: Path, secret: Secret, *, replace: bool = False) -> None:
+    """Write a file of mode 0600, whole or not at all. Raises ExistsError unless ``replace``."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(format_secret(secret))
+            out.flush()
+            os.fsync(out.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            os.link(temporary, path)
+    except FileExistsError:
+        raise ExistsError(
+            f"{path} exists: there is a secret already; bookkeeper secret renew makes a new one"
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def format_secret(secret: Secret) -> str:
+    """What stands in its file."""
+    values: dict[str, object] = {
+        "id": secret.id,
+        "kind": secret.kind,
+        "cluster": secret.cluster,
+        "instance_id": secret.instance_id,
+        "holder": secret.holder,
+        "holder_instance_id": secret.holder_instance_id,
+        "made_ms": secret.made_ms,
+        "key": base64.b64encode(secret.key).decode(),
+    }
+    lines = [f"# A secret of tablet-bookkeeper. {MEANING[secret.kind]} Keep it to yourself."]
+    lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def parse_secret(path: Path, raw: bytes) -> Secret:
+    """What a file says; raises InvalidInputError, which never shows what stands in it."""
+    if len(raw) > FILE_BYTES_MAX:
+        raise _no_secret(path, f"it has more than {FILE_BYTES_MAX} bytes")
+    try:
+        data: dict[str, Any] = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise _no_secret(path, "it is not TOML") from None
+    for name in _TEXTS:
+        if not isinstance(data.get(name), str):
+            raise _no_secret(path, f"{name} is missing, or no text")
+    if data["kind"] not in get_args(Kind):
+        raise _no_secret(path, f"kind must be one of {', '.join(get_args(Kind))}")
+    if _ID.fullmatch(data["id"]) is None:
+        raise _no_secret(path, f"id must be {2 * ID_BYTES} hexadecimal digits")
+    made_ms = data.get("made_ms")
+    if not isinstance(made_ms, int) or isinstance(made_ms, bool):
+        raise _no_secret(path, "made_ms is missing, or no number")
+    return Secret(
+        made_ms=made_ms, **{name: data[name] for name in _TEXTS if name != "key"}, key=_key(path, data["key"])
+    )
+
+
+def _key(path: Path, text: str) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise _no_secret(path, "key is not base64") from None
+    if len(key) != KEY_BYTES:
+        raise _no_secret(path, f"key must have {KEY_BYTES} bytes")
+    return key
+
+
+def _no_secret(path: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(f"{path} is no secret: {reason}; copy it again from where it was made")

@@ -1,0 +1,81 @@
+"""Broken variants of who may come in: name, module, attribute, variant, what it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "any-proof-will-do": (
+        "bookkeeper.rpc.handshake",
+        "is_proof",
+        lambda expected, shown: True,  # noqa: ARG005
+        "issue 5: who knows the id of a secret comes in without the secret, and stands for a server too",
+    ),
+    "nobody-is-asked": (
+        "bookkeeper.rpc.admission",
+        "asks_for_secret",
+        lambda entrance: False,  # noqa: ARG005
+        "issue 5: a server that should ask for a secret asks nobody",
+    ),
+    "proofs-are-the-same": (
+        "bookkeeper.rpc.handshake",
+        "client_proof",
+        lambda key, greeting, nonce, chosen: _server_proof(key, greeting, nonce, chosen),
+        "issue 5: a server's own proof, sent back to it, lets a stranger in",
+    ),
+    "nonces-repeat": (
+        "bookkeeper.rpc.handshake",
+        "new_nonce",
+        lambda: bytes(32),
+        "issue 5: what was overheard once lets a stranger in",
+    ),
+    "every-secret-opens-everything": (
+        "bookkeeper.rpc.rights",
+        "may_call",
+        lambda kind, service, method: True,  # noqa: ARG005
+        "issue 5: a peer's secret gives the rights of a client, a client's those of a process",
+    ),
+    "any-name-will-do": (
+        "bookkeeper.rpc.client",
+        "refuse_impostor",
+        lambda hello, proven, offers: None,  # noqa: ARG005
+        "R23: who has one secret of this cluster's stands for another peer",
+    ),
+    "secrets-pass-hands": (
+        "bookkeeper.rpc.dispatch",
+        "refuse_pretender",
+        lambda hello, admitted: None,  # noqa: ARG005
+        "issue 5: a secret that was made for one instance serves another",
+    ),
+    "any-version-will-do": (
+        "bookkeeper.rpc.admission",
+        "check_guest_version",
+        lambda version, who: None,  # noqa: ARG005
+        "issue 5: a peer of a newer protocol is not told so",
+    ),
+    "silent-guests-stay": (
+        "bookkeeper.rpc.server",
+        "RpcServer._make_room",
+        lambda self: None,  # noqa: ARG005
+        "issue 5: handshakes that nobody ends take the places of others",
+    ),
+    "secrets-lie-open": (
+        "bookkeeper.security.secret",
+        "refuse_readable_by_others",
+        lambda path, mode: None,  # noqa: ARG005
+        "issue 5: a secret that others can read is used all the same",
+    ),
+    "every-refusal-is-logged": (
+        "bookkeeper.rpc.admission",
+        "is_quiet",
+        lambda said_ns, now_ns: False,  # noqa: ARG005
+        "issue 5: a stranger that knocks on and on fills the log",
+    ),
+}
+
+
+def _server_proof(key: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:
+    from bookkeeper.rpc import handshake  # looked up when it is called: another switch may be on
+
+    return handshake.server_proof(key, greeting, nonce, chosen)

@@ -1,0 +1,333 @@
+"""Who may come in: only who proves a secret, with the rights of that secret, and each side knows who the other is."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import BookkeeperError, IncompatibleError, NotAdmittedError, UnauthorizedError
+from bookkeeper.rpc import handshake
+from bookkeeper.rpc.admission import QUIET_MS, RefusalLog
+from bookkeeper.rpc.client import UNREACHED, plain_hello
+from bookkeeper.rpc.handshake import HEAD, Kind
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.server import RpcServer
+from bookkeeper.security.access import Credentials, Entrance
+from bookkeeper.security.secret import Secret, new_secret
+from tests.support.faults import fault
+from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
+
+OWN, CLIENT, PEER = (new_secret(kind, "west", "i-west", kind, 0) for kind in ("cluster", "client", "peer"))
+OTHER = replace(OWN, key=bytes(32))
+
+
+@contextmanager
+def guarded(*accepted: Secret, handshakes_max: int = 64) -> Iterator[RpcServer]:
+    entrance = Entrance(lambda: {known.id: known for known in accepted})
+    with serving(Echo(), entrance=entrance, handshakes_max=handshakes_max, handshake_timeout_ms=60_000) as server:
+        yield server
+
+
+def showing(*offers: Secret, demand: bool = True) -> Credentials:
+    return Credentials(lambda: offers, demand)
+
+
+def refusal(server: RpcServer, *offers: Secret, demand: bool = True) -> str:
+    """What a caller that shows these is told."""
+    with pooled(credentials=showing(*offers, demand=demand)) as pool, pytest.raises(NotAdmittedError) as caught:
+        pool.replay(server.address).status()
+    return caught.value.message
+
+
+def _greeting(*offers: Secret, nonce: bytes = bytes(32)) -> bytes:
+    return handshake.pack_greeting(nonce, "client", [bytes.fromhex(offer.id) for offer in offers])
+
+
+# ---- in or out
+
+
+@pytest.mark.parametrize("offers", [(OWN,), (CLIENT,), (PEER,), (replace(PEER, id="ab" * 8), OWN)])
+def test_whoever_proves_a_secret_comes_in(offers: tuple[Secret, ...]) -> None:
+    with guarded(OWN, CLIENT, PEER) as server, pooled(credentials=showing(*offers)) as pool:
+        assert pool.replay(server.address).status() == {"calls": "0"}
+
+
+def test_whoever_has_no_secret_is_told_why_and_what_to_do() -> None:
+    with guarded(OWN) as server, pooled() as pool:
+        with pytest.raises(NotAdmittedError) as caught:
+            pool.replay(server.address).status()
+        assert "\n" not in caught.value.message
+        assert f"{server.address} refuses: replay of cluster west lets in only who" in caught.value.message
+        assert "--secret-file" in caught.value.message
+        assert caught.value.details == {"instance_id": "i-west", UNREACHED: server.address}
+        assert f"{PEER.id} of this client is not known here" in refusal(server, PEER)
+
+
+def test_a_refusal_is_one_line_in_the_log_with_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), guarded(OWN) as server, pooled() as pool, pytest.raises(NotAdmittedError):
+        pool.replay(server.address).status()
+    (line,) = (record.message for record in caplog.records)
+    assert line.startswith("127.0.0.1:")
+    assert "refused: replay of cluster west lets in only who proves a secret" in line
+
+
+def test_a_wrong_proof_is_refused() -> None:
+    with guarded(OWN) as server:
+        stranger = RawPeer(server.address)
+        stranger.send(_greeting(OWN))
+        challenge = handshake.read_challenge(stranger.hear_handshake())
+        wrong = handshake.client_proof(OTHER.key, _greeting(OWN), challenge.nonce, challenge.chosen)
+        stranger.send(handshake.pack(Kind.PROOF, wrong))
+        assert stranger.hear_handshake().kind is Kind.REFUSAL
+        assert stranger.is_closed_by_server()
+        stranger.close()
+
+
+def test_a_servers_own_proof_lets_nobody_in() -> None:
+    with guarded(OWN) as server:
+        mirror = RawPeer(server.address)
+        mirror.send(_greeting(OWN))
+        challenge = handshake.read_challenge(mirror.hear_handshake())
+        mirror.send(handshake.pack(Kind.PROOF, challenge.proof))
+        assert mirror.hear_handshake().kind is Kind.REFUSAL
+        mirror.close()
+
+
+def test_what_was_overheard_once_lets_nobody_in() -> None:
+    with guarded(OWN) as server:
+        heard = RawPeer(server.address)
+        heard.send(_greeting(OWN))
+        challenge = handshake.read_challenge(heard.hear_handshake())
+        proof = handshake.client_proof(OWN.key, _greeting(OWN), challenge.nonce, challenge.chosen)
+        heard.send(handshake.pack(Kind.PROOF, proof))
+        assert heard.hear_handshake().kind is Kind.WELCOME
+        again = RawPeer(server.address)
+        again.send(_greeting(OWN) + handshake.pack(Kind.PROOF, proof))
+        answers = [again.hear_handshake().kind]
+        if answers == [Kind.CHALLENGE]:
+            answers.append(again.hear_handshake().kind)
+        assert answers[-1] is Kind.REFUSAL
+        for peer in (heard, again):
+            peer.close()
+
+
+def test_nothing_is_called_before_the_handshake_is_over() -> None:
+    echo = Echo()
+    with serving(echo, entrance=Entrance(lambda: {OWN.id: OWN})) as server:
+        for first in (b"", _greeting(OWN), _greeting()):
+            rude = RawPeer(server.address)
+            rude.send(first)
+            rude.say("hello", plain_hello())
+            rude.say("warm")
+            assert rude.is_closed_by_server()
+            rude.close()
+    assert echo.calls == 0
+
+
+# ---- the other side is who it should be
+
+
+def test_a_server_without_the_secret_is_not_spoken_to() -> None:
+    with guarded(OTHER) as server:
+        assert f"it does not have secret {OWN.id}" in refusal(server, OWN)
+    with serving(Echo()) as server:
+        assert "it proves no secret" in refusal(server, OWN)
+
+
+def test_a_peer_can_not_stand_for_another_one() -> None:
+    elsewhere = new_secret("peer", "north", "i-north", "west", 0)
+    with guarded(elsewhere) as server:
+        said = refusal(server, elsewhere, demand=False)
+    assert "says that it is instance i-west (west), and proved the secret of i-north (north)" in said
+    with serving(Echo()) as server:
+        assert "does not prove its secret" in refusal(server, PEER, demand=False)
+
+
+def test_a_secret_of_one_instance_serves_no_other() -> None:
+    bound = replace(PEER, holder_instance_id="i-east")
+    north = Hello(PROTOCOL_VERSION, "i-north", "north", "master")
+    with guarded(bound) as server:
+        with pooled(replace(north, instance_id="i-east"), showing(bound)) as pool:
+            assert pool.peer_hello(server.address) == SERVER_HELLO
+        with pooled(north, showing(bound)) as pool, pytest.raises(NotAdmittedError, match="was made for peer"):
+            pool.peer_hello(server.address)
+
+
+def test_a_role_is_the_same_in_handshake_and_hello() -> None:
+    with serving(Echo()) as server:
+        liar = RawPeer(server.address)
+        liar.shake_hands()
+        liar.say("hello", plain_hello("tserver"))
+        assert isinstance(liar.hear("hello").error, NotAdmittedError)
+        assert liar.is_closed_by_server()
+        liar.close()
+
+
+# ---- rights
+
+
+def test_a_secret_gives_the_rights_of_its_kind() -> None:
+    with guarded(OWN, CLIENT, PEER) as server:
+        for known in (CLIENT, PEER):
+            with pooled(credentials=showing(known)) as pool:
+                with pytest.raises(UnauthorizedError, match=r"Replay\.run is not for"):
+                    pool.replay(server.address).run(b"x")
+                pool.replay(server.address).status()
+        with pooled(credentials=showing(OWN)) as pool:
+            assert pool.replay(server.address).run(b"x") == b"x"
+
+
+# ---- versions and strangers
+
+
+def test_another_version_is_told_both_versions() -> None:
+    newer = PROTOCOL_VERSION + 1
+    with guarded(OWN) as server:
+        guest = RawPeer(server.address)
+        raw = _greeting(OWN)
+        guest.send(HEAD.pack(handshake.MAGIC, newer, Kind.GREETING, len(raw) - HEAD.size) + raw[HEAD.size :])
+        answer = guest.hear_handshake()
+        assert answer.kind is Kind.REFUSAL
+        code, text, _ = handshake.read_refusal(answer)
+        assert (code, guest.is_closed_by_server()) == ("incompatible", True)
+        assert f"speaks protocol {PROTOCOL_VERSION}, not {newer}; upgrade it" in text
+        guest.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.REFUSAL])
+def test_a_caller_tells_that_the_server_has_another_version(kind: Kind) -> None:
+    newer = PROTOCOL_VERSION + 1
+    body = bytes(72) if kind is Kind.CHALLENGE else b'{"code": "incompatible", "message": "speaks 3, not 2"}'
+    with socket.create_server(("127.0.0.1", 0)) as listener, pooled() as pool:
+        listener.settimeout(30)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def meet() -> BookkeeperError:
+            with pytest.raises(IncompatibleError) as caught:
+                pool.replay(address).status()
+            return caught.value
+
+        with _answering(listener, handshake.pack(kind, body, newer)):
+            told = meet().message
+    assert address in told
+    assert str(newer) in told
+    assert str(PROTOCOL_VERSION) in told
+
+
+@contextmanager
+def _answering(listener: socket.socket, raw: bytes) -> Iterator[None]:
+    def answer() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(4096)
+            peer.sendall(raw)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_strangers_are_told_in_their_own_language() -> None:
+    with guarded(OWN) as server:
+        browser = RawPeer(server.address)
+        browser.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = browser.read_all()
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"tablet-bookkeeper" in answer
+        old = RawPeer(server.address)
+        old.say("hello", plain_hello())
+        refusal = old.hear("hello").error
+        assert isinstance(refusal, IncompatibleError)
+        assert f"protocol {PROTOCOL_VERSION}" in refusal.message
+        tls = RawPeer(server.address)
+        tls.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32))
+        assert tls.read_all() == struct.pack(">BHHBB", 21, 0x303, 2, 2, 70)
+        for stranger in (browser, old, tls):
+            stranger.close()
+
+
+# ---- many strangers
+
+
+def test_silent_guests_take_no_place_from_others() -> None:
+    with guarded(OWN, handshakes_max=4) as server, pooled(credentials=showing(OWN)) as pool:
+        silent = [RawPeer(server.address) for _ in range(12)]
+        for number, stranger in enumerate(silent):
+            stranger.send(_greeting(OWN)[:number])
+        assert pool.replay(server.address).run(b"x") == b"x"
+        silent += [RawPeer(server.address) for _ in range(5)]
+        assert pool.replay(server.address).run(b"y") == b"y"
+        for stranger in silent[:12]:
+            stranger.sock.settimeout(5)
+            assert stranger.is_closed_by_server(), "the oldest make room"
+        for stranger in silent:
+            stranger.close()
+
+
+class _Hour(SystemClock):
+    now_ns = 3_600_000_000_000
+
+    def boot_ns(self) -> int:
+        return self.now_ns
+
+
+def test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log() -> None:
+    said: list[str] = []
+    clock = _Hour()
+    log = RefusalLog(clock, said.append)
+    for port in range(1_000):
+        log.refused(f"10.0.0.7:{port}", "no secret")
+    log.refused("10.0.0.8:1", "no secret")
+    log.refused("10.0.0.7:1", "another reason")
+    assert len(said) == 3
+    clock.now_ns += QUIET_MS * 1_000_000
+    log.refused("10.0.0.7:9", "no secret")
+    assert said[3] == "10.0.0.7:9: refused: no secret; closed (999 times more from there since the last line)"
+    for number in range(5_000):
+        log.refused(f"10.1.{number}:1", "no secret")
+    assert len(log._last) <= 1_000
+
+
+# ---- switches
+
+LAWS: list[tuple[str, Callable[[], None]]] = [
+    ("any-proof-will-do", test_a_wrong_proof_is_refused),
+    ("any-proof-will-do", test_a_server_without_the_secret_is_not_spoken_to),
+    ("nobody-is-asked", test_nothing_is_called_before_the_handshake_is_over),
+    ("proofs-are-the-same", test_a_servers_own_proof_lets_nobody_in),
+    ("nonces-repeat", test_what_was_overheard_once_lets_nobody_in),
+    ("every-secret-opens-everything", test_a_secret_gives_the_rights_of_its_kind),
+    ("any-name-will-do", test_a_peer_can_not_stand_for_another_one),
+    ("secrets-pass-hands", test_a_secret_of_one_instance_serves_no_other),
+    ("any-version-will-do", test_another_version_is_told_both_versions),
+    ("silent-guests-stay", test_silent_guests_take_no_place_from_others),
+    ("every-refusal-is-logged", test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log),
+]
+
+
+@pytest.mark.parametrize(("name", "law"), LAWS)
+def test_without_its_rule_a_law_of_the_entrance_is_red(name: str, law: Callable[[], None]) -> None:
+    with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
+        law()
+
+
+def test_a_key_shows_nowhere() -> None:
+    shown = f"{OWN!r} {Credentials(lambda: (OWN,))!r} {[OWN]}"
+    for text in (OWN.key.hex(), repr(OWN.key), base64.b64encode(OWN.key).decode()):
+        assert text not in shown
+    raw = (
+        _greeting(OWN)
+        + handshake.server_proof(OWN.key, b"g", b"n", b"c")
+        + handshake.client_proof(OWN.key, b"g", b"n", b"c")
+    )
+    assert OWN.key not in raw
