@@ -13,7 +13,7 @@ EVERYBODY = frozenset({"hello", "status"})
 
 PEER_METHODS = {
     "Master": frozenset({"leader", "resolve_table", "pick_tserver", "stream_done"}),
-    "TServer": frozenset({"open_stream", "replicate"}),
+    "TServer": frozenset({"open_stream", "replicate", "offer_segments", "put_segment", "take_segments"}),
     "Replay": frozenset[str](),
 }
 

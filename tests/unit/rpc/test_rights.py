@@ -26,6 +26,9 @@ def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> No
         ("Master", "stream_done"),
         ("TServer", "open_stream"),
         ("TServer", "replicate"),
+        ("TServer", "offer_segments"),
+        ("TServer", "put_segment"),
+        ("TServer", "take_segments"),
     }
     assert all(may_call("cluster", *call) for call in calls)
     for call in (("TServer", "load_tablet"), ("TServer", "replicate"), ("Master", "nudge"), ("Replay", "run")):
