@@ -1,0 +1,187 @@
+"""A real cluster: every port asks for a secret, nobody shows one, and whoever misbehaves holds up nobody."""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from bookkeeper.client import Client, Mutation
+from bookkeeper.config import RpcSettings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import NotAdmittedError, UnauthorizedError
+from bookkeeper.rpc import handshake
+from bookkeeper.rpc.client import RpcPool, plain_hello
+from bookkeeper.rpc.envelope import method_codec
+from bookkeeper.security.access import SECRET_FILE_VARIABLE, client_credentials, file_credentials
+from bookkeeper.security.secret import read_secret
+from shell.failures import ExitCode
+from tests.support.cluster import Cluster
+from tests.support.rpc_peer import RawPeer
+from tests.support.shell import quick
+
+pytestmark = pytest.mark.integration
+
+
+def _addresses(cluster: Cluster) -> dict[str, str]:
+    """Service to address, of one process each."""
+    coordination = open_coordination(cluster.settings)
+    try:
+        found = {"Master": cluster.quorum}
+        for kind, service in (("tserver", "TServer"), ("replay", "Replay")):
+            found[service] = next(s.address for s in coordination.sessions(kind) if s.alive)
+        return found
+    finally:
+        coordination.close()
+
+
+def _process(cluster: Cluster, role: str) -> psutil.Process:
+    return psutil.Process(cluster.pid(role))
+
+
+def _processes(cluster: Cluster) -> Iterator[psutil.Process]:
+    for file in (cluster.directory / "run").glob("*.json"):
+        process = _process(cluster, file.stem)
+        yield process
+        yield from process.children(recursive=True)
+
+
+def _keys(cluster: Cluster) -> list[bytes]:
+    keys = [read_secret(path).key for path in (cluster.directory / "secrets").rglob("*.secret")]
+    assert len(keys) >= 2
+    return [form for key in keys for form in (key, base64.b64encode(key), key.hex().encode())]
+
+
+def test_every_service_of_a_cluster_refuses_whoever_shows_nothing(west: Cluster) -> None:
+    pool = RpcPool(plain_hello(), RpcSettings())
+    for service, address in _addresses(west).items():
+        with pytest.raises(NotAdmittedError, match=f"{address} refuses: .* lets in only who proves a secret"):
+            pool.call(address, service, "status")
+    pool.close()
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    return {c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+
+
+def test_every_port_that_a_process_listens_at_asks_for_a_secret(west: Cluster) -> None:
+    ports = {port for role in ("master", "tserver1", "tserver2") for port in _ports(_process(west, role))}
+    replay = int(_addresses(west)["Replay"].rpartition(":")[2])
+    assert replay in _ports(_process(west, "replay")), "its other ports are Spark's, which has secrets of its own"
+    assert len(ports - {west.settings.monitor.port}) == 3
+    for port in ports - {west.settings.monitor.port} | {replay}:
+        peer = RawPeer(f"127.0.0.1:{port}")
+        peer.send(handshake.pack_greeting(handshake.new_nonce(), "client", []))
+        code, _, _ = handshake.read_refusal(peer.hear_handshake())
+        assert code == "not_admitted"
+        peer.close()
+
+
+def test_a_client_does_not_act_as_a_process(west: Cluster) -> None:
+    pool = RpcPool(plain_hello(), RpcSettings(), None, client_credentials(west.settings))
+    address = _addresses(west)["TServer"]
+    with pytest.raises(UnauthorizedError, match="its secret is a client's"):
+        pool.call(address, "TServer", "tablets")
+    pool.close()
+
+
+def test_a_peers_secret_reads_nothing(west: Cluster) -> None:
+    made = quick("secret", "make", str(west.directory), "spy", "--json")
+    assert made.code == ExitCode.OK
+    (shown,) = (west.directory / "secrets" / "from").glob("spy.secret")
+    pool = RpcPool(plain_hello(), RpcSettings(), None, file_credentials(shown))
+    assert pool.master(west.quorum).leader() == west.quorum
+    with pytest.raises(UnauthorizedError, match=r"Master\.tables is not for spy"):
+        pool.master(west.quorum).tables()
+    pool.close()
+    assert quick("secret", "forget", str(west.directory), "spy", "--all").code == ExitCode.OK
+
+
+def test_the_shell_says_in_one_line_why_it_is_not_let_in(west: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SECRET_FILE_VARIABLE)
+    answer = quick("shell", west.quorum, "tables")
+    assert (answer.code, answer.out, answer.err.count("\n")) == (ExitCode.FAILED, "", 1)
+    assert answer.err.startswith(
+        f"error: {west.quorum} refuses: master of cluster west lets in only who proves a secret"
+    )
+    assert "--secret-file" in answer.err
+    secret = str(west.directory / "secrets" / "client.secret")
+    assert quick("shell", "--secret-file", secret, west.quorum, "tables").code == ExitCode.OK
+    monkeypatch.setenv(SECRET_FILE_VARIABLE, secret)
+    assert quick("shell", west.quorum, "tables").code == ExitCode.OK
+
+
+def test_keys_are_in_no_file_no_output_no_argument_and_no_environment(west: Cluster) -> None:
+    keys = _keys(west)
+    with pytest.raises(NotAdmittedError):
+        RpcPool(plain_hello(), RpcSettings()).master(west.quorum).tables()
+    texts = {"repr": repr((west.settings, west.client, client_credentials(west.settings))).encode()}
+    home = str(west.directory)
+    for words in (
+        ("config", "show", home, "--all"),
+        ("secret", "list", home, "--json"),
+        ("shell", home, "replication", "status", "--json"),
+        ("shell", home, "clusters", "--json"),
+    ):
+        answer = quick(*words)
+        texts[" ".join(words)] = (answer.out + answer.err).encode()
+    for process in _processes(west):
+        texts[f"{process.pid}"] = " ".join([*process.cmdline(), *process.environ().values()]).encode()
+    for path in west.directory.rglob("*"):
+        if path.is_file() and not path.is_relative_to(west.directory / "secrets"):
+            texts[str(path)] = path.read_bytes()
+    found = [name for name, text in texts.items() if any(key in text for key in keys)]
+    assert not found
+    for path in (west.directory / "secrets").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+# ---- bad input on the ports of a cluster that is at work
+
+GARBAGE = [b"\x00" * 64, b"\xff" * 64, os.urandom(4096), b"GET / HTTP/1.1\r\n\r\n", struct.pack(">i", 2**31 - 1)]
+
+
+def test_garbage_oversized_half_sent_and_slow_frames_hold_up_nobody(west: Cluster) -> None:
+    west.client.tables.create("beset")
+    limit = west.settings.rpc.frame_bytes_max
+    addresses = _addresses(west)
+    strangers: list[RawPeer] = []
+    for address in addresses.values():
+        for raw in GARBAGE:
+            strangers.append(RawPeer(address))
+            strangers[-1].send(raw)
+        for guest in range(2 * west.settings.rpc.handshakes_max):
+            strangers.append(RawPeer(address))
+            strangers[-1].send(handshake.MAGIC[: guest % 4])
+    inside = [admitted(west, address) for address in addresses.values() for _ in range(3)]
+    for number, peer in enumerate(inside):
+        half = b"".join(method_codec("Master", "hello").call(1, (plain_hello(),), limit))[:-1]
+        peer.send((struct.pack(">i", limit + 1), half, struct.pack(">i", limit)[: 1 + number % 3])[number % 3])
+    with Client.connect(west.directory) as client, client.writer("beset") as writer:
+        for number in range(50):
+            writer.add(Mutation(b"%04d" % number).put(b"f", b"q", b"v"))
+            writer.flush()
+    assert len(list(west.client.scan("beset").cells())) == 50
+    for peer in inside[::3]:
+        assert peer.is_closed_by_server(), "an oversized frame is refused by its header"
+    for peer in (*strangers, *inside):
+        peer.close()
+    assert west.client.tables.get("beset").name == "beset"
+    west.client.tables.delete("beset")
+
+
+def admitted(cluster: Cluster, address: str) -> RawPeer:
+    """A socket that was let in with the cluster's own secret, and then does what a test wants."""
+    secret = read_secret(cluster.directory / "secrets" / "cluster.secret")
+    peer = RawPeer(address)
+    greeting = handshake.pack_greeting(handshake.new_nonce(), "client", [bytes.fromhex(secret.id)])
+    peer.send(greeting)
+    challenge = handshake.read_challenge(peer.hear_handshake())
+    proof = handshake.client_proof(secret.key, greeting, challenge.nonce, challenge.chosen)
+    peer.send(handshake.pack(handshake.Kind.PROOF, proof))
+    assert peer.hear_handshake().kind is handshake.Kind.WELCOME
+    return peer
