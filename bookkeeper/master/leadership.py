@@ -241,7 +241,9 @@ def assemble(
         cycle=cycle,
         fate=fate,
         collector=collector,
-        strays=Strays(table, reign, clock, settings.tables_dir, books_flight_ms(settings), tservers.live),
+        strays=Strays(
+            table, reign, clock, settings.tables_dir, settings.wal_dir, books_flight_ms(settings), tservers.live
+        ),
         queries=Queries(table, tservers, config, clock),
         quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
     )

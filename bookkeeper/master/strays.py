@@ -8,7 +8,8 @@ to an earlier holder, is named by now, or never will be once no write can be in 
 compaction's file says which holder's it is. Whatever a present holder may be writing is left alone.
 
 Files that other clusters were sending to a tserver lie in a directory of its session and go with the session: tablets
-that took them have names of their own.
+that took them have names of their own. Segments beside the log of an import go with the log, and alone when a master
+that was stopped put them there after it.
 Sources: design section 10, rule 2; books.md R1, R4 and R17.
 """
 
@@ -20,12 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.clock import Clock
+from bookkeeper.master.gc import IMPORT_SESSION
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.tservers import LOG_SUFFIX
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, Row, RowPut
 from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.wal.recovery import SEGMENT_SUFFIX
 
 LOOK_INTERVAL_MS = 60_000
 """ms between looks at all segment files; only disk space waits."""
@@ -105,6 +109,17 @@ def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list
     return [directory for directory in directories if directory.name not in live]
 
 
+def without_log(directory: Path) -> list[Path]:
+    """Segments beside a log that is gone. A log is there before its segments are, so none is taken from a new one."""
+    found = sorted(directory.glob(f"*{LOG_SUFFIX}{SEGMENT_SUFFIX}*"))
+    return [path for path in found if not log_beside(path).exists()]
+
+
+def log_beside(segment: Path) -> Path:
+    """The log that a segment lies beside."""
+    return segment.with_name(segment.name.partition(SEGMENT_SUFFIX)[0])
+
+
 @dataclass(slots=True)
 class Strays:
     """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`Collector`. ``live``:
@@ -115,6 +130,7 @@ class Strays:
     reign: Reign
     clock: Clock
     tables_dir: Path
+    wal_dir: Path
     flight_ms: int
     live: Callable[[], Collection[str]]
     known: dict[str, int] = field(default_factory=dict)
@@ -127,6 +143,8 @@ class Strays:
             return []
         for directory in of_dead_sessions(sorted(incoming_dir(self.tables_dir).glob("*")), self.live()):
             shutil.rmtree(directory, ignore_errors=True)
+        for path in without_log(self.wal_dir / IMPORT_SESSION):
+            path.unlink(missing_ok=True)
         named = read_named(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES))
         self.known = note_strays(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))

@@ -33,7 +33,9 @@ def master(world: World) -> Master:
 
 @pytest.fixture
 def strays(world: World, master: Master) -> Strays:
-    return Strays(world.table, master.reign, world.clock, world.settings.tables_dir, FLIGHT_MS, master.tservers.live)
+    settings = world.settings
+    live = master.tservers.live
+    return Strays(world.table, master.reign, world.clock, settings.tables_dir, settings.wal_dir, FLIGHT_MS, live)
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
@@ -152,7 +154,8 @@ def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left:
 
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
-    strays = Strays(world.table, master.reign, world.clock, Path("/nowhere"), FLIGHT_MS, master.tservers.live)
+    nowhere = Path("/nowhere")
+    strays = Strays(world.table, master.reign, world.clock, nowhere, nowhere, FLIGHT_MS, master.tservers.live)
     assert strays.run_once() == []
 
 
@@ -165,3 +168,12 @@ def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: St
     strays.run_once()
     assert [path.name for path in incoming.iterdir()] == [living]
     assert (incoming / living / "part").exists()
+
+
+def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, strays: Strays) -> None:
+    directory = world.settings.wal_dir / "import"
+    directory.mkdir(parents=True)
+    for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):
+        (directory / name).write_bytes(b"")
+    strays.run_once()
+    assert sorted(path.name for path in directory.iterdir()) == ["a.wal", "a.wal.segment-00000", "a.wal.segments"]
