@@ -24,6 +24,7 @@ from bookkeeper.coordination.lease import is_dead
 from bookkeeper.coordination.protocol import Leader, Session, SessionInfo, Versioned
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError, UnavailableError
 
+COORDINATION_FILE = "coordination.db"
 _GENERATION = "generation"
 _SESSION_SERIAL = "session"
 
@@ -68,7 +69,7 @@ class EmbeddedCoordination:
             self._sessions_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UnavailableError(f"can't make {self._sessions_dir} ({error.strerror}); correct it") from error
-        self._store = EmbeddedStore(directory / "coordination.db", settings.busy_timeout_ms)
+        self._store = EmbeddedStore(directory / COORDINATION_FILE, settings.busy_timeout_ms)
         self._own: list[EmbeddedSession] = []
         self._own_lock = threading.Lock()
 

@@ -15,21 +15,34 @@ from pathlib import Path
 
 import tenacity
 
-from bookkeeper.errors import CorruptionError, NoSpaceError, UnavailableError
+from bookkeeper.errors import NoSpaceError, UnavailableError
+from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, row_sum
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (
+KIND = FileKind(
+    what="coordination store",
+    application_id=0x424B434F,
+    version=2,
+    schema=(
+        "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY, kind TEXT NOT NULL, address TEXT NOT NULL, pid INTEGER NOT NULL,
     pid_started TEXT NOT NULL, dead INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS leader (
+) WITHOUT ROWID""",
+        """CREATE TABLE leader (
     one INTEGER PRIMARY KEY CHECK (one = 1), session_id TEXT NOT NULL, address TEXT NOT NULL, epoch INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS tree (path TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
-"""
+)""",
+        "CREATE TABLE tree (path TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE digest (one INTEGER PRIMARY KEY CHECK (one = 1), value INTEGER NOT NULL)",
+    ),
+)
+
+_CONTENT = (
+    "SELECT name, value FROM counters ORDER BY 1",
+    "SELECT session_id, kind, address, pid, pid_started, dead FROM sessions ORDER BY 1",
+    "SELECT session_id, address, epoch FROM leader",
+    "SELECT path, value, version FROM tree ORDER BY 1",
+)
+"""All that the digest is about. There is little of it, and it changes rarely."""
 
 
 class EmbeddedStore:
@@ -54,7 +67,7 @@ class EmbeddedStore:
     def _open_first(self) -> sqlite3.Connection:
         # Several processes may be the first at once, and the switch to WAL does not honour the busy timeout.
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(sqlite3.OperationalError),
+            retry=tenacity.retry_if_exception(_is_passing),
             stop=tenacity.stop_after_delay(self._busy_timeout_ms / 1000),
             wait=tenacity.wait_random(0.001, 0.05),
             reraise=True,
@@ -65,14 +78,13 @@ class EmbeddedStore:
         connection = self._connect()
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, SCHEMA_VERSION):
-                raise CorruptionError(f"{self._path} has format {version}, this version knows {SCHEMA_VERSION}")
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            connection.execute("COMMIT")
+            claim(connection, self._path, KIND)
+            connection.execute("BEGIN")
+            check_pages(connection, self._path, KIND.what)
+            stored = connection.execute("SELECT value FROM digest").fetchone()
+            if not is_whole(connection, stored):
+                raise damaged(self._path, KIND.what, "its content does not match its checksum")
+            connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
             raise
@@ -85,6 +97,7 @@ class EmbeddedStore:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
+                self._writer.execute("INSERT OR REPLACE INTO digest VALUES (1, ?)", (digest(self._writer),))
                 self._writer.execute("COMMIT")
             except BaseException:
                 if self._writer.in_transaction:
@@ -105,12 +118,12 @@ class EmbeddedStore:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, sqlite3.ProgrammingError) and not passes(error):
+                raise damaged(self._path, KIND.what, error) from error
             full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
             kind = NoSpaceError if full else UnavailableError
             raise kind(f"the coordination store {self._path} did not answer: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise CorruptionError(f"the coordination store {self._path} is damaged: {error}") from error
 
     def close(self) -> None:
         """Release the file; every later use raises UnavailableError."""
@@ -118,6 +131,24 @@ class EmbeddedStore:
             self._writer.close()
         with self._read_lock:
             self._reader.close()
+
+
+def digest(connection: sqlite3.Connection) -> int:
+    """Checksum of all that the store holds, as this transaction sees it."""
+    found = 0
+    for sql in _CONTENT:
+        for row in connection.execute(sql):
+            found = row_sum(row, found)
+    return found
+
+
+def is_whole(connection: sqlite3.Connection, stored: tuple[int] | None) -> bool:
+    """Whether the content is what was last committed; a store in which nothing was written yet has no digest."""
+    return digest(connection) == (0 if stored is None else stored[0])
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.DatabaseError) and passes(error)
 
 
 def increment(connection: sqlite3.Connection, counter: str) -> int:

@@ -20,6 +20,11 @@ def sqlite_url(path: Path) -> str:
     return "sqlite:///" + quote(str(path))
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file of a metadata URL with an absolute path; None when the books are elsewhere."""
+    return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None
+
+
 def open_metadata(
     url: str, directory: Path = Path(), *, timeout_ms: int = 15_000, retry_for_ms: int = 30_000
 ) -> MetadataTable:

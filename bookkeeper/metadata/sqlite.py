@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,56 +28,32 @@ import tenacity
 
 from bookkeeper.errors import (
     BookkeeperError,
-    CorruptionError,
-    IncompatibleError,
     InvalidInputError,
     NoSpaceError,
     NotFoundError,
+    RefusedError,
     UnavailableError,
 )
 from bookkeeper.metadata.limits import check_cells, check_families, check_key, check_puts, check_rank
-from bookkeeper.metadata.table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
-
-FORMAT_VERSION = 1
-
-CHUNK_CELLS = 5_000
-"""Most cells that one transaction takes from one call; whole rows, so one row may exceed it."""
-
-PAGE_CELLS, PAGE_BYTES = 4_000, 1024 * 1024
-"""A page of a scan ends with the first whole row that reaches one of these."""
+from bookkeeper.metadata.sqlite_cells import (
+    CHUNK_CELLS,
+    COMPACT_SQL,
+    DELETE_SQL,
+    KIND,
+    PUT_SQL,
+    SELECT_SQL,
+    SLICE_SQL,
+    check_records,
+    delete_parameters,
+    put_parameters,
+    read_page,
+)
+from bookkeeper.metadata.table import PURGE_RANK, CellKey, Row, RowPut
+from bookkeeper.sqlite_file import check_pages, claim, damaged, passes
 
 IDLE_CONNECTIONS_MAX = 8
 
-CREATE_SQL = (
-    """CREATE TABLE IF NOT EXISTS cells (
-        row BLOB NOT NULL, family TEXT NOT NULL, qualifier BLOB NOT NULL,
-        rank INTEGER NOT NULL, value BLOB NOT NULL, tombstone INTEGER NOT NULL,
-        PRIMARY KEY (row, family, qualifier)
-    ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS hidden ON cells (row, family, qualifier) WHERE rank <= tombstone",
-    f"PRAGMA user_version = {FORMAT_VERSION}",
-)
-PUT_SQL = (
-    "INSERT INTO cells VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT (row, family, qualifier) DO UPDATE"
-    " SET rank = excluded.rank, value = excluded.value"
-    " WHERE excluded.rank > tombstone AND (excluded.rank > rank OR (excluded.rank = rank AND excluded.value <> value))"
-)
-DELETE_SQL = (
-    "INSERT INTO cells VALUES (?, ?, ?, 0, x'', ?) ON CONFLICT (row, family, qualifier) DO UPDATE"
-    " SET tombstone = excluded.tombstone, value = CASE WHEN rank > excluded.tombstone THEN value ELSE x'' END"
-    " WHERE excluded.tombstone > tombstone"
-)
-SLICE_SQL = (
-    "SELECT row, family, qualifier, rank, value FROM cells WHERE rank > tombstone"
-    " AND row = ? AND family = ? AND qualifier >= ? AND qualifier < ? ORDER BY qualifier"
-)
-COMPACT_SQL = (
-    "DELETE FROM cells WHERE (row, family, qualifier) IN"
-    f" (SELECT row, family, qualifier FROM cells WHERE rank <= tombstone LIMIT {CHUNK_CELLS})"
-)
-
 _RETRIED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class _Write:
@@ -137,7 +113,7 @@ class SqliteMetadataTable:
             if chunk and len(chunk) + len(row.values) > CHUNK_CELLS:
                 self._write(PUT_SQL, chunk)
                 chunk = []
-            chunk += [(row.key, c.family, c.qualifier, rank, value) for c, value in row.values.items()]
+            chunk += put_parameters(row, rank)
         self._write(PUT_SQL, chunk)
 
     def delete(self, cells: Sequence[CellKey], rank: int) -> None:
@@ -160,7 +136,7 @@ class SqliteMetadataTable:
         check_key(key)
         check_families((family,))
         with self._translated(), self._reader() as connection:
-            rows, _ = self._retry(_read_page, connection, SLICE_SQL, (key, family, start, stop))
+            rows, _ = self._retry(read_page, self._path, connection, SLICE_SQL, (key, family, start, stop))
         return rows[0] if rows else None
 
     def scan(
@@ -192,7 +168,7 @@ class SqliteMetadataTable:
         check_cells(cells)
         for first in range(0, len(cells), CHUNK_CELLS):
             chunk = cells[first : first + CHUNK_CELLS]
-            self._write(DELETE_SQL, [(c.key, c.column.family, c.column.qualifier, rank) for c in chunk])
+            self._write(DELETE_SQL, delete_parameters(chunk, rank))
 
     def _write(self, sql: str, parameters: list[tuple[Any, ...]]) -> int:
         """Run in a transaction that other threads may share; returns the number of changed records once durable."""
@@ -246,14 +222,14 @@ class SqliteMetadataTable:
         """Whole rows from ``start`` on, read at one moment, and where to go on (None: nothing is left)."""
         if not families or (stop is not None and start >= stop):
             return [], None
-        sql = "SELECT row, family, qualifier, rank, value FROM cells WHERE rank > tombstone AND row >= ?"
+        sql = f"{SELECT_SQL} AND row >= ?"
         parameters: list[Any] = [start]
         if stop is not None:
             sql += " AND row < ?"
             parameters.append(stop)
         sql += f" AND family IN ({', '.join('?' * len(families))}) ORDER BY row, family, qualifier"
         with self._translated(), self._reader() as connection:
-            return self._retry(_read_page, connection, sql, [*parameters, *families])
+            return self._retry(read_page, self._path, connection, sql, [*parameters, *families])
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -286,15 +262,23 @@ class SqliteMetadataTable:
         return connection
 
     def _create(self) -> None:
-        version = self._format_version()
-        if version == 0:
-            _transaction(self._writer, [_Write(sql, [()]) for sql in CREATE_SQL])
-        elif version != FORMAT_VERSION:
-            raise IncompatibleError(f"{self._path} has format {version}; this version knows {FORMAT_VERSION} only")
+        claim(self._writer, self._path, KIND)
 
-    def _format_version(self) -> int:
-        with closing(self._writer.execute("PRAGMA user_version")) as cursor:
-            return int(cursor.fetchone()[0])
+    def check(self, instance_id: str) -> None:
+        """Read everything and compare it with its checksums; the file belongs to the instance that did so first. As a
+        cluster starts, before its processes. Raises CorruptionError, RefusedError, UnavailableError.
+        """
+        with self._translated(), self._reader() as connection:
+            check_pages(connection, self._path, KIND.what)
+            check_records(self._path, connection)
+        self._write("INSERT INTO owner VALUES (1, ?) ON CONFLICT DO NOTHING", [(instance_id,)])
+        with self._translated(), self._reader() as connection:
+            (owner,) = connection.execute("SELECT instance_id FROM owner").fetchone()
+        if owner != instance_id:
+            raise RefusedError(
+                f"the metadata table {self._path} holds the books of instance {owner}, not of {instance_id}; restore "
+                "that of this cluster"
+            )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -306,10 +290,10 @@ class SqliteMetadataTable:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT:
-                raise CorruptionError(f"{self._path} is not a readable metadata table: {error}") from error
-            if not isinstance(error, sqlite3.OperationalError):
+            if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
                 raise
+            if not passes(error):
+                raise damaged(self._path, KIND.what, error) from error
             kind = NoSpaceError if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL else UnavailableError
             raise kind(f"the metadata table {self._path} can't be used now: {error}") from error
 
@@ -328,30 +312,3 @@ def _transaction(connection: sqlite3.Connection, writes: Iterable[_Write]) -> No
 
 def _is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _RETRIED
-
-
-def _read_page(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> tuple[list[Row], bytes | None]:
-    """Step through one statement, which sees one moment, until a row ends beyond the limits of a page."""
-    with closing(connection.execute(sql, parameters)) as cursor:
-        return _page_of(cursor)
-
-
-def _page_of(records: Iterable[tuple[bytes, str, bytes, int, bytes]]) -> tuple[list[Row], bytes | None]:
-    rows: list[Row] = []
-    columns: dict[tuple[str, bytes], Column] = {}
-    key: bytes | None = None
-    cells: dict[Column, Cell] = {}
-    cells_left, bytes_left = PAGE_CELLS, PAGE_BYTES
-    for row, family, qualifier, rank, value in records:
-        if row != key:
-            if cells_left <= 0 or bytes_left <= 0:
-                return rows, row
-            key, cells = row, {}
-            rows.append(Row(row, cells))
-        column = columns.get((family, qualifier))
-        if column is None:
-            column = columns[family, qualifier] = Column(family, qualifier)
-        cells[column] = Cell(rank, value)
-        cells_left -= 1
-        bytes_left -= len(row) + len(qualifier) + len(value)
-    return rows, None

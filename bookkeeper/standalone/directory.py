@@ -10,16 +10,20 @@ Sources: design section 9; rule R23 (an identity of its own, for ever).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from bookkeeper.config import SETTINGS_FILE, Settings, new_settings, write_settings
 from bookkeeper.coordination.config_changes import register_instance
-from bookkeeper.coordination.config_tree import Instance
+from bookkeeper.coordination.config_tree import Instance, read_config
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import ExistsError, InvalidInputError
-from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.opening import open_metadata, sqlite_path
+from bookkeeper.metadata.sqlite import SqliteMetadataTable
 from bookkeeper.security.store import SECRETS_DIR, SecretStore
+from bookkeeper.sqlite_file import JOURNAL_SUFFIX, check_journal, damaged
 from bookkeeper.standalone.hbase_process import free_ports
 
 METADATA_RETRY_MS = 5_000
@@ -66,17 +70,54 @@ def init_cluster(
 
 
 def complete_cluster(settings: Settings) -> None:
-    """Make the directories, the secrets and the instance's record where they are missing. Raises RefusedError when the
-    coordination store belongs to another instance.
+    """Make the directories, the secrets and the instance's record where they are missing, and check the stores: nothing
+    may be at work in them. Raises RefusedError when one belongs to another instance, CorruptionError when it is damaged
+    or gone.
     """
+    check_journals(settings)
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir):
         path.mkdir(exist_ok=True)
     SecretStore(settings.directory).complete(settings.instance.name, settings.instance.instance_id)
     coordination = open_coordination(settings)
     try:
+        check_books(settings, coordination)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
     finally:
         coordination.close()
+
+
+def check_journals(settings: Settings) -> None:
+    """Before SQLite opens the files. Raises CorruptionError."""
+    check_journal(settings.coordination_dir / COORDINATION_FILE, "coordination store")
+    path = sqlite_path(settings.metadata_url)
+    if path is not None:
+        check_journal(path, "metadata table")
+
+
+def check_books(settings: Settings, coordination: Coordination) -> None:
+    """What is in a metadata table of SQLite is as it was written, and both stores are there: a table without its books
+    would be empty, books without the tables' names would be collected. Raises CorruptionError, RefusedError.
+    """
+    path = sqlite_path(settings.metadata_url)
+    if path is None:
+        return
+    empty = is_fresh(path)
+    if not empty:
+        with closing(SqliteMetadataTable(path)) as table:
+            table.check(settings.instance.instance_id)
+            empty = next(table.scan(), None) is None
+    config = read_config(coordination)
+    if empty and any(table.state == "online" for table in config.tables.values()):
+        raise damaged(path, "metadata table", "it is gone or empty, and there are tables")
+    if not empty and config.instance is None:
+        store = settings.coordination_dir / COORDINATION_FILE
+        raise damaged(store, "coordination store", f"it is gone or empty, and {path} holds books")
+
+
+def is_fresh(path: Path) -> bool:
+    """Whether nothing was ever written there. A write-ahead file may hold all that a database has."""
+    journal = path.with_name(path.name + JOURNAL_SUFFIX)
+    return not any(file.is_file() and file.stat().st_size for file in (path, journal))
 
 
 def _refuse_used_directory(home: Path) -> None:
@@ -92,8 +133,8 @@ def _refuse_used_directory(home: Path) -> None:
 def _refuse_used_books(settings: Settings) -> None:
     """Two clusters over one metadata table would delete each other's files."""
     url = settings.metadata_url
-    if url.startswith("sqlite:"):
-        path = Path(unquote(urlsplit(url).path[1:]))
+    path = sqlite_path(url)
+    if path is not None:
         if path.parent != settings.directory and not path.parent.is_dir():
             raise InvalidInputError(f"metadata URL {settings.metadata.url}: no directory {path.parent}; make it first")
         if not path.exists():

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, NotFoundError, UnavailableError
-from bookkeeper.metadata import sqlite
 from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.sqlite import SqliteMetadataTable
+from bookkeeper.metadata.sqlite_cells import CHUNK_CELLS
 from bookkeeper.metadata.table import Cell, CellKey, Column, RowPut
 from tests.support.metadata_processes import COLUMN
 
@@ -64,7 +64,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(path: Path, puts_before_kill
 
 def test_compaction_drops_what_is_hidden_and_the_tombstones_with_it(path: Path, table: SqliteMetadataTable) -> None:
     """Rule R4: whoever compacts knows that no write from before the tombstones is in flight any more."""
-    cells = [CellKey(b"row-%05d" % n, REPL) for n in range(sqlite.CHUNK_CELLS + 10)]
+    cells = [CellKey(b"row-%05d" % n, REPL) for n in range(CHUNK_CELLS + 10)]
     table.put([RowPut(cell.key, {cell.column: b"v"}) for cell in cells], 5)
     table.delete(cells[1:], 5)
     table.purge([CELL])
@@ -164,10 +164,12 @@ def test_a_damaged_file_is_corrupt_when_it_is_read(path: Path) -> None:
         list(table.scan())
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused(path: Path, version: int) -> None:
+    SqliteMetadataTable(path).close()
     with closing(sqlite3.connect(path)) as raw:
-        raw.execute("PRAGMA user_version = 2")
-    with pytest.raises(IncompatibleError, match="format 2"):
+        raw.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(IncompatibleError, match=f"format {version}"):
         SqliteMetadataTable(path)
 
 

@@ -81,13 +81,13 @@ FAULTS: dict[str, Fault] = {
     "newest-write-wins": Fault(
         "bookkeeper.metadata.sqlite",
         "PUT_SQL",
-        "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0)",
+        "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0)",
         "design 4: a late writer turns a cell back, and shows what was deleted",
     ),
     "deletes-leave-no-tombstone": Fault(
         "bookkeeper.metadata.sqlite",
         "DELETE_SQL",
-        "DELETE FROM cells WHERE row = ? AND family = ? AND qualifier = ? AND rank <= ?",
+        "DELETE FROM cells WHERE row = ? AND family = ? AND qualifier = ? AND rank <= ? AND ? IS NOT NULL",
         "R4: a write that was in flight brings back what was removed",
     ),
     "closed-ranks-like-open": Fault(

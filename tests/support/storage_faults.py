@@ -99,6 +99,30 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
+    "lost-stores-are-new": (
+        "bookkeeper.standalone.directory",
+        "check_books",
+        lambda settings, coordination: None,  # noqa: ARG005
+        "design 10.1: a cluster whose books or configuration are lost starts as a new one, and collects its own files",
+    ),
+    "cells-are-believed": (
+        "bookkeeper.metadata.sqlite_cells",
+        "is_sound",
+        lambda record: True,  # noqa: ARG005
+        "design 10.7: a flipped bit in the books passes silently, and a file goes that nobody has",
+    ),
+    "any-content-will-do": (
+        "bookkeeper.coordination.embedded_store",
+        "is_whole",
+        lambda connection, stored: True,  # noqa: ARG005
+        "design 10.7: a flipped bit in the configuration passes silently",
+    ),
+    "journals-end-where-they-are-bad": (
+        "bookkeeper.sqlite_file",
+        "first_bad_frame",
+        lambda raw: None,  # noqa: ARG005
+        "design 10.1: what was committed behind a bad frame is passed over silently",
+    ),
     "any-log-will-do": (
         "bookkeeper.storage.wal.recovery",
         "check_own",

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.config import SETTINGS_FILE, Settings, load_settings, new_settings, write_settings
+from bookkeeper.coordination.config_changes import create_table_record, set_table_state
 from bookkeeper.coordination.config_tree import Instance, read_config
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError, TransientError
+from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.metadata.opening import open_metadata, sqlite_url
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
+from tests.support.faults import fault
 
 
 def _instance(settings: Settings) -> Instance | None:
@@ -125,3 +129,38 @@ def test_a_copied_coordination_store_is_refused(tmp_path: Path) -> None:
     assert settings.instance.instance_id != other.instance.instance_id
     with pytest.raises(RefusedError, match="belongs to instance"):
         complete_cluster(other)
+
+
+def _used(home: Path) -> Settings:
+    """A cluster with a table, stopped."""
+    settings = init_cluster(home, "west")
+    complete_cluster(settings)
+    with closing(open_coordination(settings)) as coordination, closing(open_metadata(settings.metadata_url)) as books:
+        create_table_record(coordination, "1", "t", [], {})
+        books.put([RowPut(b"1<", {Column("tablet", b"dir"): b"t0"})], 1)
+        set_table_state(coordination, "1", "online")
+    complete_cluster(settings)
+    return settings
+
+
+def check_lost_stores(home: Path, leave: Callable[[Path], None]) -> None:
+    """One store is lost: the other one must not be taken for that of a new cluster."""
+    for name in ("metadata.db", "coordination/coordination.db"):
+        settings = _used(home / name)
+        leave(settings.directory / name)
+        with pytest.raises(CorruptionError, match=rf"{name} is damaged: it is gone or empty.* restore its directory"):
+            complete_cluster(settings)
+
+
+@pytest.mark.parametrize("leave", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_a_store_that_is_lost_is_not_made_anew(tmp_path: Path, leave: Callable[[Path], None]) -> None:
+    check_lost_stores(tmp_path, leave)
+    with fault("lost-stores-are-new"), pytest.raises(pytest.fail.Exception):
+        check_lost_stores(tmp_path / "again", leave)
+
+
+def test_books_of_another_cluster_are_not_taken_over(tmp_path: Path) -> None:
+    mine, other = _used(tmp_path / "mine"), _used(tmp_path / "other")
+    (mine.directory / "metadata.db").write_bytes((other.directory / "metadata.db").read_bytes())
+    with pytest.raises(RefusedError, match=f"holds the books of instance {other.instance.instance_id}"):
+        complete_cluster(mine)
