@@ -38,3 +38,15 @@ class SystemClock:
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
         """See :class:`Clock`."""
         return event.wait(timeout_ms / 1000.0)
+
+
+class SteadyWall:
+    """What the wall clock shows at least, whoever set it ahead since this was made: for what can't be undone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._boot_began_ms = clock.wall_ms() - clock.boot_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch: the wall clock's, but never more than have passed on the boot clock."""
+        return min(self._clock.wall_ms(), self._boot_began_ms + self._clock.boot_ns() // 1_000_000)

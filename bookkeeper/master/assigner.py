@@ -14,7 +14,7 @@ import bisect
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from bookkeeper.master.files import FileBarrier, FileEntry
 from bookkeeper.master.shipping import Shipment, Shipping, WorkKey
@@ -74,10 +74,18 @@ class PeerQueue:
     keys: list[QueueKey] = field(default_factory=list)
     overflow: bool = False
 
-    def refill(self, keys: Iterator[QueueKey]) -> None:
-        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may lie about its age)."""
-        self.keys = sorted(islice(keys, self.length_max))
-        self.overflow = next(keys, None) is not None
+    def refill(self, keys: Iterator[QueueKey], may_go: Callable[[QueueKey], bool] = lambda _: True) -> None:
+        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may lie about its age).
+
+        Names and times say nothing of what has to be first (R24): after a clock went back, the log that all others wait
+        for may be the last of many. So where none of the first ``may_go``, the first that may is among them.
+        """
+        first = list(islice(keys, self.length_max))
+        following = next(keys, None)
+        self.overflow = following is not None
+        if following is not None and not any(map(may_go, first)):
+            first[-1] = next(filter(may_go, chain([following], keys)), first[-1])
+        self.keys = sorted(first)
 
     def add(self, key: QueueKey) -> None:
         """Add one, unless it belongs behind what did not fit."""
@@ -206,6 +214,12 @@ def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
     if shipment.flight is not None:
         return last > shipment.flight.last
     return now_ns >= shipment.next_try_ns
+
+
+def may_go(key: QueueKey, files: Mapping[bytes, FileEntry], shipping: Shipping) -> bool:
+    """Whether no barrier holds all of it back: it may be in flight, or wait for its next try."""
+    entry = files.get(key[1])
+    return entry is not None and next_range(entry, key[2], files, shipping) is not None
 
 
 def is_waiting(world: World, key: QueueKey) -> bool:

@@ -167,7 +167,7 @@ class Cycle:
         self.quarantine.refresh()
         self.quarantine.drop_unconfigured(view.configured)
         self.place()
-        self.dispatcher.refill(view.behind)
+        self.dispatcher.refill(view.behind, view.snapshot.files)
         self.assign()
 
     def settle(self, view: View, removed: list[bytes]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import MasterSettings
@@ -101,11 +102,12 @@ class Dispatcher:
         for retry in self.shipping.peers.values():
             retry.next_try_ns = 0
 
-    def refill(self, behind: Iterable[FileEntry]) -> None:
+    def refill(self, behind: Iterable[FileEntry], files: Mapping[bytes, FileEntry]) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""
         waiting = assigner.waiting_work(behind)
+        may_go = partial(assigner.may_go, files=files, shipping=self.shipping)
         for cluster in {*self.queues, *waiting}:
-            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), self._sequential))
+            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), self._sequential), may_go)
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
         """These files have grown: queue them, and remember since when their targets lag behind."""
@@ -113,7 +115,7 @@ class Dispatcher:
             for target in entry.scope.targets:
                 shipment = self.shipping.shipment((entry.file, target.key))
                 if assigner.finished_of(entry, target.key, self.shipping) >= shipment.seen_needed:
-                    shipment.behind_since_ms = self.clock.wall_ms()
+                    shipment.behind_since_ns = self.clock.boot_ns()
                 shipment.seen_needed = entry.needed
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
 

@@ -46,8 +46,8 @@ class Shipment:
     records: int = 0
     sent_bytes: int = 0
     resends: int = 0
-    behind_since_ms: int = 0
-    """Wall clock when it was last seen with nothing left and then got more; 0 = since the file was made."""
+    behind_since_ns: int = 0
+    """Boot clock when it was last seen with nothing left and then got more; 0 = since the file was made."""
     seen_needed: int = 0
     """Needed offset at the last quick look."""
 

@@ -134,8 +134,9 @@ def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) ->
 
 def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
     """Age of the oldest record that is not there yet, at most: since the target fell behind or the file began."""
-    since_ms = shipment.behind_since_ms or created_ms
-    return max(0.0, (now.wall_ms - since_ms) / 1000) if since_ms else 0.0
+    if shipment.behind_since_ns:
+        return max(0.0, (now.boot_ns - shipment.behind_since_ns) / 1e9)
+    return max(0.0, (now.wall_ms - created_ms) / 1000) if created_ms else 0.0
 
 
 def pending_of_marks(

@@ -87,7 +87,7 @@ class Api:
         return views.kept(self._sampler.latest, selection(request))
 
     async def _health(self, _request: Request) -> Response:
-        healthy, view = views.health(self._sampler.latest, self._clock.wall_ms(), STALE_AFTER_MS)
+        healthy, view = views.health(self._sampler.latest, self._clock.boot_ns(), STALE_AFTER_MS)
         return json_answer(view, 200 if healthy else 503)
 
     async def _ready(self, _request: Request) -> Response:

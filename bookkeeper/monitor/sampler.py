@@ -36,6 +36,8 @@ class Sample:
     kept: tuple[KeptFile, ...] = ()
     kept_at_ms: int = 0
     kept_problem: str = ""
+    looked_ns: int = 0
+    """Boot clock at the look."""
 
 
 def rest_ms(interval_ms: float, took_ms: float) -> float:
@@ -72,7 +74,7 @@ class Sampler:
         seen = self._source.observe()
         took_ms = (self._clock.boot_ns() - began_ns) / 1e6
         before = self._latest
-        sample = Sample(seen, took_ms) if before is None else replace(before, seen=seen, took_ms=took_ms)
+        sample = replace(before or Sample(seen, took_ms), seen=seen, took_ms=took_ms, looked_ns=began_ns)
         if seen.books is not None:
             self.history.add(point_of(seen.at_ms, seen.books.lags))
         if self._clock.boot_ns() >= self._kept_due_ns:

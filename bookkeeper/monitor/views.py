@@ -32,9 +32,9 @@ class Selection:
     rows: int = 50
 
 
-def health(sample: Sample, now_ms: int, stale_after_ms: float) -> tuple[bool, View]:
-    """Whether this process works: its session is valid, and its monitor looked not long ago."""
-    age_ms = max(0, now_ms - sample.seen.at_ms)
+def health(sample: Sample, now_ns: int, stale_after_ms: float) -> tuple[bool, View]:
+    """Whether this process works: its session is valid, and its monitor looked not long ago (boot clock)."""
+    age_ms = (now_ns - sample.looked_ns) // 1_000_000
     healthy = sample.seen.is_alive and age_ms <= stale_after_ms
     return healthy, {"healthy": healthy, "session": sample.seen.session, "looked_ms_ago": age_ms}
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bookkeeper.clock import Clock
+from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable, RowPut
@@ -70,6 +70,8 @@ class Compactor:
         self._metadata = metadata
         self._persistence = persistence
         self._clock = clock
+        self._age_clock = SteadyWall(clock)
+        """Scans hide what is too old by the wall clock; dropping it must wait until it is so by this one, too."""
         self._die = die
         self._lock = threading.Lock()
         self._asked: set[bytes] = set()
@@ -122,7 +124,7 @@ class Compactor:
 
     def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, forget: bool) -> None:
         uris = {ref.uri for ref in inputs}
-        now_ms = self._clock.wall_ms()
+        now_ms = self._age_clock.wall_ms()
         try:
             written = tablet.data.write_merged(
                 uris, first_flush_id(tablet.serial), now_ms, forget=forget, go_on=lambda: self._check(tablet)

@@ -24,6 +24,7 @@ from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
+from tests.support.faults import fault
 from tests.support.tservers import (
     LIMIT_S,
     Ground,
@@ -202,15 +203,27 @@ def test_what_is_due_and_what_is_asked_for_is_compacted_by_itself(west: Ground) 
 
 
 class MovedClock(SystemClock):
-    """The machine's, but for the wall clock."""
+    """The machine's; ``ahead_ms``: somebody set the wall clock, ``later_ms``: so much time has passed."""
 
     ahead_ms = 0
+    later_ms = 0
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self.ahead_ms
+        return super().wall_ms() + self.ahead_ms + self.later_ms
+
+    def boot_ns(self) -> int:
+        return super().boot_ns() + self.later_ms * 1_000_000
 
 
-def test_cells_that_are_too_old_are_not_shown_and_go(west: Ground) -> None:
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Ground]:
+    """Leases outlive what a test's clock does."""
+    with ground(tmp_path / "patient", {"coordination.session_lease_ms": 3_600_000}) as made:
+        yield made
+
+
+def test_cells_that_are_too_old_are_not_shown_and_go(patient: Ground) -> None:
+    west = patient
     (extent,) = west.create_table("1")
     west.set_properties("1", {**QUIET, "table.age_off_ms": "60000"})
     clock = MovedClock()
@@ -218,7 +231,7 @@ def test_cells_that_are_too_old_are_not_shown_and_go(west: Ground) -> None:
     west.assign(node, extent)
     expected = fill(west, node, extent)
     assert west.scan(node, extent) == expected
-    clock.ahead_ms = 70_000
+    clock.later_ms = 70_000
     west.write(node, extent, records([(b"c", b"young")]))
     assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}
     compactor, tablet = parts_of(node, extent)
@@ -227,6 +240,46 @@ def test_cells_that_are_too_old_are_not_shown_and_go(west: Ground) -> None:
     west.set_properties("1", QUIET)
     west.tserver(node).confirm_config(west.coordination.generation())
     assert west.scan(node, extent) == {(b"c", b"f", b"q"): b"young"}, "what is gone stays away"
+    node.stop()
+
+
+def check_clock_set_ahead_and_back(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", {**QUIET, "table.age_off_ms": "60000"})
+    clock = MovedClock()
+    node = west.local(clock=clock)
+    west.assign(node, extent)
+    expected = fill(west, node, extent)
+    clock.ahead_ms = 3_600_000
+    assert west.scan(node, extent) == {}
+    compactor, tablet = parts_of(node, extent)
+    compactor.compact(tablet)
+    clock.ahead_ms = 0
+    assert west.scan(node, extent) == expected
+    node.stop()
+
+
+def test_a_clock_that_is_set_ahead_and_back_ages_nothing_off_for_good(west: Ground) -> None:
+    check_clock_set_ahead_and_back(west)
+
+
+def test_a_compaction_that_believed_the_wall_clock_would(west: Ground) -> None:
+    with fault("compactions-believe-the-wall-clock"), pytest.raises(AssertionError):
+        check_clock_set_ahead_and_back(west)
+
+
+def test_a_later_write_wins_though_the_clock_went_back_and_the_tablet_moved(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    early, late = MovedClock(), MovedClock()
+    late.ahead_ms = -7_200_000
+    node = west.local(clock=early)
+    west.assign(node, extent)
+    west.write(node, extent, records([(b"a", b"first")]))
+    node.stop()
+    node = west.local(clock=late)
+    west.assign(node, extent)
+    west.write(node, extent, records([(b"a", b"second")]))
+    assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"second"}
     node.stop()
 
 

@@ -68,6 +68,12 @@ def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[st
 
 
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "queues-look-at-ages-only": (
+        "bookkeeper.master.assigner",
+        "may_go",
+        lambda key, files, shipping: True,  # noqa: ARG005
+        "R24: a queue is full of logs that wait for one that does not fit, for ever",
+    ),
     "exports-are-believed": (
         "bookkeeper.master.operations.export",
         "is_damaged",

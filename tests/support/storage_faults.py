@@ -135,6 +135,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda index, size: True,  # noqa: ARG005
         "design 10.7: a file of some kilobytes asks for any amount of memory",
     ),
+    "compactions-believe-the-wall-clock": (
+        "bookkeeper.clock",
+        "SteadyWall.wall_ms",
+        lambda self: self._clock.wall_ms(),
+        "a clock that jumps ahead and back loses what was young",
+    ),
     "checksums-not-compared": (
         "bookkeeper.storage.tablet.segment_reader",
         "matches",

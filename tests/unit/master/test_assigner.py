@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.master import assigner
 from bookkeeper.master.assigner import (
     PROBES,
     PeerQueue,
@@ -276,6 +278,31 @@ def test_a_queue_holds_the_first_and_says_that_there_is_more() -> None:
     queue.refill(iter(keys[2:5]))
     queue.add(keys[0])
     assert (queue.keys, queue.overflow) == ([keys[0], *keys[2:5]], False)
+
+
+def check_first_of_many() -> None:
+    """The clock went back an hour before the server that others' tablets moved to began its logs."""
+    oldest = entry(name("s9"), 5, created=4_000_000)
+    younger = [
+        entry(name("s1", n), 5, created=400_000 + n, barriers=[(1, oldest.file, 5)], closed=True) for n in range(1, 20)
+    ]
+    files, work = by_name(oldest, *younger), shipping()
+    queue = PeerQueue(4)
+    queue.refill(
+        in_order(waiting_work(sorted(files.values(), key=lambda made: made.file))["east"], True),
+        partial(assigner.may_go, files=files, shipping=work),
+    )
+    assert queue.overflow
+    assert [found.file for found in _plan(plan_world(files, work=work), queue)] == [oldest.file]
+
+
+def test_r24_the_log_that_all_others_wait_for_goes_though_a_clock_made_it_the_last() -> None:
+    check_first_of_many()
+
+
+def test_r24_a_queue_filled_by_age_alone_would_wait_for_ever() -> None:
+    with fault("queues-look-at-ages-only"), pytest.raises(AssertionError):
+        check_first_of_many()
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30)), unique=True, max_size=40))

@@ -29,7 +29,7 @@ def test_a_file_that_waits_shows_its_lag_in_records_bytes_and_seconds() -> None:
 
 def test_lag_counts_from_when_the_target_fell_behind() -> None:
     work = shipping()
-    work.shipment((W1, EAST)).behind_since_ms = 60_500
+    work.shipment((W1, EAST)).behind_since_ns = NOW.boot_ns - 500_000_000
     assert _state(entry(W1, 9), work).lag_seconds == 0.5
 
 

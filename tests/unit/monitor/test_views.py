@@ -85,7 +85,7 @@ def test_a_master_is_ready_when_somebody_leads_and_its_own_cycles_work() -> None
 
 
 def test_a_process_is_healthy_while_its_session_is_valid_and_its_monitor_looks() -> None:
-    sample = Sample(LEADING, 1.0)
-    assert views.health(sample, LEADING.at_ms + 9, 10)[0]
-    assert not views.health(sample, LEADING.at_ms + 11, 10)[0]
-    assert not views.health(replace(sample, seen=replace(LEADING, is_alive=False)), LEADING.at_ms, 10)[0]
+    sample = Sample(LEADING, 1.0, looked_ns=5_000_000)
+    assert views.health(sample, 14_000_000, 10)[0]
+    assert not views.health(sample, 16_000_000, 10)[0]
+    assert not views.health(replace(sample, seen=replace(LEADING, is_alive=False)), 5_000_000, 10)[0]
