@@ -55,7 +55,7 @@ bench: ## Measure, and write the figures beside their references
 	@docker/venv.sh
 	@$(PY) -m tests.benchmarks
 
-soak: ## Run clusters under random faults (ROUNDS=10, SEED=... to repeat a run)
+soak: ## Run clusters under random faults of processes, network, disk (ROUNDS=10, SEED=... to repeat a run)
 	@docker/system-deps.sh runtime
 	@docker/venv.sh
 	@$(PY) -m tests.soak --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))

@@ -1,7 +1,8 @@
-"""Each kind of process is killed with -9 while data flows from west to east; both must then hold what was written.
+"""Each kind of fault strikes while data flows from west to east; both must then hold what was written.
 
 Two real clusters of two tservers each, every tserver with tablets, logs that roll and memtables that are flushed all
-the time. One pair lives through all the kills of this file, so later tests stand on what earlier ones left.
+the time. What goes over the network passes straits, and west lives on a small disk. One pair lives through all the
+faults of this file, so later tests stand on what earlier ones left. `make soak` does the same at random.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from bookkeeper.clock import SystemClock
+from tests.soak.plan import Fault, Step
+from tests.soak.rounds import run_steps
+from tests.soak.trace import Trace
 from tests.support.workloads_pair import Pair
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 SEED = 20_260
 BEFORE = range(5, 40)
-"""Batches of each workload that are written before a kill."""
+"""Batches of each workload that are written before a fault."""
 BETWEEN = range(1, 8)
 AFTERWARDS = 10
 
@@ -33,6 +38,14 @@ def moments(*what: str) -> random.Random:
     return random.Random(":".join([str(SEED), *what]))
 
 
+def strike(pair: Pair, *faults: tuple[Fault, str, str]) -> None:
+    """One after the other, none waiting for the one before to be healed; then everything is there."""
+    rng = moments(*(fault.value for fault, _, _ in faults))
+    steps = [Step(rng.choice(BETWEEN), fault, side, role, rng.randint(20, 200)) for fault, side, role in faults]
+    run_steps(pair, steps, Trace(SystemClock()))
+    pair.check()
+
+
 def test_all_tservers_hold_tablets_of_all_tables(pair: Pair) -> None:
     for cluster in pair.clusters.values():
         for table in cluster.client.tables.list():
@@ -41,25 +54,15 @@ def test_all_tservers_hold_tablets_of_all_tables(pair: Pair) -> None:
             assert None not in holders
 
 
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("west", "tserver1"),
-        ("east", "tserver1"),
-        ("west", "master"),
-        ("east", "master"),
-        ("west", "replay"),
-    ],
-)
-def test_a_killed_process_loses_nothing_and_repeats_nothing(pair: Pair, name: str, role: str) -> None:
-    rng = moments(name, role)
-    with pair.load():
-        pair.wait_written(rng.choice(BEFORE))
-        killed = pair.kill9(name, role)
-        pair.wait_written(rng.choice(BETWEEN))
-        pair.wait_back(killed)
-        pair.wait_written(AFTERWARDS)
-    pair.check()
+def test_a_killed_process_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
+    """Tservers leave the first part of a block behind their log."""
+    strike(
+        pair,
+        (Fault.TEAR, "west", "tserver1"),
+        (Fault.TEAR, "east", "tserver2"),
+        (Fault.KILL, "west", "master"),
+        (Fault.KILL, "east", "master"),
+    )
 
 
 def test_a_killed_jvm_takes_the_replay_process_along_and_loses_nothing(pair: Pair) -> None:
@@ -95,6 +98,30 @@ def test_a_whole_side_may_die_at_once(pair: Pair) -> None:
         pair.wait_written(AFTERWARDS)
     pair.west.wait_ready()
     pair.check()
+
+
+def test_a_network_that_breaks_delays_and_cuts_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
+    passed = pair.to_east.bytes_passed
+    strike(
+        pair,
+        (Fault.DELAY, "east", ""),
+        (Fault.RESET, "east", ""),
+        (Fault.RESET, "west", ""),
+        (Fault.RESET, "east", ""),
+        (Fault.CUT, "east", ""),
+        (Fault.CUT, "west", ""),
+    )
+    assert pair.to_east.bytes_passed > passed
+
+
+def test_a_full_disk_refuses_writes_loses_nothing_and_mends_by_itself(pair: Pair) -> None:
+    if pair.disk is None:
+        pytest.skip(pair.no_disk)
+    strike(pair, (Fault.FILL, "west", ""), (Fault.KILL, "west", "tserver1"), (Fault.KILL, "west", "master"))
+
+
+def test_who_goes_on_after_others_took_over_changes_nothing(pair: Pair) -> None:
+    strike(pair, (Fault.DEPOSE, "west", "tserver1"), (Fault.DEPOSE, "east", "master"), (Fault.DEPOSE, "west", "master"))
 
 
 def test_afterwards_nothing_is_left_behind(pair: Pair) -> None:

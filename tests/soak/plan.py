@@ -12,10 +12,10 @@ from enum import Enum
 
 STEPS_MAX = 7
 BATCHES_MAX = 60
-PAUSE_MS_MAX = 4_000
 
 SERVERS = [(side, role) for side in ("west", "east") for role in ("master", "tserver1", "tserver2")]
 """Processes whose sessions matter; east has nothing to replay."""
+TSERVERS = [(side, role) for side, role in SERVERS if role != "master"]
 REPLAY = ("west", "replay")
 
 
@@ -29,7 +29,29 @@ class Fault(Enum):
     RESTART = "end cleanly"
     CRASH = "kill -9 of the supervisor"
     FLUSH = "flush all tables"
+    RESET = "reset all connections"
+    DELAY = "delay all traffic"
+    CUT = "let nothing pass"
+    TEAR = "kill -9, half a block behind the log"
+    FILL = "fill the disk"
+    DEPOSE = "stop beyond the lease, unsupervised, continue when others have taken over"
 
+
+SIDES = [("west", ""), ("east", "")]
+VICTIMS = {
+    Fault.KILL_JVM: [REPLAY],
+    Fault.CRASH: SIDES,
+    Fault.FLUSH: SIDES,
+    Fault.RESET: SIDES,
+    Fault.DELAY: SIDES,
+    Fault.CUT: SIDES,
+    Fault.TEAR: TSERVERS,
+    Fault.FILL: [("west", "")],
+    Fault.DEPOSE: SERVERS,
+}
+"""Whom a fault may hit; any process where nothing is said."""
+
+PAUSES_MS = {Fault.HICCUP: (200, 4_000), Fault.DELAY: (1, 400)}
 
 WEIGHTS = {
     Fault.KILL: 8,
@@ -39,12 +61,20 @@ WEIGHTS = {
     Fault.RESTART: 2,
     Fault.CRASH: 1,
     Fault.FLUSH: 3,
+    Fault.RESET: 3,
+    Fault.DELAY: 2,
+    Fault.CUT: 2,
+    Fault.TEAR: 3,
+    Fault.FILL: 2,
+    Fault.DEPOSE: 2,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """After ``batches`` more batches: ``fault`` to ``role`` of ``side`` ("" where the whole side is meant)."""
+    """After ``batches`` more batches: ``fault`` to ``role`` of ``side``; role "" where the whole side is meant, its
+    disk, or what comes to it over the network.
+    """
 
     batches: int
     fault: Fault
@@ -66,10 +96,5 @@ def plan_round(seed: int, number: int) -> list[Step]:
 def _step(rng: random.Random) -> Step:
     fault = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     batches = rng.randrange(BATCHES_MAX) if rng.random() < 0.6 else 0
-    if fault in (Fault.CRASH, Fault.FLUSH):
-        return Step(batches, fault, rng.choice(("west", "east")), "")
-    if fault is Fault.KILL_JVM:
-        return Step(batches, fault, *REPLAY)
-    victim = rng.choice([*SERVERS, REPLAY])
-    pause_ms = rng.randint(200, PAUSE_MS_MAX) if fault is Fault.HICCUP else 0
-    return Step(batches, fault, *victim, pause_ms)
+    side, role = rng.choice(VICTIMS.get(fault, [*SERVERS, REPLAY]))
+    return Step(batches, fault, side, role, rng.randint(*PAUSES_MS[fault]) if fault in PAUSES_MS else 0)

@@ -1,16 +1,20 @@
 """Rounds: faults under load, healing, and then everything that must hold.
 
 Arrives: a pair of clusters, a seed, a number of rounds. Leaves: a trace, and InvariantError naming what does not hold.
-Checked after each round: both clusters hold, cell by cell, what the acknowledged batches imply; nothing that nobody
-needs is left in the books, on disk or at the receiver; a process that lost its lease has ended.
+Checked throughout: what the books must never say (see ``watch``). Checked after each round: both clusters hold, cell by
+cell, what the acknowledged batches imply; nothing that nobody needs is left in the books, on disk or at the receiver; a
+process that lost its lease has ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import Faults, InvariantError
-from tests.soak.plan import plan_round
+from tests.soak.plan import Step, plan_round
 from tests.soak.trace import Trace
+from tests.soak.watch import watching
 from tests.support.workloads_pair import Pair
 
 AFTERWARDS = 5
@@ -29,17 +33,28 @@ def run_rounds(pair: Pair, seed: int, rounds: range, trace: Trace) -> None:
 
 def run_round(pair: Pair, seed: int, number: int, trace: Trace) -> None:
     """One round."""
+    run_steps(pair, plan_round(seed, number), trace)
+    pair.check()
+    trace.say(f"{pair.written()}  both clusters hold what was written")
+    pair.wait_settled()
+    trace.say("nothing is left behind")
+
+
+def run_steps(pair: Pair, steps: Sequence[Step], trace: Trace) -> None:
+    """Faults under load, and their healing; at the end everything that was sent is acknowledged. Raises InvariantError
+    when the books said meanwhile what they must never say.
+    """
     faults = Faults(pair, trace)
-    with pair.load():
+    settings = {name: cluster.settings for name, cluster in pair.clusters.items()}
+    with watching(settings, pair.clock) as watches, pair.load():
         try:
-            for step in plan_round(seed, number):
+            for step in steps:
                 faults.do(step)
             faults.heal()
         finally:
             faults.release()
         pair.wait_written(AFTERWARDS)
-        trace.say(f"{pair.written()}  all processes are back")
-    pair.check()
-    trace.say(f"{pair.written()}  both clusters hold what was written")
-    pair.wait_settled()
-    trace.say("nothing is left behind")
+        trace.say(f"{pair.written()}  all processes are back; books seen {[watch.looks for watch in watches]} times")
+    lines = [line for watch in watches for line in watch.lines]
+    if lines:
+        raise InvariantError("\n".join(lines))

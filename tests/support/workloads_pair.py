@@ -1,7 +1,8 @@
 """Two real clusters, west replicating to east, with workloads running on west: what failure tests do things to.
 
-Arrives: a directory and a seed. Leaves: :class:`Pair`. Everything is waited for by looking, with limits that suit a
-busy machine. Survives a crash of the test: nothing, the supervisors end with it.
+Arrives: a directory and a seed. Leaves: :class:`Pair`. What west sends to east passes a strait, and what the workloads
+write to west another one; west lives on a small disk where this user may mount one. Everything is waited for by
+looking, with limits that suit a busy machine. Survives a crash of the test: nothing, the supervisors end with it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from typing import Self
 
 import psutil
 
+from bookkeeper.client import Client
 from bookkeeper.clock import SystemClock
+from bookkeeper.security.store import SecretStore
 from tests.support.cluster import Cluster
+from tests.support.small_disk import NoMountError, SmallDisk, small_disk
+from tests.support.strait import Strait
 from tests.support.workloads import LinkedList, Mix, Workload
 from tests.support.workloads_books import leftovers, look
 from tests.support.workloads_run import Loader, check_workload
 
+DISK_BYTES = 1 << 30
 READY_S = 240.0
 PROGRESS_S = 240.0
 REPLICATED_MS = 300_000
@@ -37,6 +43,7 @@ SETTINGS: dict[str, object] = {
     "tserver.wal_roll_age_ms": 8_000,
     "tserver.memtable_flush_bytes": 256 * 1024,
     "tserver.stream_idle_timeout_ms": 4_000,
+    "tserver.disk_reserve_bytes": 16 * 2**20,
     "replay.tasks_max": 2,
     "replay.message_timeout_ms": 10_000,
 }
@@ -52,19 +59,33 @@ class Pair:
     west: Cluster = field(init=False)
     east: Cluster = field(init=False)
     loaders: list[Loader] = field(default_factory=list)
+    to_east: Strait = field(init=False)
+    """What west sends to east passes it, on the way to master and tservers."""
+    to_west: Strait = field(init=False)
+    """What the workloads write passes it."""
+    disk: SmallDisk | None = None
+    """Where all of west lives; None where none can be mounted, and :attr:`no_disk` says why."""
+    no_disk: str = ""
     clock: SystemClock = field(default_factory=SystemClock)
     _cleanup: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
         with ExitStack() as cleanup:
-            self.west = Cluster(self.directory / "west", "west", overrides=SETTINGS)
+            try:
+                self.disk = cleanup.enter_context(small_disk(self.directory / "disk", DISK_BYTES))
+            except NoMountError as error:
+                self.no_disk = str(error)
+            self.to_east = cleanup.enter_context(Strait("127.0.0.2"))
+            self.to_west = cleanup.enter_context(Strait("127.0.0.3"))
+            home = self.directory if self.disk is None else self.disk.directory
+            self.west = Cluster(home / "west", "west", overrides=SETTINGS)
             self.east = Cluster(self.directory / "east", "east", overrides=SETTINGS)
             for cluster in (self.west, self.east):
                 cleanup.callback(cluster.stop)
                 cluster.launch()
             for cluster in (self.west, self.east):
                 cluster.wait_ready(READY_S)
-            self._connect()
+            self._connect(cleanup)
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -78,15 +99,17 @@ class Pair:
         """By name."""
         return {"west": self.west, "east": self.east}
 
-    def _connect(self) -> None:
+    def _connect(self, cleanup: ExitStack) -> None:
         workloads: list[Workload] = [LinkedList(self.seed), Mix(self.seed)]
         for workload in workloads:
             for cluster in self.clusters.values():
                 cluster.client.tables.create(workload.table, workload.splits, workload.groups)
-        self.west.client.replication.define_cluster("east", self.east.quorum)
+        self.west.client.replication.define_cluster("east", self.to_east.address(self.east.quorum))
         for workload in workloads:
             self.west.client.replication.enable(workload.table, "east")
-        self.loaders = [Loader(self.west.client, workload, self.clock) for workload in workloads]
+        address, secret = self.to_west.address(self.west.quorum), SecretStore(self.west.directory).file_of("client")
+        front = cleanup.enter_context(Client.connect(address, secret_file=secret))
+        self.loaders = [Loader(front, workload, self.clock) for workload in workloads]
 
     # ---- load
 

@@ -1,0 +1,109 @@
+"""A process that is stopped while others take over what it did, and then goes on, believing that nothing happened.
+
+Arrives: a master or tserver of a pair. Leaves: the same, replaced; the old process has ended by itself. Its supervisor
+is stopped meanwhile, because it would end the process (design section 5), and so is every process's way to be fenced:
+what remains is what each process looks at itself before it acknowledges or decides. Signals go to pids that the
+supervisor wrote down, and to the second master, which this module starts.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import psutil
+
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import TransientError
+from bookkeeper.storage.wal import read_seal, uri_of
+from tests.support.cluster import Cluster
+
+LIMIT_S = 240.0
+
+
+def session_of(coordination: EmbeddedCoordination, pid: int) -> str | None:
+    """The session of a process."""
+    found = [process.session_id for process in coordination.processes() if process.pid == pid]
+    return found[-1] if found else None
+
+
+def take_over(cluster: Cluster, role: str) -> str | None:
+    """Stop ``role``, wait until others have its work, let it go on, wait until it has ended; returns what went wrong.
+    None when all went well. Nothing is done when the process has no session yet.
+    """
+    coordination = open_coordination(cluster.settings)
+    assert isinstance(coordination, EmbeddedCoordination)
+    try:
+        victim = psutil.Process(cluster.pid(role))
+        supervisor = victim.parent()
+        session = session_of(coordination, victim.pid)
+        if supervisor is None or session is None:
+            return None
+        with _stopped(supervisor), _stopped(victim), _replacement(cluster, role):
+            look = _leads_another if role == "master" else _is_recovered
+            cluster.wait_until(
+                partial(look, cluster, coordination, session), f"others with the work of {role}", LIMIT_S
+            )
+            victim.send_signal(signal.SIGCONT)
+            try:
+                cluster.wait_until(lambda: _has_ended(victim), f"end of {role}", LIMIT_S)
+            except TransientError as error:
+                return f"{role} (pid {victim.pid}) was replaced, went on and did not end: {error.message}"
+    except psutil.NoSuchProcess:
+        return None
+    finally:
+        coordination.close()
+    return None
+
+
+@contextmanager
+def _stopped(process: psutil.Process) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if process.is_running():
+            process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def _replacement(cluster: Cluster, role: str) -> Iterator[None]:
+    """A second master, where it is one that is stopped: tservers have each other."""
+    if role != "master":
+        yield
+        return
+    command = [sys.executable, "-m", "bookkeeper.master", str(cluster.directory), "--port", "0"]
+    with (cluster.settings.logs_dir / "master2.log").open("ab") as log:
+        second = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        second.terminate()
+        second.wait(LIMIT_S)
+
+
+def _leads_another(_cluster: Cluster, coordination: Coordination, session: str) -> bool:
+    leader = coordination.leader()
+    return leader is not None and leader.session_id != session
+
+
+def _is_recovered(cluster: Cluster, coordination: Coordination, session: str) -> bool:
+    """Dead for everybody, and each log of it is sealed, or gone."""
+    if any(info.session_id == session and info.alive for info in coordination.sessions("tserver")):
+        return False
+    logs = sorted((cluster.settings.wal_dir / session).glob("*.wal"))
+    return all(read_seal(uri_of(log)) is not None or not log.exists() for log in logs)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Its parent is stopped, so it stays as a zombie."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

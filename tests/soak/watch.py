@@ -1,0 +1,137 @@
+"""Looks at the books of both clusters while faults strike, and notes what must never be seen (design section 10).
+
+Arrives: what the metadata tables hold at one look after the other. Leaves: lines, none when every rule held: no log
+that a target lacks is gone (rule 2), no finished offset and no high-water of a receiver goes back (rule 3), no target
+is further than its log (rules 1 and R15). Reads only; a store that does not answer is looked at again later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.errors import TransientError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.table import MetadataTable, Row
+from bookkeeper.storage.wal import path_of
+from combiners import CLOSED
+
+LOOK_MS = 500
+LINES_MAX = 20
+
+Marks = dict[tuple[str, ...], int]
+"""What may only rise, by what it is of."""
+
+
+def marks_of(rows: Iterable[Row]) -> Marks:
+    """Finished offsets by file and target, high-waters by tablet and stream."""
+    found: Marks = {}
+    for row in rows:
+        if row.key.startswith(keys.REPL_PREFIX):
+            for column, cell in row.cells.items():
+                if column.family == "done":
+                    place = ("finished", keys.parse_repl_row(row.key), repr(keys.parse_target(column.qualifier)))
+                    found[place] = values.decode_status(cell.value).replication_finished_offset
+        elif keys.is_tablet(row) and keys.FLUSH in row.cells:
+            state = values.FlushState.decode(row.cells[keys.FLUSH].value)
+            for stream, offset in state.high_water.items():
+                found["high-water", repr(row.key), repr(stream)] = offset
+    return found
+
+
+def went_back(before: Mapping[tuple[str, ...], int], now: Mapping[tuple[str, ...], int]) -> list[str]:
+    """What is lower than it was; what is gone was forgotten."""
+    return [
+        f"{' '.join(place)} went back from {before[place]} to {offset}"
+        for place, offset in now.items()
+        if offset < before.get(place, 0)
+    ]
+
+
+def lacking(rows: Iterable[Row]) -> set[str]:
+    """Files that some target lacks a part of."""
+    return {
+        keys.parse_repl_row(row.key)
+        for row in rows
+        if row.key.startswith(keys.REPL_PREFIX) and any(_behind(row, target) for target in row.family("repl"))
+    }
+
+
+def too_far(rows: Iterable[Row]) -> list[str]:
+    """Targets that have more of a file that will not grow than there is."""
+    return [
+        f"{keys.parse_repl_row(row.key)} is finished up to {_finished(row, target)}, and ends at {end}"
+        for row in rows
+        if row.key.startswith(keys.REPL_PREFIX)
+        for target, cell in row.family("repl").items()
+        if (status := values.decode_status(cell.value)).state == CLOSED
+        if _finished(row, target) > (end := status.replication_needed_offset)
+    ]
+
+
+def _finished(row: Row, target: bytes) -> int:
+    cell = row.family("done").get(target)
+    return 0 if cell is None else values.decode_status(cell.value).replication_finished_offset
+
+
+def _behind(row: Row, target: bytes) -> bool:
+    return _finished(row, target) < values.decode_status(row.family("repl")[target].value).replication_needed_offset
+
+
+@dataclass(slots=True)
+class Watch:
+    """One cluster's books. ``lines`` are what was seen; used by one thread at a time."""
+
+    name: str
+    table: MetadataTable
+    exists: Callable[[str], bool]
+    lines: list[str] = field(default_factory=list)
+    looks: int = 0
+    _marks: Marks = field(default_factory=dict)
+
+    def look(self) -> None:
+        """One look. Raises TransientError."""
+        rows = list(self.table.scan())
+        marks = marks_of(rows)
+        self._note([*went_back(self._marks, marks), *too_far(rows)])
+        self._marks = marks
+        gone = {file for file in lacking(rows) if not self.exists(file)}
+        still = lacking(row for row in map(self.table.get, map(keys.repl_row, sorted(gone))) if row is not None)
+        self._note([f"{file} is gone, and a target lacks a part of it" for file in sorted(still)])
+        self.looks += 1
+
+    def _note(self, lines: list[str]) -> None:
+        self.lines += [f"{self.name}: {line}" for line in lines][: LINES_MAX - len(self.lines)]
+
+
+@contextmanager
+def watching(clusters: Mapping[str, Settings], clock: Clock) -> Iterator[list[Watch]]:
+    """Look at the books of clusters again and again inside the block."""
+    stop = threading.Event()
+    watches = [
+        Watch(name, open_metadata(settings.metadata_url), lambda file: path_of(file).exists())
+        for name, settings in clusters.items()
+    ]
+
+    def run() -> None:
+        while not clock.wait(stop, LOOK_MS):
+            for watch in watches:
+                try:
+                    watch.look()
+                except TransientError:
+                    continue  # its disk is full, or a writer was in the way
+
+    thread = threading.Thread(target=run, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield watches
+    finally:
+        stop.set()
+        thread.join()
+        for watch in watches:
+            watch.table.close()

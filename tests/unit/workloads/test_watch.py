@@ -1,0 +1,80 @@
+"""The watch sees what must never be, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import combiners
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.sqlite import SqliteMetadataTable
+from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.model import TargetKey
+from combiners import ReplicationStatus
+from tests.soak.watch import Watch
+
+FILE = "file:///wal/tserver-1-a/000001.wal"
+EAST = TargetKey("east", "2", "1", 1)
+ROW = keys.repl_row(FILE)
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[SqliteMetadataTable]:
+    with closing(SqliteMetadataTable(tmp_path / "metadata.db")) as table:
+        yield table
+
+
+def needed(books: SqliteMetadataTable, offset: int) -> None:
+    status = combiners.close(combiners.append(ReplicationStatus(), offset))
+    books.put([RowPut(ROW, {keys.needed_column(EAST): values.encode_status(status)})], keys.master_rank(1, 1))
+
+
+def finished(books: SqliteMetadataTable, offset: int, rank: int) -> None:
+    status = ReplicationStatus(replication_finished_offset=offset)
+    books.put([RowPut(ROW, {keys.done_column(EAST): values.encode_status(status)})], rank)
+
+
+def test_a_target_that_goes_forward_to_the_end_is_as_it_should_be(books: SqliteMetadataTable) -> None:
+    watch = Watch("west", books, lambda _: True)
+    needed(books, 9)
+    watch.look()
+    for offset in (3, 9):
+        finished(books, offset, offset)
+        watch.look()
+    gone = Watch("west", books, lambda _: False)
+    gone.look()
+    assert watch.lines == gone.lines == []
+
+
+def test_a_target_that_goes_back_is_seen(books: SqliteMetadataTable) -> None:
+    watch = Watch("west", books, lambda _: True)
+    needed(books, 9)
+    finished(books, 5, 1)
+    watch.look()
+    finished(books, 4, 2)
+    watch.look()
+    (line,) = watch.lines
+    assert line.startswith("west: finished")
+    assert line.endswith("went back from 5 to 4")
+
+
+def test_a_log_that_is_gone_too_early_is_seen(books: SqliteMetadataTable) -> None:
+    watch = Watch("west", books, lambda _: False)
+    needed(books, 9)
+    finished(books, 8, 1)
+    watch.look()
+    assert watch.lines == [f"west: {FILE} is gone, and a target lacks a part of it"]
+    books.delete([CellKey(ROW, keys.needed_column(EAST))], keys.master_rank(1, 2))
+    watch.look()
+    assert len(watch.lines) == 1
+
+
+def test_a_target_with_more_than_there_is_is_seen(books: SqliteMetadataTable) -> None:
+    watch = Watch("west", books, lambda _: True)
+    needed(books, 9)
+    finished(books, 10, 1)
+    watch.look()
+    assert watch.lines == [f"west: {FILE} is finished up to 10, and ends at 9"]
