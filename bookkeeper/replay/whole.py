@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.peers.protocol import ReplicaSession, WholeAnswer, WholeFile, WholeSession
 from bookkeeper.replay import filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
-from bookkeeper.storage.bulk.whole import WholeLog, whole_of
+from bookkeeper.storage.bulk.whole import WholeLog, WholeSegment, whole_of
 from bookkeeper.storage.wal import BlockHeader, read_headers
 
 AS_SEGMENTS = "whole segments"
@@ -43,17 +43,22 @@ def is_all(r: Range) -> bool:
 
 
 def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | None:
-    """Why the target does not get exactly what is in the segments; None when it does (R13, R21). All blocks of an
-    import's log have the stamps and the provenance of the first one.
+    """Why the target does not get what is in segments; None when it does (R13, R21). All blocks of an import's log have
+    the stamps and the provenance of the first one.
     """
-    stamp = filters.stamp_for(header, r.target)
-    if stamp is None or filters.would_loop(header.provenance, r.peer_instance_id):
+    if not wanted_segments(r, whole, header):
         return "none of it is for this target"
-    if stamp.groups is not None and not {segment.entry.group for segment in whole.segments} <= set(stamp.groups):
-        return "only some of its locality groups are for this target"
     if r.last != whole.records:
         return "only a part of it is due"
     return None
+
+
+def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[WholeSegment, ...]:
+    """The segments of the locality groups that the log is stamped with for the target; none when it has been there."""
+    stamp = filters.stamp_for(header, r.target)
+    if stamp is None or filters.would_loop(header.provenance, r.peer_instance_id):
+        return ()
+    return tuple(part for part in whole.segments if stamp.groups is None or part.entry.group in stamp.groups)
 
 
 def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: Clock, patience_ms: int) -> Tried:
@@ -67,6 +72,7 @@ def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: 
             return Tried()
         header = next(read_headers(r.file)).header
         reason = reason_for_records(r, whole, header)
+        wanted = replace(whole, segments=wanted_segments(r, whole, header))
     except (BookkeeperError, OSError) as error:
         return Tried(reason=f"its segments can't be read: {error}")
     if reason is not None:
@@ -76,30 +82,31 @@ def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: 
         if not isinstance(session, WholeSession):
             return Tried(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
-        answer = session.ship_whole(WholeFile(provenance, whole), started_ns + patience_ms * 1_000_000)
+        answer = session.ship_whole(WholeFile(provenance, wanted), started_ns + patience_ms * 1_000_000)
     except BookkeeperError as error:
-        return Tried(_result(r, whole, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+        return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
     if answer.declined is not None:
         return Tried(reason=answer.declined)
-    return Tried(_result(r, whole, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+    return Tried(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
 def _result(
-    r: Range, whole: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
+    r: Range, wanted: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
 ) -> RangeResult:
     taken = answer is not None
+    records = sum(segment.entry.records for segment in wanted.segments)
     sent = 0 if answer is None else answer.sent_bytes
     return RangeResult(
         range_id=r.range_id,
         acked_offset=r.last if taken else r.finished,
         acked_position=0,
         high_water=None,
-        records=whole.records if taken else 0,
-        bytes=whole.size_bytes if taken else 0,
-        filtered=0,
-        resent=whole.records if taken and not sent else 0,
+        records=records if taken else 0,
+        bytes=wanted.size_bytes if taken else 0,
+        filtered=wanted.records - records if taken else 0,
+        resent=records if taken and not sent else 0,
         blocks=1 if taken else 0,
-        sent_records=whole.records if sent else 0,
+        sent_records=records if sent else 0,
         sent_bytes=sent,
         error=error,
         host=socket.gethostname(),

@@ -277,7 +277,7 @@ struct SegmentsOffer {
   1: required string stream_session       // from open_stream
   2: required StreamKey stream
   3: required list<string> provenance     // instance ids, the sender's own included
-  4: required i64 to_offset               // of the source file's last record: the segments hold all up to there
+  4: required i64 to_offset               // of the source file's last record: the segments hold all up to there that the target gets
   5: required list<LocalityGroup> groups  // by which its records are parted into segments
   6: required i64 row_bytes               // the longest row, column part and value
   7: required i64 column_bytes

@@ -208,7 +208,7 @@ class ImportedLog:
 class AdoptRequest:
     """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
 
-    ``through``: the stream is another cluster's, and the segments hold all of it up to this offset, its last.
+    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset.
     """
 
     extent: Extent

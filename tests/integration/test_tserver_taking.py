@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
 from bookkeeper.rpc.offers import SegmentPart
 from bookkeeper.storage.bulk import incoming_dir
+from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
@@ -252,6 +254,21 @@ def _to_others(west: Ground, given: Given) -> None:
 
 def test_r13_a_table_with_targets_gets_records(west: Ground, given: Given) -> None:
     _to_others(west, given)
+
+
+def test_a_target_of_some_groups_gets_their_files_and_no_others(west: Ground, tmp_path: Path) -> None:
+    groups = GroupMap({"geo": [b"g"]})
+    batches = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
+    given = given_files(tmp_path / "parted", batches, groups)
+    west.create_table("1", groups=[LocalityGroup("geo", (b"g",))])
+    node = west.local()
+    west.assign(node, WHOLE)
+    geo = tuple(segment for segment in given.whole.segments if segment.entry.group == "geo")
+    part = replace(given, whole=replace(given.whole, segments=geo))
+    assert part.send_whole(west, node).state == "taken"
+    assert west.scan(node, WHOLE) == {(b"b", b"g", b"q"): b"2"}
+    assert _high_water(west, given, WHOLE) == [2]
+    assert given.send_records(west, node).records_applied == 0
 
 
 def test_tables_with_other_locality_groups_get_records(west: Ground, given: Given) -> None:

@@ -76,14 +76,19 @@ class Given:
         return west.tserver(node).replicate(replicate_request(token, self.stream, 0, 0, end, wanted))
 
 
-def given_files(place: Path, batches: Sequence[pa.RecordBatch], groups: GroupMap | None = None) -> Given:
-    """An import of these batches, a block and a segment each."""
+def given_files(
+    place: Path,
+    batches: Sequence[pa.RecordBatch],
+    groups: GroupMap | None = None,
+    stamped: tuple[str, ...] | None = None,
+) -> Given:
+    """An import of these batches, a block and a segment each, for a target of the groups ``stamped`` (None = all)."""
     groups = groups or GroupMap({})
     extent = Extent("7", None, None)
     made = place / "made"
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
-    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, None)])
+    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, stamped)])
     with patch("bookkeeper.storage.bulk.convert.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]

@@ -34,8 +34,8 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "files-for-every-target": (
         "bookkeeper.replay.whole",
-        "reason_for_records",
-        lambda r, whole, header: None,  # noqa: ARG005
+        "wanted_segments",
+        lambda r, whole, header: whole.segments,  # noqa: ARG005
         "R13: a target gets groups, or whole imports, that are not for it",
     ),
     "loop-not-seen": (

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 
+from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
@@ -65,7 +66,9 @@ class WholeSegment:
 
 @dataclass(frozen=True, slots=True)
 class WholeLog:
-    """The records of a log as segments: how many, the locality groups that they were parted by, the longest ones."""
+    """A log as segments: its records, the locality groups that they were parted by, the longest ones. The segments may
+    be those of some groups only, for a target that gets no others.
+    """
 
     records: int
     groups: tuple[LocalityGroup, ...]
@@ -100,7 +103,7 @@ class WholeLog:
         fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
         number(fields, "version", VERSION)
         groups, lengths = mapping(fields, "groups"), mapping(fields, "lengths")
-        return cls(
+        found = cls(
             number(fields, "records", 1),
             tuple(LocalityGroup(name, tuple(_families(groups, name))) for name in groups),
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
@@ -111,6 +114,9 @@ class WholeLog:
                 for part in tuples(fields, "segments", 3)
             ),
         )
+        if sum(segment.entry.records for segment in found.segments) != found.records:
+            raise CorruptionError(f"the segments beside {log} do not hold its {found.records} records")
+        return found
 
 
 def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:

@@ -55,7 +55,7 @@ def test_without_its_rule_a_law_of_shipping_is_red(name: str, law: Callable[[Ben
 
 def test_without_a_look_at_the_stamp_files_go_to_every_target(tmp_path: Path) -> None:
     with fault("files-for-every-target"), pytest.raises(AssertionError):
-        whole_laws.test_r13_the_stamp_says_whether_all_groups_of_the_files_are_for_the_target(tmp_path)
+        whole_laws.test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path)
 
 
 def test_without_the_incarnation_in_the_key_old_blocks_travel() -> None:

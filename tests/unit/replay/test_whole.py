@@ -149,18 +149,31 @@ def test_what_was_declined_when_the_time_is_up_still_gets_on(tmp_path: Path, giv
     assert (early.acked_offset, early.blocks, peer.offers) == (0, 0, [])
 
 
-def test_r13_the_stamp_says_whether_all_groups_of_the_files_are_for_the_target(tmp_path: Path) -> None:
+def test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path: Path) -> None:
     both = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
     given = given_files(tmp_path / "both", both, GroupMap({"geo": [b"g"]}))
     header = next(read_headers(given.log)).header
     wanted = _range(given, last=2)
-    assert whole.reason_for_records(wanted, given.whole, header) is None
+
+    def groups() -> list[str]:
+        return [segment.entry.group for segment in whole.wanted_segments(wanted, given.whole, header)]
+
+    assert groups() == ["default", "geo"]
     header.stamps[0].all_groups = False
     header.stamps[0].groups.append("geo")
-    assert "only some" in (whole.reason_for_records(wanted, given.whole, header) or "")
-    header.stamps[0].groups.append("default")
+    assert groups() == ["geo"]
     assert whole.reason_for_records(wanted, given.whole, header) is None
     header.provenance.append(wanted.peer_instance_id)
+    assert groups() == []
     assert "none of it" in (whole.reason_for_records(wanted, given.whole, header) or "")
     del header.provenance[:], header.stamps[:]
-    assert "none of it" in (whole.reason_for_records(wanted, given.whole, header) or "")
+    assert groups() == []
+
+
+def test_of_a_file_with_some_groups_the_rest_counts_as_filtered(tmp_path: Path, peer: WholePeer) -> None:
+    both = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2"), (b"c", b"3")], b"g", timestamp=5)]
+    given = given_files(tmp_path / "both", both, GroupMap({"geo": [b"g"]}), ("geo",))
+    (result,) = _shipper(tmp_path, peer).ship([_range(given)], 60_000)
+    assert (result.acked_offset, result.records, result.filtered) == (3, 2, 1)
+    assert [segment.entry.group for segment in peer.offers[0].log.segments] == ["geo"]
+    assert peer.offers[0].log.records == 3
