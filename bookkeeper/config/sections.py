@@ -230,6 +230,12 @@ class TServerSettings(Section):
         "Time after which an idle incoming stream must be opened again",
         "bounds how long a message may live (R20), at one more call a minute",
     )
+    paths_apart_ms: Millis = setting(
+        7 * 24 * 3_600_000,
+        "Time for which a tablet remembers which records of a log came here, when the log's own stream is over: for "
+        "clusters between that bring the same records later",
+        "a cluster that was away over a long weekend still brings nothing twice; costs 200 bytes a log and tablet",
+    )
     lane_ranges_max: Count = setting(
         256,
         "Ranges queued for one peer cluster; beyond it assign_work answers overloaded",

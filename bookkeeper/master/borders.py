@@ -47,6 +47,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey, join_ranges
+from bookkeeper.roots import joined_roots
 from bookkeeper.storage.bulk import part_of_segment
 
 SPLITS_AT_ONCE = 64
@@ -312,6 +313,7 @@ def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
         flush_id=keys.first_flush_id(serial),
         segments=tuple(_parts(facts, extent)),
         ahead={stream: parts for stream, parts in ahead.items() if parts},
+        held={root: held.inside(extent.rows) for root, held in flush.held.items()},
     )
 
 
@@ -335,6 +337,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
         ahead=ahead,
+        held=joined_roots(state.held for _, state in states),
     )
 
 

@@ -60,9 +60,14 @@ def read_object(raw: bytes, what: str) -> dict[str, Any]:
 def read_fields(raw: bytes, what: str, *names: str) -> dict[str, Any]:
     """As :func:`read_object`, with these fields and no others."""
     fields = read_object(raw, what)
+    check_names(fields, raw, what, *names)
+    return fields
+
+
+def check_names(fields: Mapping[str, Any], raw: bytes, what: str, *names: str) -> None:
+    """Raise CorruptionError unless these fields are there and no others."""
     if fields.keys() != set(names):
         raise CorruptionError(f"{what} has {', '.join(sorted(names))}, and nothing else: {raw[:200]!r}")
-    return fields
 
 
 def typed(fields: Mapping[Any, Any], name: object, kind: type[_T]) -> _T:

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.strict_json import (
+    check_names,
     encode_json,
     mapping,
     number,
@@ -30,6 +31,7 @@ from bookkeeper.metadata.strict_json import (
     typed,
 )
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
+from bookkeeper.roots import Held, Part, Root, Runs
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -76,7 +78,7 @@ class FlushState:
     ``last_wals`` are what the tablet's next record comes after (rule R24): its last record, or the last ones of the
     tablets that were merged into it; WAL and offset. ``segments`` are the URIs that count: a ``segment:`` cell that the
     newest state does not name is dead, whoever wrote it and however late. ``compacted`` is the state of the last
-    compaction of everything, 0 = none.
+    compaction of everything, 0 = none. ``held`` says which records of each root are here, by whatever path (rule R22).
     """
 
     flush_id: int
@@ -88,9 +90,10 @@ class FlushState:
     segments: tuple[str, ...] = ()
     compacted: int = 0
     ahead: Mapping[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    held: Mapping[Root, Held] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """JSON bytes; raises InvalidInputError."""
+        """JSON bytes, ``held`` only when there is some; raises InvalidInputError."""
         return encode_json(
             self.decode,
             {
@@ -106,7 +109,8 @@ class FlushState:
                     stream.encode(): [[*_encode_range(part.rows), part.offset] for part in parts]
                     for stream, parts in self.ahead.items()
                 },
-            },
+            }
+            | ({"held": {root.encode(): _encode_held(held) for root, held in self.held.items()}} if self.held else {}),
         )
 
     @classmethod
@@ -114,7 +118,8 @@ class FlushState:
         """Parse :meth:`encode`; raises CorruptionError."""
         what = "a flush state"
         names = ("flush_id", "through", "last_seq", "last_time_ms", "high_water", "last_wals", "segments", "compacted")
-        fields = read_fields(raw, what, *names, "ahead")
+        fields = {"held": {}} | read_object(raw, what)
+        check_names(fields, raw, what, *names, "ahead", "held")
         return cls(
             flush_id=number(fields, "flush_id", 1),
             through=offsets(fields, "through"),
@@ -125,6 +130,7 @@ class FlushState:
             segments=texts(fields, "segments"),
             compacted=number(fields, "compacted"),
             ahead=_ahead(mapping(fields, "ahead")),
+            held=_held(mapping(fields, "held")),
         )
 
 
@@ -340,6 +346,36 @@ def _ahead(fields: dict[str, Any]) -> dict[StreamKey, tuple[Ahead, ...]]:
     return {
         _stream(key): tuple(Ahead(_range(part), number(part, 2)) for part in tuples(fields, key, 3)) for key in fields
     }
+
+
+def _encode_held(held: Held) -> list[Any]:
+    parts = [[*_encode_range(part.rows), encode_row(part.family), part.runs.flat()] for part in held.parts]
+    return [held.last_ms, parts]
+
+
+def _held(fields: dict[str, Any]) -> dict[Root, Held]:
+    found = {}
+    for key, (encoded,) in ((key, tuples({0: [fields[key]]}, 0, 2)) for key in fields):
+        parts = tuple(
+            Part(_range(part), None if part[2] is None else raw_bytes(part, 2), _runs(typed(part, 3, list)))
+            for part in tuples(encoded, 1, 4)
+        )
+        found[_root(key)] = Held(parts, number(encoded, 0))
+    return found
+
+
+def _runs(flat: list[Any]) -> Runs:
+    try:
+        return Runs.from_flat([number(dict(enumerate(flat)), index) for index in range(len(flat))])
+    except ValueError as error:
+        raise CorruptionError(f"not runs of offsets: {error}") from error
+
+
+def _root(text: str) -> Root:
+    try:
+        return Root.decode(text)
+    except ValueError as error:
+        raise CorruptionError(f"not a root: {text!r} ({error})") from error
 
 
 def _stream(text: str) -> StreamKey:

@@ -41,6 +41,7 @@ RANGE_SCHEMA = pa.schema(
         pa.field("finished", pa.int64(), nullable=False),
         pa.field("order_key", pa.int64(), nullable=False),
         pa.field("run_id", pa.string(), nullable=False),
+        pa.field("passed_to", pa.int64(), nullable=False),
     ]
 )
 
@@ -78,7 +79,8 @@ class Range:
 
     ``finished`` is the books' finished offset: a fact the receiver may rely on. ``position_hint`` is the byte position
     behind the block that ends at ``first - 1``, or 0. Ranges of a file are handled in order; files of one task in the
-    order of ``order_key``. A range with a ``run_id`` is shipped again on purpose, as a stream of its own.
+    order of ``order_key``. A range with a ``run_id`` is shipped again on purpose, as a stream of its own. ``passed_to``
+    is the last record before the range that is in quarantine: the target lacks it (0 = none).
     """
 
     range_id: int
@@ -93,6 +95,7 @@ class Range:
     finished: int
     order_key: int
     run_id: str = ""
+    passed_to: int = 0
 
     @property
     def stream(self) -> StreamKey:

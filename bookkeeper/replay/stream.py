@@ -33,7 +33,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BlockRange
 from bookkeeper.peers.protocol import Acked, BlockFacts, Message, ReplicaSession
-from bookkeeper.replay import filters
+from bookkeeper.replay import descents, filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
@@ -201,7 +201,8 @@ class RangeStream:
         first, last = block.first_offset, block.last_offset
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
-            whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row)
+            descent = descents.descent_of(header, current, None)
+            whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
             return _Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
         mask = filters.family_mask(batch, decision.families)
@@ -210,7 +211,8 @@ class RangeStream:
             return None
         rest = encode_batch(kept, header.compression)
         facts = BlockFacts(header.write_time_ms, header.first_seq, pc.indices_nonzero(mask))
-        share = SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept))
+        descent = descents.descent_of(header, current, mask.to_numpy(zero_copy_only=False))
+        share = SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept), descent)
         return _Part(share, facts, block.end_position)
 
     def _append(self, part: _Part, provenance: tuple[str, ...]) -> None:

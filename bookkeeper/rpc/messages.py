@@ -288,7 +288,9 @@ class ReplicationConfig:
 
 @dataclass(frozen=True, slots=True)
 class SourceBlock:
-    """Records of a source file, offsets inclusive; may hold fewer records than the offsets span (filtered)."""
+    """Records of a source file, offsets inclusive; may hold fewer records than the offsets span (filtered). ``descent``
+    says where they were first written (R22).
+    """
 
     first_offset: int
     last_offset: int
@@ -296,6 +298,7 @@ class SourceBlock:
     record_count: int
     min_row: bytes
     max_row: bytes
+    descent: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

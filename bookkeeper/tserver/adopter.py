@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import combiners
@@ -31,13 +31,14 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
+from bookkeeper.roots import Held, Part, Root, Runs, root_of
 from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, path_of
 from bookkeeper.tserver.books import Reach, open_status
-from bookkeeper.tserver.commit import CloseTablet, CommitPath, was_forgotten
+from bookkeeper.tserver.commit import CloseTablet, CommitPath
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.loading import first_flush_id
@@ -45,6 +46,7 @@ from bookkeeper.tserver.offers import Standing, standing_of, targets_reason
 from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.replicated import was_forgotten
 from bookkeeper.tserver.segments import merged_state, segments_put
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
@@ -69,8 +71,18 @@ def adopted_state(
         state,
         last_seq=last_seq,
         high_water={**state.high_water, request.stream: through_of(request)},
+        held=with_whole(state.held, request, state.last_time_ms),
         last_wals=state.last_wals if log is None else ((log.uri, log.offset),),
     )
+
+
+def with_whole(held: Mapping[Root, Held], request: AdoptRequest, now_ms: int) -> Mapping[Root, Held]:
+    """Rule R22: of a file of another cluster, everything that lies in this tablet's rows is here now."""
+    if request.through is None:
+        return held
+    root = root_of(request.stream)
+    whole = Part(request.extent.rows, None, Runs.of((1, request.through)))
+    return {**held, root: held.get(root, Held()).taking(whole, now_ms)}
 
 
 def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace]) -> RowPut:
@@ -101,7 +113,11 @@ def is_taken(tablet: ServedTablet, request: AdoptRequest) -> bool:
 
 
 def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
-    """Rule R18: raise DeclinedError when the tablet has some records of the stream: what it lacks comes as records."""
+    """Rules R18 and R22: raise DeclinedError when the tablet has some of the records, by the stream or by another path:
+    what it lacks comes as records.
+    """
+    if request.through is not None and tablet.held.known(root_of(request.stream)).parts:
+        raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file} by another path")
     known = tablet.known_high_water(request.stream)
     if standing_of(known, request.stream in tablet.ahead, through_of(request)) is Standing.SOME:
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file}")

@@ -1,9 +1,9 @@
-"""What goes through the commit thread: writes, replicated ranges, and barriers.
+"""What goes through the commit thread: writes and barriers; replicated ranges are in ``replicated``.
 
 Arrives: requests that RPC threads have decoded, checked and routed. Leaves: drafts for the group committer, and
 answers once they are as durable as asked. Survives a crash: what was answered (design section 10, rule 1). The commit
 thread only judges duplicates, numbers, stamps and applies; whatever can be done before or after is done elsewhere.
-Sources: plan, "The commit path"; rules R13, R14, R18 and R19.
+Sources: plan, "The commit path"; rules R13 and R14.
 """
 
 from __future__ import annotations
@@ -11,22 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-import pyarrow as pa
-
-from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, ConflictError, GapError, NotServingError, UnavailableError
-from bookkeeper.model import Extent, Origin, StreamKey
+from bookkeeper.errors import BookkeeperError, ConflictError, UnavailableError
+from bookkeeper.model import Extent, StreamKey
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver import refusals
-from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt, Attempts
-from bookkeeper.tserver.gate import Gate
-from bookkeeper.tserver.receiving import Accept, Gap, decide
-from bookkeeper.tserver.rows_ahead import unknown_parts
+from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt
+from bookkeeper.tserver.desk import Desk
+from bookkeeper.tserver.replicated import Applied, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.stamps import ConfigView, TableView
-from bookkeeper.tserver.tablet import FlushPoint, Moment, ReceivedBlock, ServedTablet, Share, Undo
+from bookkeeper.tserver.tablet import FlushPoint, ServedTablet, Share, Undo
 
 T = TypeVar("T")
 
@@ -43,24 +38,6 @@ class Committer(Protocol):
 
     def roll(self, timeout_ms: float = ...) -> Seal | None:
         """Seal the log and go on with a new one."""
-
-
-class Desk:
-    """What the commit thread writes under: the log, the configuration in force, the clock."""
-
-    def __init__(self, clock: Clock, view: ConfigView) -> None:
-        self.clock = clock
-        self.view = view
-        """Changed by :class:`ConfigBarrier` in the commit thread; others may read it."""
-        self.attempts = Attempts()
-        self.gate = Gate()
-        """For what is done under the configuration without a block in the log."""
-        self.wal_uri: Callable[[], str] = lambda: ""
-        """Set once, when the committer exists; nothing is submitted before."""
-
-    def moment(self, table_id: str) -> Moment:
-        """What a block of this table is staged under now; raises NotFoundError."""
-        return Moment(self.wal_uri(), self.view.table(table_id), self.clock.wall_ms())
 
 
 def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
@@ -98,13 +75,12 @@ class ClientWrite:
         """See :class:`Submission`. Raises NotFoundError, ReadOnlyError, and ConflictError when the client has sent this
         again already.
         """
-        del next_offset
         for tablet, _ in self._shares:
             if not self._desk.attempts.admit(self._attempt, tablet.extent):
                 raise ConflictError(f"attempt {self._attempt.number} comes after a later one of the same writer")
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
-        moments = [self._desk.moment(tablet.extent.table_id) for tablet, _ in open_shares]
+        moments = [self._desk.moment(tablet.extent.table_id, next_offset) for tablet, _ in open_shares]
         for moment in moments:
             refusals.refuse_read_only(moment.view)
         if self._asked is None:
@@ -133,117 +109,6 @@ class ClientWrite:
 def durability_of(view: TableView) -> Durability:
     """What a write gets that does not ask."""
     return Durability.parse(view.properties.durability)
-
-
-# ---- replicated ranges
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedRange:
-    """One tablet's share of ``(after, to]`` of a source file."""
-
-    stream: StreamKey
-    provenance: tuple[str, ...]
-    acked: int
-    after: int
-    to: int
-    blocks: tuple[ReceivedBlock, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of a range at one tablet: records written now, and records that were here already."""
-
-    high_water: int
-    applied: int
-    dropped: int
-
-
-def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
-    """The records of some blocks as one, in order, for one WAL block (rule R18)."""
-    shares = [block.share for block in blocks]
-    if len(shares) == 1:
-        return shares[0]
-    table = pa.Table.from_batches([share.batch for share in shares]).combine_chunks()
-    return Share(
-        table.to_batches()[0],
-        sorted({family for share in shares for family in share.families}),
-        min(share.min_row for share in shares),
-        max(share.max_row for share in shares),
-    )
-
-
-def was_forgotten(knows: bool, forgets: int, now_forgets: int) -> bool:
-    """Rule R20: the tablet knows nothing of a stream that the books still had when ``forgets`` streams were forgotten
-    here; more were since, and it may be one of them.
-    """
-    return not knows and forgets != now_forgets
-
-
-class ReplicatedApply:
-    """One tablet's share of a replicated range; applied at most once, whoever else sends it at the same time.
-
-    ``forgets``: of the tablet, before the stream was found in the books or among the tablet's marks.
-    """
-
-    durability = Durability.SYNC
-
-    def __init__(self, desk: Desk, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
-        self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
-        self._desk = desk
-        self._tablet = tablet
-        self._received = received
-        self._forgets = forgets
-        self._whole = join_shares(received.blocks) if received.blocks else None
-        self._high_water = 0
-        self._undo: Undo | None = None
-
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError."""
-        del next_offset
-        tablet, received = self._tablet, self._received
-        if not tablet.accepting:
-            raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
-        if was_forgotten(tablet.knows(received.stream), self._forgets, tablet.forgets):
-            raise UnavailableError(
-                f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
-            )
-        moment = self._desk.moment(tablet.extent.table_id)
-        known = tablet.known_high_water(received.stream)
-        blocks = received.blocks
-        if received.stream in tablet.ahead:
-            blocks = unknown_parts(blocks, tablet.ahead[received.stream])
-        decision = decide(known, received.acked, received.after, received.to, blocks)
-        if isinstance(decision, Gap):
-            raise GapError(
-                f"{received.stream.file} is here up to {decision.high_water}, the range starts after {received.after}",
-                {"high_water": str(decision.high_water)},
-            )
-        self._high_water = decision.high_water
-        if not isinstance(decision, Accept):
-            self._undo = tablet.stage_high_water(received.stream, decision.high_water)
-            return []
-        whole = self._whole
-        if whole is None or blocks is not received.blocks or len(decision.blocks) < len(blocks):
-            whole = join_shares(decision.blocks)
-        origin = Origin(received.stream, received.after, decision.high_water)
-        draft, self._undo = tablet.stage(whole, moment, received.provenance, origin)
-        return [draft]
-
-    def applied(self, blocks: list[PlacedBlock]) -> Applied:
-        """See :class:`Submission`."""
-        for block in blocks:
-            self._tablet.apply(block)
-        self._tablet.apply_high_water(self._received.stream, self._high_water)
-        written = sum(block.batch.num_rows for block in blocks)
-        total = 0 if self._whole is None else self._whole.batch.num_rows
-        return Applied(self._high_water, written, total - written)
-
-    def failed(self, error: BookkeeperError) -> None:
-        """See :class:`Submission`."""
-        del error
-        if self._undo is not None:
-            self._tablet.take_back(self._undo)
 
 
 # ---- barriers

@@ -16,7 +16,8 @@ from bookkeeper.rpc.messages import Condition
 from bookkeeper.storage.tablet import Asked, TabletData
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock
 from bookkeeper.tserver import refusals
-from bookkeeper.tserver.commit import ClientWrite, Desk
+from bookkeeper.tserver.commit import ClientWrite
+from bookkeeper.tserver.desk import Desk
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet, Share
 
@@ -109,7 +110,7 @@ class ConditionalWrite:
         tablet = self._tablet
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
-        moment = self._desk.moment(tablet.extent.table_id)
+        moment = self._desk.moment(tablet.extent.table_id, next_offset)
         refuse_conditional_write(moment.view)
         self._holds = holds_now(tablet.data, self._row, self._conditions, moment.now_ms)
         return self._write.prepare(next_offset) if self._holds else []

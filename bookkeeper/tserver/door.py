@@ -7,14 +7,25 @@ Nothing that fails here has changed anything. Pure but for the CPU it takes. Sou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
+from bookkeeper.roots import Root, Runs
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits, check_labels, split_by_tablets, validate_batch
+from bookkeeper.storage.tablet import BatchLimits, check_labels, places_in_tablets, take_sorted, validate_batch
 from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.descent import (
+    Descent,
+    descent_to_pb,
+    exact_claims,
+    parse_descent,
+    record_count,
+)
 from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
 
 
@@ -47,8 +58,12 @@ def share_for(extent: Extent, batch: pa.RecordBatch) -> Share:
     return share
 
 
-def received_block(block: SourceBlock, limits: BatchLimits) -> ReceivedBlock | None:
-    """A block of a source file, checked; None when a filter left nothing of it. Raises InvalidInputError."""
+def received_block(
+    block: SourceBlock, limits: BatchLimits, own: Root | None = None, straight: bool = False
+) -> ReceivedBlock | None:
+    """A block of a source file, checked; None when a filter left nothing of it. ``own``: the root of the stream;
+    ``straight``: its records were first written there. Raises InvalidInputError.
+    """
     batch = decode_records(block.records, limits)
     if batch.num_rows != block.record_count:
         raise InvalidInputError(f"a block announces {block.record_count} records and holds {batch.num_rows}")
@@ -60,7 +75,27 @@ def received_block(block: SourceBlock, limits: BatchLimits) -> ReceivedBlock | N
         raise InvalidInputError("a replicated record has no timestamp: its source must set it")
     if not batch.num_rows:
         return None
-    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch))
+    descent = None if own is None else block_descent(block, own, straight)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
+
+
+def block_descent(block: SourceBlock, own: Root, straight: bool) -> Descent | None:
+    """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
+    as_it_lies = ((own, Runs.of((block.first_offset, block.last_offset))),)
+    whole = block.record_count == block.last_offset - block.first_offset + 1
+    if block.descent is None:
+        return Descent(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
+    try:
+        found = parse_descent(block.descent, own)
+    except CorruptionError as error:
+        raise InvalidInputError(error.message) from error
+    if not found.records and straight and whole:
+        found = replace(found, records=as_it_lies)
+    if record_count(found.records) != block.record_count:
+        raise InvalidInputError(
+            f"{record_count(found.records)} places where {block.record_count} records were first written"
+        )
+    return found
 
 
 def part_by_tablet(
@@ -69,15 +104,21 @@ def part_by_tablet(
     """Each tablet's part of each block, offsets kept. Raises NotServingError when a row lies in no extent."""
     parts: dict[Extent, list[ReceivedBlock]] = {}
     for block in blocks:
-        whole = block.share
-        for extent, batch in split_by_tablets(whole.batch, extents, (whole.min_row, whole.max_row)):
-            share = whole if batch is whole.batch else share_of(batch)
-            parts.setdefault(extent, []).append(ReceivedBlock(block.first_offset, block.last_offset, share))
+        rows = (block.share.min_row, block.share.max_row)
+        for extent, places in places_in_tablets(block.share.batch, extents, rows):
+            part = block if places is None else _part_of(block, places)
+            parts.setdefault(extent, []).append(part)
     return {extent: tuple(found) for extent, found in parts.items()}
 
 
-def source_block(block: ReceivedBlock) -> SourceBlock:
-    """A tablet's part of a block, on its way to the tserver that holds the tablet."""
+def _part_of(block: ReceivedBlock, places: npt.NDArray[np.int64]) -> ReceivedBlock:
+    descent = None if block.descent is None else replace(block.descent, places=places)
+    share = share_of(take_sorted(block.share.batch, places))
+    return ReceivedBlock(block.first_offset, block.last_offset, share, descent)
+
+
+def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
+    """A tablet's part of a block, on its way to the tserver that holds the tablet. ``own``: as it came."""
     share = block.share
     return SourceBlock(
         first_offset=block.first_offset,
@@ -86,4 +127,5 @@ def source_block(block: ReceivedBlock) -> SourceBlock:
         record_count=share.batch.num_rows,
         min_row=share.min_row,
         max_row=share.max_row,
+        descent=None if block.descent is None else descent_to_pb(block.descent, own).SerializeToString(),
     )

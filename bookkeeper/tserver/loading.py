@@ -15,7 +15,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, StreamKey
+from bookkeeper.roots import Held, Root, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, Seal, stream_from_pb
+from bookkeeper.storage.wal.descent import descent_from_pb
 from bookkeeper.tserver.ordering import WalPlace
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")
@@ -166,6 +168,7 @@ class Recovered:
     flush: FlushState | None = None
     """The newest state in the books."""
     ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    held: dict[Root, Held] = field(default_factory=dict)
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
@@ -179,6 +182,7 @@ class Recovered:
             tuple(WalPlace(*place) for place in flush.last_wals),
             flush=flush,
             ahead=dict(flush.ahead),
+            held=dict(flush.held),
         )
 
     def absorb(self, uri: str, block: Block) -> int:
@@ -196,7 +200,14 @@ class Recovered:
             stream = stream_from_pb(header.origin.stream)
             raise_high_water(self.high_water, stream, header.origin.to_offset)
             drop_passed(self.ahead, stream, header.origin.to_offset)
+            take_claims(self.held, header, root_of(stream))
         return first_seq
+
+
+def take_claims(held: dict[Root, Held], header: BlockHeader, own: Root) -> None:
+    """Rule R22: a block header is the truth about what its tablet holds of each root, too."""
+    for claim in descent_from_pb(header.descent, own).claims:
+        held[claim.root] = held.get(claim.root, Held()).taking(claim.part, header.write_time_ms)
 
 
 def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:

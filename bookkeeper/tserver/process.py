@@ -26,9 +26,10 @@ from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
 from bookkeeper.tserver.adopter import Adopter
-from bookkeeper.tserver.commit import CommitPath, Desk
+from bookkeeper.tserver.commit import CommitPath
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.desk import Desk
 from bookkeeper.tserver.flusher import Flusher, FlushLimits
 from bookkeeper.tserver.incoming import Incoming
 from bookkeeper.tserver.loader import Loader
@@ -135,6 +136,7 @@ class TServerProcess:
             configuration.table,
             sorter.later,
             books_flight_ms(settings),
+            tserver.paths_apart_ms,
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)

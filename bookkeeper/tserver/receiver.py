@@ -23,16 +23,18 @@ from bookkeeper.errors import (
     TransientError,
 )
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import root_of
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateResult, SourceBlock
+from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateResult
 from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.tserver.commit import Applied, CommitPath, ReceivedRange
+from bookkeeper.tserver.commit import CommitPath
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
 from bookkeeper.tserver.locations import Located, Locations
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.replicated import Applied, ReceivedRange
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ReceivedBlock
 
@@ -129,7 +131,7 @@ class Receiver:
         self._streams.check(request.stream_session, stream)
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = decode_blocks(request.blocks, self.limits)
+        blocks = decode_blocks(request, self.limits)
         parts = self._part(table_id, blocks)
         if not parts and request.after_offset > request.acked_offset:
             raise GapError(
@@ -208,7 +210,7 @@ class Receiver:
                 acked_offset=request.acked_offset,
                 after_offset=request.after_offset,
                 to_offset=request.to_offset,
-                blocks=tuple(map(source_block, blocks)),
+                blocks=tuple(source_block(block, root_of(request.stream)) for block in blocks),
             )
         )
         return Applied(result.acked_offset, result.records_applied, result.records_dropped)
@@ -221,7 +223,7 @@ class Receiver:
         if request.extent.table_id != request.stream.target_table_id:
             raise InvalidInputError(f"tablet {request.extent} is not of table {request.stream.target_table_id}")
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = tuple(decode_blocks(request.blocks, limits_of_parts(self.limits)))
+        blocks = tuple(decode_blocks(request, limits_of_parts(self.limits)))
         for block in blocks:
             if not (request.extent.contains(block.share.min_row) and request.extent.contains(block.share.max_row)):
                 raise InvalidInputError(f"a block of {request.stream.file} does not lie in tablet {request.extent}")
@@ -229,9 +231,10 @@ class Receiver:
         return ReplicateResult(applied.high_water, applied.applied, applied.dropped)
 
 
-def decode_blocks(blocks: Sequence[SourceBlock], limits: BatchLimits) -> list[ReceivedBlock]:
+def decode_blocks(request: ReplicateRequest | ApplyRequest, limits: BatchLimits) -> list[ReceivedBlock]:
     """Blocks of a message, checked; those of which a filter left nothing are left out. Raises InvalidInputError."""
-    found = (received_block(block, limits) for block in blocks)
+    own, straight = root_of(request.stream), len(request.provenance) == 1
+    found = (received_block(block, limits, own, straight) for block in request.blocks)
     return [block for block in found if block is not None]
 
 

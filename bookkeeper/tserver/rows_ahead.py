@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Ahead, RowRange
-from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
+from bookkeeper.tserver.tablet import ReceivedBlock, share_of
 
 
 def unknown_parts(blocks: Sequence[ReceivedBlock], ahead: Iterable[Ahead]) -> tuple[ReceivedBlock, ...]:
@@ -23,8 +24,8 @@ def unknown_parts(blocks: Sequence[ReceivedBlock], ahead: Iterable[Ahead]) -> tu
     does, for a block that lies across what is known.
     """
     parts = list(ahead)
-    left = ((block, rest_of(block.share, known_rows(block, parts))) for block in blocks)
-    return tuple(ReceivedBlock(block.first_offset, block.last_offset, rest) for block, rest in left if rest is not None)
+    left = (rest_of(block, known_rows(block, parts)) for block in blocks)
+    return tuple(rest for rest in left if rest is not None)
 
 
 def known_rows(block: ReceivedBlock, ahead: Iterable[Ahead]) -> list[RowRange]:
@@ -41,22 +42,32 @@ def known_rows(block: ReceivedBlock, ahead: Iterable[Ahead]) -> list[RowRange]:
     return known
 
 
-def rest_of(share: Share, known: Sequence[RowRange]) -> Share | None:
+def rest_of(block: ReceivedBlock, known: Sequence[RowRange]) -> ReceivedBlock | None:
     """The records of other rows, in order; None when there is none."""
     if not known:
-        return share
-    rows = share.batch.column("row")
+        return block
+    rows = block.share.batch.column("row")
     new = np.ones(len(rows), bool)
     for found in known:
-        new &= ~_lie_in(rows, found).to_numpy(zero_copy_only=False)
-    batch = share.batch.filter(pa.array(new))
-    if batch.num_rows == share.batch.num_rows:
-        return share
-    return share_of(batch) if batch.num_rows else None
+        new &= ~lie_in(rows, found)
+    return those_of(block, new)
 
 
-def _lie_in(rows: pa.Array, found: RowRange) -> pa.Array:
+def those_of(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock | None:
+    """The records for which the mask is true, and where they were first written; None when there is none."""
+    batch = block.share.batch.filter(pa.array(mask))
+    if batch.num_rows == block.share.batch.num_rows:
+        return block
+    if not batch.num_rows:
+        return None
+    descent = None if block.descent is None else block.descent.of(mask)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
+
+
+def lie_in(rows: pa.Array, found: RowRange) -> npt.NDArray[np.bool_]:
+    """For each row whether it is one of these."""
     above = pc.greater(rows, pa.scalar(found.prev_row or b"", pa.binary()))
-    if found.end_row is None:
-        return above
-    return pc.and_(above, pc.less_equal(rows, pa.scalar(found.end_row, pa.binary())))
+    if found.end_row is not None:
+        above = pc.and_(above, pc.less_equal(rows, pa.scalar(found.end_row, pa.binary())))
+    mask: npt.NDArray[np.bool_] = above.to_numpy(zero_copy_only=False)
+    return mask

@@ -10,6 +10,7 @@ Sources: plan, "The commit path"; rules R13, R18 and R24.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,13 @@ import pyarrow.compute as pc
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
+from bookkeeper.roots import root_of
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData, min_max_row
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
+from bookkeeper.storage.wal import block_pb2 as pb
+from bookkeeper.storage.wal.descent import Descent
 from bookkeeper.tserver.flushed_logs import FlushedLogs
+from bookkeeper.tserver.held import HeldRoots
 from bookkeeper.tserver.loading import Recovered, drop_passed, first_flush_id, raise_high_water
 from bookkeeper.tserver.ordering import WalPlace, predecessors
 from bookkeeper.tserver.stamps import TableView, groups_present
@@ -47,6 +52,8 @@ class ReceivedBlock:
     first_offset: int
     last_offset: int
     share: Share
+    descent: Descent | None = None
+    """Where the records were first written; None: an older version does not say it."""
 
 
 def share_of(batch: pa.RecordBatch) -> Share:
@@ -57,11 +64,14 @@ def share_of(batch: pa.RecordBatch) -> Share:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the commit thread stages under: the log, the table's configuration, the wall clock (ms)."""
+    """What the commit thread stages under: the log, the table's configuration, the wall clock (ms). ``since``: from
+    this offset of the log on its targets and groups are these (0 = not known).
+    """
 
     wal_uri: str
     view: TableView
     now_ms: int
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +127,17 @@ class ServedTablet:
     """One tablet of this tserver."""
 
     def __init__(
-        self, extent: Extent, data: TabletData, recovered: Recovered, tenure: Tenure, books_flight_ms: float
+        self,
+        extent: Extent,
+        data: TabletData,
+        recovered: Recovered,
+        tenure: Tenure,
+        books_flight_ms: float,
+        paths_apart_ms: float = math.inf,
     ) -> None:
-        """``books_flight_ms``: how long a write to the books may be on its way (R4)."""
+        """``books_flight_ms``: how long a write to the books may be on its way (R4). ``paths_apart_ms``: how far one
+        path of several to this cluster may lag behind another (R22).
+        """
         self.extent = extent
         self.key = (extent.table_id, extent.end_row)
         self.row = keys.tablet_row(extent.table_id, extent.end_row)
@@ -146,6 +164,8 @@ class ServedTablet:
         self.ahead: dict[StreamKey, tuple[Ahead, ...]] = dict(recovered.ahead)
         """Rows that hold more of a stream (see ``rows_ahead``). Changed by the commit thread."""
         self._in_flight: dict[StreamKey, int] = {}
+        self.held = HeldRoots(recovered.held, paths_apart_ms)
+        """What it holds of each root (R22). Changed by the commit thread."""
         self._next_seq = recovered.next_seq
         self._applied_seq = recovered.next_seq - 1
         self._last_time_ms = recovered.last_time_ms
@@ -165,7 +185,12 @@ class ServedTablet:
         return stream in self.high_water or stream in self._in_flight
 
     def stage(
-        self, share: Share, moment: Moment, provenance: Sequence[str] = (), origin: Origin | None = None
+        self,
+        share: Share,
+        moment: Moment,
+        provenance: Sequence[str] = (),
+        origin: Origin | None = None,
+        descent: pb.Descent | None = None,
     ) -> tuple[DraftBlock, Undo]:
         """The draft of one block, numbered and stamped as of now; and how to take it back."""
         undo = self._undo(origin.stream if origin else None)
@@ -182,6 +207,8 @@ class ServedTablet:
             write_time_ms=self._last_time_ms,
             min_row=share.min_row,
             max_row=share.max_row,
+            since=moment.since if origin is None else 0,
+            descent=descent,
         )
         self._next_seq += share.batch.num_rows
         self._staged_wal = moment.wal_uri
@@ -244,6 +271,9 @@ class ServedTablet:
         self._applied_seq = state.last_seq
         self.last_wals = tuple(WalPlace(*place) for place in state.last_wals)
         self._staged_wal = self.last_wals[0].file if len(self.last_wals) == 1 else ""
+        root = root_of(stream)
+        if root in state.held:
+            self.held.apply({root: state.held[root]})
         self.apply_high_water(stream, offset)
 
     # ---- applying: commit thread, in the same order
@@ -296,6 +326,7 @@ class ServedTablet:
             high_water=dict(self.high_water),
             last_wals=tuple((place.file, place.offset) for place in self.last_wals),
             ahead=dict(self.ahead),
+            held=self.held.remembered({root_of(stream) for stream in self.high_water}, self._last_time_ms),
         )
         self._state_changed = False
         self.point = FlushPoint(frozen, state, logs)

@@ -114,6 +114,7 @@ def range_to_ship(queued: Queued, fact: Fact, range_id: int, own_instance_id: st
         finished=fact.offset,
         order_key=queued.turn,
         run_id=item.run_id,
+        passed_to=max((blocks.last for blocks in item.passed if blocks.last <= fact.offset), default=0),
     )
 
 

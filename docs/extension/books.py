@@ -18,6 +18,7 @@ from typing import Any
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
+from bookkeeper.roots import Held, Part, Root, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
@@ -164,6 +165,8 @@ def _sample(name: str, hint: Any) -> object:
         StreamKey: _STREAM,
         RowRange: RowRange(b"bern", b"zug"),
         Ahead: Ahead(RowRange(b"bern", b"zug"), 90),
+        Root: root_of(_STREAM),
+        Held: Held((Part(RowRange(b"bern", b"zug"), None, Runs.of((1, 90), (101, 120))),), 1_700_000_000_000),
         BlockRange: BlockRange(43, 60, 2_856, 4_344),
     }
     if hint not in plain:

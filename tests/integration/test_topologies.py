@@ -1,13 +1,15 @@
 """How clusters may be joined: to several, in chains, in circles, both ways; under other names, cut otherwise, by group.
 
 Arrives: clusters inside the test, each with a master, a tserver and a ship loop of its own. Leaves: what each of them
-holds, and what crossed each edge. Sources: design section 7; document 1, "Provenance"; books.md R19, R21 and R23.
+holds, and what crossed each edge. Sources: design section 7; document 1, "Provenance"; books.md R19, R21, R22 and R23.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,17 @@ class Map:
     def __getitem__(self, name: str) -> LocalCluster:
         return self._clusters[name]
 
-    def add(self, *names: str, table: str = "t", splits: Sequence[bytes] = ()) -> None:
+    def add(
+        self,
+        *names: str,
+        table: str = "t",
+        splits: Sequence[bytes] = (),
+        groups: Sequence[LocalityGroup] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         for name in names:
             self._clusters[name] = self._stack.enter_context(local_cluster(self.directory / name))
-            self._clusters[name].client.tables.create(table, splits)
+            self._clusters[name].client.tables.create(table, splits, groups=groups, properties=properties)
 
     def join(self, source: str, peer: str, alias: str | None = None, remote_table: str | None = None) -> None:
         """Send what is written to ``t`` of one cluster to another one."""
@@ -121,6 +130,73 @@ def test_round_a_circle_of_three_every_record_crosses_every_edge_but_the_last_on
     clusters.settle()
     assert [clusters.sent(name) for name in "abc"] == [2 * ROWS] * 3, "its own, and those of the one before it"
     assert clusters["a"].rows("t") == clusters["b"].rows("t") == clusters["c"].rows("t")
+
+
+KEPT = {"table.versions.max": "9"}
+"""So that a record that is applied twice shows, as a version more."""
+
+
+def versions(cluster: LocalCluster) -> Counter[bytes]:
+    """How many versions there are of each row."""
+    return Counter(cell.row for cell in cluster.client.scan("t", versions=9).cells())
+
+
+def test_r22_by_two_paths_every_record_arrives_once(clusters: Map) -> None:
+    clusters.add("a", splits=[b"a010"], properties=KEPT)
+    clusters.add("b", splits=[b"a020"], properties=KEPT)
+    clusters.add("c", splits=[b"a015", b"a030"], properties=KEPT)
+    for source, peer in ("ab", "ac", "bc"):
+        clusters.join(source, peer)
+    clusters["c"].tserver.stop()
+    rows = clusters.write("a")
+    holds(clusters["b"], rows)
+    clusters["c"].replace_tserver()
+    rows |= clusters.write("a", "late") | clusters.write("b")
+    holds(clusters["c"], rows)
+    clusters.settle()
+    clusters["c"].replace_tserver()
+    assert versions(clusters["c"]) == dict.fromkeys(rows, 1)
+
+
+def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere(clusters: Map) -> None:
+    clusters.add("a", "b", "c", properties=KEPT)
+    for source, peer in permutations("abc", 2):
+        clusters.join(source, peer)
+    rows = set.union(*(clusters.write(name) for name in "abc"))
+    for name in "abc":
+        holds(clusters[name], rows)
+    clusters.settle()
+    assert [versions(clusters[name]) for name in "abc"] == [dict.fromkeys(rows, 1)] * 3
+    assert all(clusters.sent(name) <= 4 * ROWS for name in "abc"), "over two edges each, its own and one other's"
+
+
+def test_r22_an_import_that_comes_whole_by_one_path_and_as_records_by_another_is_there_once(clusters: Map) -> None:
+    clusters.add("a", "b", "c", splits=[b"r020"], properties=KEPT)
+    for source, peer in ("ab", "ac", "bc"):
+        clusters.join(source, peer)
+    incoming = clusters.directory / "incoming"
+    incoming.mkdir()
+    lines = [f"r{number:03},f,q,{number}" for number in range(ROWS)]
+    (incoming / "rows.csv").write_text("\n".join(["row,family,qualifier,value", *lines]))
+    clusters["a"].client.tables.import_directory("t", incoming)
+    clusters.settle()
+    assert versions(clusters["c"]) == {f"r{number:03}".encode(): 1 for number in range(ROWS)}
+
+
+def test_r22_a_group_may_go_straight_and_another_by_way_of_a_third(clusters: Map) -> None:
+    groups = [LocalityGroup("geo", (b"f",)), LocalityGroup("label", (b"name",))]
+    for name in "abc":
+        clusters.add(name, groups=groups, properties=KEPT)
+    for source, peer, group in (("a", "b", ["geo"]), ("a", "c", ["label"]), ("b", "c", None)):
+        replication = clusters[source].client.replication
+        replication.define_cluster(peer, clusters[peer].quorum)
+        replication.enable("t", peer, group)
+    with clusters["a"].client.writer("t") as writer:
+        for number in range(ROWS):
+            row = b"%03d" % number
+            writer.add(Mutation(row).put(b"f", b"q", row).put(b"name", b"q", row))
+    clusters.settle()
+    assert versions(clusters["c"]) == {b"%03d" % number: 2 for number in range(ROWS)}
 
 
 def test_a_peer_may_have_another_table_name_and_other_split_points(clusters: Map) -> None:

@@ -22,7 +22,7 @@ FOUND = {
     "books-not-asked": "deleted early",
     "closed-ranks-like-open": "R1",
     "everything-merges": "gap|R1|order",
-    "high-water-does-not-count": "twice",
+    "high-water-does-not-count and paths-are-not-compared": "twice",
     "marks-of-ended-streams-stay": "rest",
     "no-barriers-in-the-books": "R1|order|gap",
     "no-fence": "lost",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from bookkeeper.storage.wal import Seal
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
+from tests.support.path_faults import PATH_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
 
@@ -36,13 +37,14 @@ class Fault:
 
 @contextmanager
 def fault(name: str) -> Iterator[None]:
-    """Run with the broken variant."""
-    switch = FAULTS[name]
-    *holders, attribute = switch.attribute.split(".")
-    holder: Any = importlib.import_module(switch.module)
-    for part in holders:
-        holder = getattr(holder, part)
-    with patch.object(holder, attribute, switch.broken):
+    """Run with the broken variant, or with several, ``one and another``: of rules that each keep a law alone."""
+    with ExitStack() as broken:
+        for switch in map(FAULTS.__getitem__, name.split(" and ")):
+            *holders, attribute = switch.attribute.split(".")
+            holder: Any = importlib.import_module(switch.module)
+            for part in holders:
+                holder = getattr(holder, part)
+            broken.enter_context(patch.object(holder, attribute, switch.broken))
         yield
 
 
@@ -219,7 +221,7 @@ FAULTS: dict[str, Fault] = {
         "R20: a message out of a process that was stopped for long is applied again",
     ),
     "forgotten-meanwhile-counts": Fault(
-        "bookkeeper.tserver.commit",
+        "bookkeeper.tserver.replicated",
         "was_forgotten",
         lambda knows, forgets, now_forgets: False,  # noqa: ARG005
         "R20: a message that saw its stream in the books is taken when the stream is forgotten",
@@ -335,5 +337,7 @@ FAULTS: dict[str, Fault] = {
 }
 FAULTS |= {
     name: Fault(*parts)
-    for name, parts in (MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS | ENTRANCE_FAULTS).items()
+    for name, parts in (
+        MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS | ENTRANCE_FAULTS | PATH_FAULTS
+    ).items()
 }

@@ -12,7 +12,13 @@ from bookkeeper.storage.tablet.compaction import INPUTS_MAX, Merge, due_merges, 
 from bookkeeper.storage.tablet.data import TabletData
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
-from bookkeeper.storage.tablet.routing import min_max_row, split_by_tablets, validate_batch
+from bookkeeper.storage.tablet.routing import (
+    min_max_row,
+    places_in_tablets,
+    split_by_tablets,
+    take_sorted,
+    validate_batch,
+)
 from bookkeeper.storage.tablet.scan import ScanPage
 from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name, unique_part
 from bookkeeper.storage.tablet.segment_writer import leftovers
@@ -40,9 +46,11 @@ __all__ = [
     "mask_for_groups",
     "min_max_row",
     "parse_name",
+    "places_in_tablets",
     "sight_of",
     "smallest",
     "split_by_tablets",
+    "take_sorted",
     "unique_part",
     "validate_batch",
 ]

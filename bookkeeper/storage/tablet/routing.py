@@ -70,15 +70,25 @@ def split_by_tablets(
     ``extents``: of one table, not overlapping. ``rows``: the least and the greatest, if the caller knows them. Raises
     NotServingError when a row lies in none of them.
     """
+    return [
+        (extent, batch if places is None else take_sorted(batch, places))
+        for extent, places in places_in_tablets(batch, extents, rows)
+    ]
+
+
+def places_in_tablets(
+    batch: pa.RecordBatch, extents: Sequence[Extent], rows: tuple[bytes, bytes] | None = None
+) -> list[tuple[Extent, np.ndarray | None]]:
+    """As :func:`split_by_tablets`, with where in the batch each tablet's records lie, ascending; None = all of them."""
     if not batch.num_rows:
         return []
     low, high = rows or min_max_row(batch)
     for extent in extents:
         if extent.contains(low) and extent.contains(high):
-            return [(extent, batch)]
+            return [(extent, None)]
     order = order_rows(batch.column("row"), low, high)
     read_row = row_reader(batch.column("row"))
-    parts: list[tuple[Extent, pa.RecordBatch]] = []
+    parts: list[tuple[Extent, np.ndarray | None]] = []
     done = 0
     for extent in _ordered(extents):
         if done == batch.num_rows:
@@ -91,7 +101,7 @@ def split_by_tablets(
         end = batch.num_rows
         if extent.end_row is not None:
             end = bisect_right(order, extent.end_row, done, key=read_row)
-        parts.append((extent, _take_sorted(batch, np.sort(order[done:end]))))
+        parts.append((extent, np.sort(order[done:end])))
         done = end
     if done < batch.num_rows:
         row = read_row(order[done])
@@ -99,7 +109,7 @@ def split_by_tablets(
     return parts
 
 
-def _take_sorted(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
+def take_sorted(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
     """Some records in their order; a stretch of neighbours is not copied."""
     first, count = int(indices[0]), len(indices)
     if int(indices[-1]) - first + 1 == count:

@@ -175,6 +175,147 @@ class Origin(_message.Message):
 Global___Origin: _TypeAlias = Origin  # noqa: Y015
 
 @_typing.final
+class Root(_message.Message):
+    """where records were first written: a log of the cluster that a user wrote to"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.str
+    file: _builtins.str
+    table_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        instance_id: _builtins.str = ...,
+        file: _builtins.str = ...,
+        table_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "instance_id", b"instance_id", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Root: _TypeAlias = Root  # noqa: Y015
+
+@_typing.final
+class RootRuns(_message.Message):
+    """offsets of records in their root, in the order of the records"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROOT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    root: _builtins.int
+    """index into Descent.roots, from 1; 0 = the log of the stream that the block came by"""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the gap before each run (the first: before its offset) and its length, alternately"""
+
+    def __init__(
+        self,
+        *,
+        root: _builtins.int = ...,
+        runs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["root", b"root", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RootRuns: _TypeAlias = RootRuns  # noqa: Y015
+
+@_typing.final
+class Claim(_message.Message):
+    """a receiver of the block holds every record of the root with these offsets, rows, families"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROOT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    FAMILIES_FIELD_NUMBER: _builtins.int
+    PREV_ROW_FIELD_NUMBER: _builtins.int
+    END_ROW_FIELD_NUMBER: _builtins.int
+    root: _builtins.int
+    since: _builtins.int
+    """the log that this lies in leaves out nothing such from this offset on; 0 = not known"""
+    prev_row: _builtins.bytes
+    """rows after this one; absent = from the start"""
+    end_row: _builtins.bytes
+    """inclusive; absent = to the end"""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def families(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """empty = all"""
+
+    def __init__(
+        self,
+        *,
+        root: _builtins.int = ...,
+        runs: _abc.Iterable[_builtins.int] | None = ...,
+        since: _builtins.int = ...,
+        families: _abc.Iterable[_builtins.bytes] | None = ...,
+        prev_row: _builtins.bytes | None = ...,
+        end_row: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_prev_row", b"_prev_row", "end_row", b"end_row", "prev_row", b"prev_row"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_prev_row", b"_prev_row", "end_row", b"end_row", "families", b"families", "prev_row", b"prev_row", "root", b"root", "runs", b"runs", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_row: _TypeAlias = _typing.Literal["end_row"]  # noqa: Y015
+    _WhichOneofArgType__end_row: _TypeAlias = _typing.Literal["_end_row", b"_end_row"]  # noqa: Y015
+    _WhichOneofReturnType__prev_row: _TypeAlias = _typing.Literal["prev_row"]  # noqa: Y015
+    _WhichOneofArgType__prev_row: _TypeAlias = _typing.Literal["_prev_row", b"_prev_row"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_row) -> _WhichOneofReturnType__end_row | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prev_row) -> _WhichOneofReturnType__prev_row | None: ...
+
+Global___Claim: _TypeAlias = Claim  # noqa: Y015
+
+@_typing.final
+class Descent(_message.Message):
+    """of received data (R22)"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROOTS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    partial: _builtins.bool
+    """some of what the claims name came in other blocks: others go by the records alone"""
+    @_builtins.property
+    def roots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Root]: ...
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___RootRuns]:
+        """together all records; empty = one run of the stream, or not kept (no target)"""
+
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
+    def __init__(
+        self,
+        *,
+        roots: _abc.Iterable[Global___Root] | None = ...,
+        records: _abc.Iterable[Global___RootRuns] | None = ...,
+        claims: _abc.Iterable[Global___Claim] | None = ...,
+        partial: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "partial", b"partial", "records", b"records", "roots", b"roots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Descent: _TypeAlias = Descent  # noqa: Y015
+
+@_typing.final
 class Predecessor(_message.Message):
     """R24: the tablet's last record in the file that it wrote before"""
 
@@ -216,6 +357,8 @@ class BlockHeader(_message.Message):
     MIN_ROW_FIELD_NUMBER: _builtins.int
     MAX_ROW_FIELD_NUMBER: _builtins.int
     COMPRESSION_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    DESCENT_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     record_count: _builtins.int
     table_id: _builtins.str
@@ -229,6 +372,8 @@ class BlockHeader(_message.Message):
     max_row: _builtins.bytes
     compression: _builtins.str
     """"", "lz4", "zstd" """
+    since: _builtins.int
+    """own data: from this offset of the file on, targets and groups of the table are these"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
     @_builtins.property
@@ -242,6 +387,10 @@ class BlockHeader(_message.Message):
     @_builtins.property
     def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predecessor]:
         """on the tablet's first block in this file; several when it was merged of tablets"""
+
+    @_builtins.property
+    def descent(self) -> Global___Descent:
+        """received data: where its records were first written"""
 
     def __init__(
         self,
@@ -260,15 +409,21 @@ class BlockHeader(_message.Message):
         min_row: _builtins.bytes = ...,
         max_row: _builtins.bytes = ...,
         compression: _builtins.str = ...,
+        since: _builtins.int = ...,
+        descent: Global___Descent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_origin", b"_origin", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "descent", b"descent", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "stamps", b"stamps", "table_id", b"table_id", "write_time_ms", b"write_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "descent", b"descent", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "since", b"since", "stamps", b"stamps", "table_id", b"table_id", "write_time_ms", b"write_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__descent: _TypeAlias = _typing.Literal["descent"]  # noqa: Y015
+    _WhichOneofArgType__descent: _TypeAlias = _typing.Literal["_descent", b"_descent"]  # noqa: Y015
     _WhichOneofReturnType__end_row: _TypeAlias = _typing.Literal["end_row"]  # noqa: Y015
     _WhichOneofArgType__end_row: _TypeAlias = _typing.Literal["_end_row", b"_end_row"]  # noqa: Y015
     _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
     _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__descent) -> _WhichOneofReturnType__descent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_row) -> _WhichOneofReturnType__end_row | None: ...
     @_typing.overload

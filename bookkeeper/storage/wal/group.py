@@ -116,6 +116,7 @@ def mergeable(left: PlacedBlock, right: PlacedBlock) -> bool:
         and one.first_seq + left.batch.num_rows == two.first_seq
         and not (one.HasField("origin") or two.HasField("origin") or two.after)
         and one.stamps == two.stamps
+        and one.since == two.since
         and one.provenance == two.provenance
         and one.compression == two.compression
     )

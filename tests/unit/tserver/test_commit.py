@@ -11,8 +11,9 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
-from bookkeeper.tserver.commit import Desk, ReceivedRange, ReplicatedApply
+from bookkeeper.tserver.desk import Desk
 from bookkeeper.tserver.loading import Recovered
+from bookkeeper.tserver.replicated import ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.stamps import ConfigView, TableView
 from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, Tenure, share_of
 from tests.support.tservers import records

@@ -15,6 +15,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import Root
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.tserver import receiver
@@ -67,7 +68,7 @@ def test_blocks_are_parted_by_tablet_and_keep_their_offsets() -> None:
     assert left.share.batch.column("row").to_pylist() == [b"a"]
     assert right.share.batch.column("row").to_pylist() == [b"z", b"y"]
     assert (left.first_offset, left.last_offset) == (right.first_offset, right.last_offset) == (4, 6)
-    forwarded = source_block(right)
+    forwarded = source_block(right, Root("east", "file:///1.wal", "7"))
     assert (forwarded.record_count, forwarded.min_row, forwarded.max_row) == (2, b"y", b"z")
     assert received_block(forwarded, LIMITS) is not None
 

@@ -39,10 +39,10 @@ def test_a_block_of_which_nothing_is_new_is_left_out() -> None:
 
 
 def test_a_share_says_what_is_left_in_it() -> None:
-    left = rest_of(block(1, b"d", b"a", b"c").share, [RowRange(b"b", None)])
+    left = rest_of(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
     assert left is not None
-    assert (left.min_row, left.max_row, left.families) == (b"a", b"a", [b"f"])
-    whole = block(1, b"a").share
+    assert (left.share.min_row, left.share.max_row, left.share.families) == (b"a", b"a", [b"f"])
+    whole = block(1, b"a")
     assert rest_of(whole, [RowRange(b"b", None)]) is whole
 
 

@@ -12,6 +12,7 @@ from tests.unit.tserver import test_books as books_laws
 from tests.unit.tserver import test_commit as commit_laws
 from tests.unit.tserver import test_loading as loading_laws
 from tests.unit.tserver import test_offers as offer_laws
+from tests.unit.tserver import test_paths as path_laws
 from tests.unit.tserver import test_receiver as receiver_laws
 from tests.unit.tserver import test_receiving as receiving_laws
 from tests.unit.tserver import test_segments as segment_laws
@@ -60,6 +61,27 @@ def test_without_its_rule_a_law_is_red(name: str, law: Callable[[], None]) -> No
 def test_without_a_count_of_what_is_forgotten_a_late_message_is_taken(tmp_path: Path) -> None:
     with fault("forgotten-meanwhile-counts"), pytest.raises(RED):
         commit_laws.test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path)
+
+
+PATH_LAWS = [
+    (
+        "paths-are-not-compared",
+        path_laws.test_r22_schedule_26_what_comes_straight_and_by_way_of_another_is_applied_once,
+    ),
+    ("high-water-for-all-paths", path_laws.test_r22_schedule_26_a_group_that_goes_another_way_is_not_lost),
+    ("enabled-since-ever", path_laws.test_r22_what_a_path_left_out_before_it_was_enabled_again_is_not_lost),
+    ("path-passes-what-is-set-aside", path_laws.test_r22_what_is_in_quarantine_on_one_path_is_not_lost),
+    ("crash-forgets-the-paths", path_laws.test_r22_a_tserver_that_died_knows_what_came_by_which_path),
+    ("merged-rows-hold-the-same", path_laws.test_r22_a_merged_tablet_knows_which_rows_have_what),
+    ("blocks-hold-all-they-claim", path_laws.test_r22_a_cluster_behind_is_told_of_what_it_gets_and_of_nothing_else),
+    ("paths-are-forgotten-at-once", path_laws.test_r22_a_path_may_come_when_another_has_long_ended),
+]
+
+
+@pytest.mark.parametrize(("name", "law"), PATH_LAWS)
+def test_without_its_rule_a_law_of_several_paths_is_red(name: str, law: Callable[[Path], None], tmp_path: Path) -> None:
+    with fault(name), pytest.raises(RED):
+        law(tmp_path)
 
 
 def test_without_predecessors_a_move_leaves_no_trace(tmp_path: Path) -> None:

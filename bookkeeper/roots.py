@@ -1,0 +1,255 @@
+"""Where records were first written, and which of those a tablet holds: what tells a record again whichever way it came.
+
+A *root* is a log of the cluster that a user wrote to, and the table there; a record is told by its root and its offset
+in it (rule R22). Offsets are kept as :class:`Runs`, which stay few: a log's records come in order on every path. What a
+tablet holds of a root is a :class:`Part` for each path that brought something else of it: other rows, other families.
+
+Arrives and leaves: values; arithmetic on whole runs in NumPy, nothing for each record. Pure. Source: rule R22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote
+
+import numpy as np
+import numpy.typing as npt
+
+from bookkeeper.model import RowRange, StreamKey
+
+Offsets = npt.NDArray[np.int64]
+
+OFFSET_MAX = 2**48
+"""Above any offset that a log reaches; what a message says beyond it is garbage."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Root:
+    """A log as the cluster that wrote it calls it, and the table there that the records were written to."""
+
+    instance_id: str
+    file: str
+    table_id: str
+
+    def encode(self) -> str:
+        """One string, parts percent-escaped and joined by ``|``."""
+        return "|".join(quote(part, safe="") for part in (self.instance_id, self.file, self.table_id))
+
+    @classmethod
+    def decode(cls, raw: str) -> Root:
+        """Parse :meth:`encode`; raises ValueError on anything else."""
+        root = cls(*map(unquote, _three(raw.split("|"))))
+        if root.encode() != raw:
+            raise ValueError(f"{raw!r} would be written {root.encode()!r}")
+        return root
+
+
+def _three(parts: Sequence[str]) -> Sequence[str]:
+    if len(parts) != 3:
+        raise ValueError(f"{len(parts)} parts where a root has three")
+    return parts
+
+
+def root_of(stream: StreamKey) -> Root:
+    """The root of what a stream's own cluster wrote."""
+    return Root(stream.source_instance_id, stream.file, stream.source_table_id)
+
+
+class Runs:
+    """A set of offsets, as the least and the greatest of each stretch: ascending, apart. Immutable."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: Offsets) -> None:
+        """``pairs``: shape (n, 2), as described; see :meth:`of` for any."""
+        self.pairs = pairs
+
+    @classmethod
+    def of(cls, *pairs: tuple[int, int]) -> Runs:
+        """Any stretches, each from its least to its greatest offset."""
+        return cls(_joined(np.array(pairs, np.int64).reshape(-1, 2)))
+
+    @classmethod
+    def covering(cls, offsets: Offsets) -> Runs:
+        """Exactly these offsets, which ascend."""
+        if not len(offsets):
+            return NO_RUNS
+        breaks = np.flatnonzero(np.diff(offsets) != 1)
+        firsts = offsets[np.concatenate(([0], breaks + 1))]
+        lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))]
+        return cls(np.column_stack((firsts, lasts)).astype(np.int64))
+
+    @classmethod
+    def from_flat(cls, flat: Sequence[int]) -> Runs:
+        """Inverse of :meth:`flat`; raises ValueError for numbers that are no runs."""
+        numbers = np.array(flat, np.float64)
+        if len(flat) % 2 or (len(flat) and (numbers[1::2].min() < 1 or numbers[::2].min() < 0)):
+            raise ValueError(f"{len(flat)} numbers are no gaps and lengths")
+        if numbers.sum() >= OFFSET_MAX or (numbers[2::2] < 1).any():
+            raise ValueError("gaps and lengths lead nowhere")
+        ends = np.cumsum(np.array(flat, np.int64)).reshape(-1, 2)
+        return cls(np.column_stack((ends[:, 0] + 1, ends[:, 1])))
+
+    def flat(self) -> list[int]:
+        """The gap before each run and its length, alternately: small numbers."""
+        ends = np.column_stack((self.pairs[:, 0] - 1, self.pairs[:, 1])).reshape(-1)
+        numbers: list[int] = np.diff(ends, prepend=0).tolist()
+        return numbers
+
+    def __len__(self) -> int:
+        """How many stretches."""
+        return len(self.pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Runs) and np.array_equal(self.pairs, other.pairs)
+
+    def __hash__(self) -> int:
+        return hash(self.pairs.tobytes())
+
+    def __repr__(self) -> str:
+        return f"Runs{[tuple(pair) for pair in self.pairs.tolist()]}"
+
+    @property
+    def first(self) -> int:
+        """The least offset; there must be one."""
+        return int(self.pairs[0, 0])
+
+    @property
+    def last(self) -> int:
+        """The greatest offset; there must be one."""
+        return int(self.pairs[-1, 1])
+
+    @property
+    def total(self) -> int:
+        """How many offsets."""
+        return int((self.pairs[:, 1] - self.pairs[:, 0] + 1).sum())
+
+    def offsets(self) -> Offsets:
+        """All of them, ascending."""
+        lengths = self.pairs[:, 1] - self.pairs[:, 0] + 1
+        starts = np.repeat(self.pairs[:, 0] - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
+        found: Offsets = starts + np.arange(len(starts), dtype=np.int64)
+        return found
+
+    def holds(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
+        """For each of these whether it is among them."""
+        if not len(self):
+            return np.zeros(len(offsets), np.bool_)
+        place = np.searchsorted(self.pairs[:, 0], offsets, side="right") - 1
+        found: npt.NDArray[np.bool_] = (place >= 0) & (offsets <= self.pairs[np.maximum(place, 0), 1])
+        return found
+
+    def meets(self, other: Runs) -> bool:
+        """Whether an offset is in both."""
+        if not len(self) or not len(other) or self.last < other.first or other.last < self.first:
+            return False
+        return len(self & other) > 0
+
+    def start_of(self, offset: int) -> int:
+        """Where the stretch begins that this offset is in."""
+        return int(self.pairs[int(np.searchsorted(self.pairs[:, 0], offset, side="right")) - 1, 0])
+
+    def last_below(self, offset: int) -> int:
+        """The greatest offset of the stretches that begin below this one; 0 when there is none."""
+        place = int(np.searchsorted(self.pairs[:, 0], offset)) - 1
+        return int(self.pairs[place, 1]) if place >= 0 else 0
+
+    def __or__(self, other: Runs) -> Runs:
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        if other.first > self.last + 1:
+            return Runs(np.concatenate((self.pairs, other.pairs)))
+        return Runs(_joined(np.concatenate((self.pairs, other.pairs))))
+
+    def __and__(self, other: Runs) -> Runs:
+        return self._where(other, keep=True)
+
+    def __sub__(self, other: Runs) -> Runs:
+        if not len(self) or not len(other) or self.last < other.first or other.last < self.first:
+            return self
+        return self._where(other, keep=False)
+
+    def _where(self, other: Runs, keep: bool) -> Runs:
+        """The offsets that are in the other, or are not: judged between all ends of both."""
+        if not len(self) or not len(other):
+            return NO_RUNS if keep else self
+        ends = np.unique(np.concatenate((self.pairs, other.pairs)) + _BEHIND)
+        starts, stops = ends[:-1], ends[1:] - 1
+        wanted = self.holds(starts) & (other.holds(starts) == keep)
+        return Runs(_joined(np.column_stack((starts[wanted], stops[wanted]))))
+
+
+def _joined(pairs: Offsets) -> Offsets:
+    """Any stretches as ascending ones that are apart."""
+    if len(pairs) < 2:
+        return pairs
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(pairs[:, 1])
+    begins = np.concatenate(([True], pairs[1:, 0] > reach[:-1] + 1))
+    ends = np.concatenate((begins[1:], [True]))
+    return np.column_stack((pairs[begins, 0], reach[ends]))
+
+
+_BEHIND = np.array((0, 1), np.int64)
+"""Turns a stretch into where it begins and where it is over."""
+
+NO_RUNS = Runs(np.empty((0, 2), np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Every record of a root in these rows and, unless ``family`` is None, this family, with these offsets."""
+
+    rows: RowRange
+    family: bytes | None
+    runs: Runs
+
+    def crosses(self, other: Part) -> bool:
+        """Whether a record may be in both although they are kept apart."""
+        if (self.rows, self.family) == (other.rows, other.family):
+            return False
+        if None not in (self.family, other.family) and self.family != other.family:
+            return False
+        return self.rows.part_in(other.rows) is not None and self.runs.meets(other.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a tablet holds of one root. ``last_ms``: the tablet's server time when it last took some of it."""
+
+    parts: tuple[Part, ...] = ()
+    last_ms: int = 0
+
+    @property
+    def size(self) -> int:
+        """Stretches in all parts."""
+        return sum(len(part.runs) for part in self.parts)
+
+    def runs_of(self, rows: RowRange, family: bytes | None) -> Runs:
+        """What is known to be here of all these rows and this family (None: of all families)."""
+        for part in self.parts:
+            if (part.rows, part.family) == (rows, family):
+                return part.runs
+        return NO_RUNS
+
+    def taking(self, part: Part, now_ms: int) -> Held:
+        """With this part, too."""
+        others = tuple(known for known in self.parts if (known.rows, known.family) != (part.rows, part.family))
+        joined = replace(part, runs=self.runs_of(part.rows, part.family) | part.runs)
+        return Held((*others, joined), max(self.last_ms, now_ms))
+
+    def inside(self, rows: RowRange) -> Held:
+        """What of it lies in these rows: a part of a tablet that is split knows all that the tablet knew."""
+        found = ((part, part.rows.part_in(rows)) for part in self.parts)
+        return Held(tuple(replace(part, rows=common) for part, common in found if common is not None), self.last_ms)
+
+
+def joined_roots(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
+    """What a tablet holds that tablets were merged into: each part is of its own rows, so none claims others' (R22)."""
+    joined: dict[Root, Held] = {}
+    for tablet in tablets:
+        for root, held in tablet.items():
+            for part in held.parts:
+                joined[root] = joined.get(root, Held()).taking(part, held.last_ms)
+    return joined

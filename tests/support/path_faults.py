@@ -1,0 +1,81 @@
+"""The fault switches of several paths (see ``faults``): module, attribute, variant, rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bookkeeper.model import RowRange
+from bookkeeper.roots import Held, Part, Root, Runs
+from bookkeeper.storage.wal.descent import Claim
+from bookkeeper.tserver.paths import header_descent as _header_descent
+
+
+def up_to_here(claim: Claim, rows: RowRange, held: Held) -> Part:
+    """As a high-water would have it."""
+    del held
+    return Part(rows, None, Runs.of((1, claim.part.runs.last)))
+
+
+def one_for_all_rows(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
+    """What one of the merged tablets holds counts for the rows of all."""
+    joined: dict[Root, Held] = {}
+    for tablet in tablets:
+        for root, held in tablet.items():
+            for part in held.parts:
+                whole = replace(part, rows=RowRange(None, None))
+                joined[root] = joined.get(root, Held()).taking(whole, held.last_ms)
+    return joined
+
+
+PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
+    "paths-are-not-compared": (
+        "bookkeeper.tserver.paths",
+        "known_records",
+        lambda block, descent, look: None,  # noqa: ARG005
+        "R22: a record that comes by two paths is applied twice",
+    ),
+    "high-water-for-all-paths": (
+        "bookkeeper.tserver.paths",
+        "stretched",
+        up_to_here,
+        "R22: what one path left out, and another one brings, is lost",
+    ),
+    "enabled-since-ever": (
+        "bookkeeper.replay.descents",
+        "taken_since",
+        lambda since, current: 1,  # noqa: ARG005
+        "R22: what was written while a path was disabled counts as brought by it",
+    ),
+    "path-passes-what-is-set-aside": (
+        "bookkeeper.replay.descents",
+        "taken_since",
+        lambda since, current: since,  # noqa: ARG005
+        "R22: what is in quarantine on one path counts as brought by it",
+    ),
+    "crash-forgets-the-paths": (
+        "bookkeeper.tserver.loading",
+        "take_claims",
+        lambda held, header, own: None,  # noqa: ARG005
+        "R22: after a crash, what came by one path is taken again from another",
+    ),
+    "merged-rows-hold-the-same": (
+        "bookkeeper.master.borders",
+        "joined_roots",
+        one_for_all_rows,
+        "R22: what one of the merged tablets holds of a path is taken for what all hold",
+    ),
+    "blocks-hold-all-they-claim": (
+        "bookkeeper.tserver.paths",
+        "header_descent",
+        lambda taken, stream, travels: _header_descent(replace(taken, partial=False), stream, travels),
+        "R22: a cluster behind this one takes for brought what came here in other blocks",
+    ),
+    "paths-are-forgotten-at-once": (
+        "bookkeeper.tserver.held",
+        "is_apart_too_long",
+        lambda held, now_ms, paths_apart_ms: True,  # noqa: ARG005
+        "R22: what a slow path brings when its fast one has ended is applied again",
+    ),
+}
