@@ -10,19 +10,19 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import click
 
+from bookkeeper.security.access import Given
 from shell.commands import commands
 from shell.completion import QUIT
 from shell.failures import ExitCode, run
 from shell.session import Session
 
 
-def run_words(cluster: str, words: list[str], as_json: bool, secret_file: Path | None = None) -> int:
+def run_words(cluster: str, words: list[str], as_json: bool, given: Given | None = None) -> int:
     """Run one command, or the loop when there is none; returns the exit code."""
-    with Session(cluster, as_json, secret_file) as session:
+    with Session(cluster, as_json, given) as session:
         if words:
             return run_command(session, words)
         if not sys.stdin.isatty():

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from bookkeeper.config import load_settings
+from bookkeeper.security.access import Given
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.run import run_standalone
 from shell.config_commands import config
@@ -92,16 +93,33 @@ def standalone(directory: Path, as_json: bool) -> None:
     metavar="FILE",
     help="The secret to show, or a directory of them; else BOOKKEEPER_SECRET_FILE names it, or it is in DIR.",
 )
+@click.option(
+    "--tls-ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The CA of a cluster that speaks TLS.",
+)
+@click.option(
+    "--tls-certificate", type=click.Path(path_type=Path), metavar="FILE", help="The own certificate and its key."
+)
 @click.argument("cluster", metavar="DIR|QUORUM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 @click.pass_context
-def shell(ctx: click.Context, cluster: str, words: tuple[str, ...], as_json: bool, secret_file: Path | None) -> None:
+def shell(
+    ctx: click.Context,
+    cluster: str,
+    words: tuple[str, ...],
+    as_json: bool,
+    secret_file: Path | None,
+    tls_ca: Path | None,
+    tls_certificate: Path | None,
+) -> None:
     """Talk to a cluster: one COMMAND, or a loop that reads commands.
 
     The cluster is named by its directory, or by the HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
     commands. When commands come from a file or pipe, the first that fails ends the loop.
     """
-    ctx.exit(run_words(cluster, list(words), as_json, secret_file))
+    ctx.exit(run_words(cluster, list(words), as_json, Given(secret_file, tls_ca, tls_certificate)))
 
 
 bookkeeper.add_command(config)

@@ -10,11 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from bookkeeper.client import Client
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.security.access import Given
 
 FRESH_MS = 3_000
 """How long an answer is taken for true."""
@@ -65,9 +65,16 @@ class Names:
                 self._changed.notify_all()
 
 
-def ask_cluster(where: str, secret_file: Path | None = None) -> Known:
+def connect(where: str, given: Given) -> Client:
+    """A client of the cluster that is named as on a command line; raises BookkeeperError."""
+    return Client.connect(
+        where, secret_file=given.secret_file, tls_ca=given.tls_ca, tls_certificate=given.tls_certificate
+    )
+
+
+def ask_cluster(where: str, given: Given | None = None) -> Known:
     """Ask the cluster that is named as on a command line; raises BookkeeperError."""
-    with Client.connect(where, secret_file=secret_file) as client:
+    with connect(where, given or Given()) as client:
         return Known(
             client.cluster_name(),
             tuple(sorted(table.name for table in client.tables.list())),

@@ -8,33 +8,33 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 
 import click
 
 from bookkeeper.client import Client
-from shell.names import Names, ask_cluster
+from bookkeeper.security.access import Given
+from shell.names import Names, ask_cluster, connect
 from shell.output import Output
 
 
 class Session:
     """One conversation with one cluster; a context manager that disconnects."""
 
-    def __init__(self, cluster: str, as_json: bool, secret_file: Path | None = None) -> None:
+    def __init__(self, cluster: str, as_json: bool, given: Given | None = None) -> None:
         self.cluster = cluster
         self.as_json = as_json
         self.table: str | None = None
         """The current table: that of commands which need one and are given none."""
-        self.names = Names(lambda: ask_cluster(cluster, secret_file))
-        self._secret_file = secret_file
+        self.names = Names(lambda: ask_cluster(cluster, given))
+        self._given = given or Given()
         self._client: Client | None = None
 
     @property
     def client(self) -> Client:
         """The connected client; raises NotFoundError or TransientError."""
         if self._client is None:
-            self._client = Client.connect(self.cluster, secret_file=self._secret_file)
+            self._client = connect(self.cluster, self._given)
         return self._client
 
     def __enter__(self) -> Session:

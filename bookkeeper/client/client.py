@@ -29,7 +29,7 @@ from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import Condition, OperationInfo
-from bookkeeper.security.access import Credentials, client_credentials
+from bookkeeper.security.access import Credentials, Given, client_credentials
 
 LOCATE_BUDGET_MS = 1_000
 """How long one look for tablets is tried for; those who look repeat it for longer."""
@@ -70,16 +70,20 @@ class Client:
         rng: random.Random | None = None,
         *,
         secret_file: str | Path | None = None,
+        tls_ca: str | Path | None = None,
+        tls_certificate: str | Path | None = None,
     ) -> Self:
         """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
 
         The secret to show is in ``secret_file``, else it is the clients' own in the directory, else that in the file
         which BOOKKEEPER_SECRET_FILE names; a file may be a directory of secrets, of which the cluster takes the one
-        that it knows. Raises NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others
-        can read, NotAdmittedError when it is not the right one, UnavailableError when no master says who leads.
+        that it knows. ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) says that the cluster speaks
+        TLS and who signs its certificates, ``tls_certificate`` (BOOKKEEPER_TLS_CERTIFICATE) is the client's own one,
+        with its key. Raises NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others can
+        read, NotAdmittedError when it is not the right one, UnavailableError when no master says who leads.
         """
         found = _find(where)
-        credentials = client_credentials(found.settings, secret_file)
+        credentials = client_credentials(found.settings, given(secret_file, tls_ca, tls_certificate))
         home = None if found.settings is None else found.settings.directory
         rpc = None if found.settings is None else found.settings.rpc
         client = cls(found.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
@@ -156,6 +160,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def given(
+    secret_file: str | Path | None, tls_ca: str | Path | None = None, tls_certificate: str | Path | None = None
+) -> Given:
+    """Names of files as their paths."""
+    return Given(*(None if name is None else Path(name) for name in (secret_file, tls_ca, tls_certificate)))
 
 
 class _Found(NamedTuple):

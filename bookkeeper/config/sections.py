@@ -127,6 +127,26 @@ class SecuritySettings(Section):
         "whoever reaches a port may do everything",
         "a port that somebody can reach is found",
     )
+    tls_certificate: str = setting(
+        "",
+        "PEM file of this cluster's certificate (relative to this directory), which names its addresses; empty: no TLS",
+        "on one machine nobody listens in between",
+    )
+    tls_key: str = setting("", "PEM file of the certificate's key, mode 0600", "there is no TLS")
+    tls_ca: str = setting(
+        "", "PEM file of the CAs that sign the certificates of this cluster, its clients and peers", "there is no TLS"
+    )
+    tls_clients: Literal["any", "certified"] = setting(
+        "any",
+        "any: who calls shows a secret; certified: and a certificate that tls_ca has signed",
+        "a secret says who it is",
+    )
+
+    @model_validator(mode="after")
+    def _files_go_together(self) -> Self:
+        if len({bool(self.tls_certificate), bool(self.tls_key), bool(self.tls_ca)}) > 1:
+            raise ValueError("tls_certificate, tls_key and tls_ca go together: set all of them, or none")
+        return self
 
 
 class MasterSettings(Section):

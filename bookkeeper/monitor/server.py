@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import ssl
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor.observation import Source
+from bookkeeper.security.tls import TlsFiles
 
 if TYPE_CHECKING:
     import uvicorn
@@ -36,8 +38,18 @@ STOP_S = 5.0
 class Monitor:
     """One master's page. ``start`` and ``stop`` once each; with port 0 there is none, unless ``port`` is given."""
 
-    def __init__(self, settings: MonitorSettings, source: Source, clock: Clock, port: int | None = None) -> None:
-        """``port``: another one than that of the settings, for a second master; 0 = any free one."""
+    def __init__(
+        self,
+        settings: MonitorSettings,
+        source: Source,
+        clock: Clock,
+        port: int | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        """``port``: another one than that of the settings, for a second master; 0 = any free one. ``tls`` None: plain
+        HTTP.
+        """
+        self._tls = tls
         self._settings, self._source, self._clock = settings, source, clock
         self._is_wanted = port is not None or settings.port > 0
         self._port = settings.port if port is None else port
@@ -54,7 +66,7 @@ class Monitor:
         if listening is None:
             return ""
         host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"http://{host}:{self._port}/"
+        return f"http{'s' if self._tls else ''}://{host}:{self._port}/"
 
     def start(self) -> None:
         """Listen, unless there is to be no page. A port that is taken is tried again later, and nobody waits for it."""
@@ -127,6 +139,7 @@ class Monitor:
             limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=IDLE_TIMEOUT_S,
             timeout_graceful_shutdown=1,
+            **({} if self._tls is None else _with_tls(self._tls)),
         )
         server = self._server = uvicorn.Server(config)
         over = threading.Event()
@@ -146,3 +159,14 @@ class Monitor:
         except BaseException:
             LOG.critical("the monitor's look at the master failed; it begins anew", exc_info=True)
             server.should_exit = True
+
+
+def _with_tls(files: TlsFiles) -> dict[str, Any]:
+    """Uvicorn's settings for these files."""
+    asked = ssl.CERT_REQUIRED if files.clients_certified else ssl.CERT_NONE
+    return {
+        "ssl_certfile": str(files.certificate),
+        "ssl_keyfile": str(files.key),
+        "ssl_ca_certs": str(files.ca),
+        "ssl_cert_reqs": asked,
+    }

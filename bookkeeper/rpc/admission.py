@@ -61,6 +61,8 @@ class Admission:
         self._entrance = entrance
         self._hello = hello
         self._waiting: tuple[Greeting, Secret, bytes] | None = None
+        self.lacks_tls = False
+        """The server speaks TLS, and the other side does not."""
         self.admitted: Admitted | None = None
         """Set when it is over."""
 
@@ -90,6 +92,7 @@ class Admission:
     def _judge(self, message: Message) -> bytes:
         if self._waiting is None:
             check_guest_version(message.version, self._who)
+            refuse_plain(self.lacks_tls, self._who)
             return self._challenge(message)
         greeting, secret, expected = self._waiting
         if message.kind is not Kind.PROOF or not handshake.is_proof(expected, message.body):
@@ -133,6 +136,12 @@ def _shown(greeting: Greeting) -> str:
         return f"this {greeting.role or 'caller'} has none"
     ids = ", ".join(offer.hex() for offer in greeting.offers[:3])
     return f"{ids}{' and others' * (len(greeting.offers) > 3)} of this {greeting.role or 'caller'} is not known here"
+
+
+def refuse_plain(lacks_tls: bool, who: str) -> None:
+    """Raise IncompatibleError, worded for the guest, when it speaks no TLS and has to."""
+    if lacks_tls:
+        raise IncompatibleError(f"{who} speaks TLS only: name the CA of its certificate (security.tls_ca, --tls-ca)")
 
 
 def check_guest_version(version: int, who: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.envelope import FRAME_HEADER, Answered, MethodCodec
 from bookkeeper.rpc.faults import from_refusal
 from bookkeeper.rpc.handshake import Kind, Message
+from bookkeeper.rpc.transport import send_some
 from bookkeeper.rpc.wire import Buffers
 from bookkeeper.security.secret import Secret
 
@@ -28,8 +30,8 @@ _READ_BYTES = 64 * 1024
 class Channel:
     """Not thread-safe."""
 
-    def __init__(self, address: str, settings: RpcSettings, clock: Clock) -> None:
-        """Connect; raises OSError."""
+    def __init__(self, address: str, settings: RpcSettings, clock: Clock, tls: ssl.SSLContext | None = None) -> None:
+        """Connect; raises OSError, of which ssl.SSLError is one."""
         target = parse_address(address)
         self._clock = clock
         self._frame_bytes_max = settings.frame_bytes_max
@@ -37,6 +39,13 @@ class Channel:
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if tls is not None:
+            plain = self._sock
+            try:
+                self._sock = tls.wrap_socket(plain, server_hostname=target.host)
+            except BaseException:
+                plain.close()
+                raise
 
     def greet(self, role: str, offers: Sequence[Secret], demand: bool, timeout_ms: float) -> Secret | None:
         """The handshake; returns the secret that both sides proved, None when the server asks for none.
@@ -109,7 +118,7 @@ class Channel:
         left = [memoryview(buffer) for buffer in buffers]
         while left:
             self._limit(deadline_ns)
-            sent = self._sock.sendmsg(left)
+            sent = send_some(self._sock, left)
             while left and sent >= len(left[0]):
                 sent -= len(left.pop(0))
             if sent:

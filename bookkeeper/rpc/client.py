@@ -8,6 +8,7 @@ A connection is used by one call at a time; whatever goes wrong on it closes it,
 from __future__ import annotations
 
 import functools
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.services import Master, Replay, TServer
+from bookkeeper.rpc.transport import tls_failure
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 
@@ -116,11 +118,16 @@ class RpcPool:
     def _connect(self, address: str, timeout_ms: float) -> Channel:
         offers = self._credentials.offers()
         try:
-            channel = Channel(address, self._settings, self._clock)
+            channel = Channel(address, self._settings, self._clock, self._credentials.tls)
+        except ssl.SSLError as error:
+            raise tls_failure(address, error) from error
         except OSError as error:
             raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
         try:
             hello = self._introduce(channel, offers, min(timeout_ms, self._settings.frame_timeout_ms))
+        except ssl.SSLError as error:  # a certificate that is missing shows with the first answer
+            channel.close()
+            raise tls_failure(address, error) from error
         except OSError as error:
             channel.close()
             reason = f"{address} did not answer hello: {_reason(error)}"

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from collections.abc import Iterator
 
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, NotAdmittedError
 from bookkeeper.rpc.admission import Admission, RefusedGuestError
 from bookkeeper.rpc.dispatch import Conversation
 from bookkeeper.rpc.envelope import FRAME_HEADER
+from bookkeeper.rpc.transport import end, receive_raw, receive_some, send_some
 from bookkeeper.rpc.wire import Buffers
 
 SCRATCH_BYTES = 64 * 1024
+TLS_FIRST = b"\x16"
+"""The first byte of a TLS connection."""
 _KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -62,8 +66,13 @@ class Connection:
         settings: RpcSettings,
         buffers: FrameBuffers,
         admission: Admission,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """``tls``: the other side has to begin with it."""
         self.sock = sock
+        self._tls = tls
+        self._securing = False
+        self._blocked = select.EPOLLIN
         self.conversation = Conversation(peer)
         self.admission: Admission | None = admission
         """None once the other side was let in."""
@@ -86,13 +95,51 @@ class Connection:
     @property
     def wants(self) -> int:
         """The event to wait for: writable while an answer has not left, else readable."""
+        if self._securing:
+            return self._blocked
         return select.EPOLLOUT if self._outbox else select.EPOLLIN
+
+    def secure(self) -> bool:
+        """Begin with TLS where it is asked for; True when no more is to be done. A guest that begins otherwise is told
+        so by the admission. Raises PeerClosedError, OSError, RefusedGuestError.
+        """
+        if self._tls is not None:
+            try:
+                first = self.sock.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return False
+            if not first:
+                raise PeerClosedError
+            context, self._tls = self._tls, None
+            self._securing = first == TLS_FIRST
+            if self._securing:
+                self.sock = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+            elif self.admission is not None:
+                self.admission.lacks_tls = True
+        return not self._securing or self._go_on_securing()
+
+    def _go_on_securing(self) -> bool:
+        assert isinstance(self.sock, ssl.SSLSocket)
+        try:
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self._blocked = select.EPOLLIN
+            return False
+        except ssl.SSLWantWriteError:
+            self._blocked = select.EPOLLOUT
+            return False
+        except ssl.SSLError as error:
+            self._securing, self.refused = False, True
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            raise RefusedGuestError(NotAdmittedError(f"TLS failed ({reason})"), b"") from error
+        self._securing = False
+        return True
 
     def receive(self, scratch: memoryview, now_ns: int) -> bool:
         """Take what is there; False when nothing was. Raises PeerClosedError, OSError, CorruptionError (bad length)."""
         target = scratch if self._frame is None else memoryview(self._frame)[self._filled : self._size]
         try:
-            count = self.sock.recv_into(target)
+            count = receive_raw(self.sock, target) if self.refused else receive_some(self.sock, target)
         except BlockingIOError:
             return False
         if count == 0:
@@ -109,8 +156,8 @@ class Connection:
         return True
 
     def shake_hands(self, now_ns: int) -> bool:
-        """Go on with the handshake; True when the other side was let in. Raises OSError, and RefusedGuestError when the
-        other side was told why it is not.
+        """Go on with the handshake; True when the other side was let in. Raises OSError, and RefusedGuestError when it
+        is to be turned away.
         """
         if self.admission is None:
             return True
@@ -121,10 +168,9 @@ class Connection:
             if stranger is not None:
                 raise stranger
             answers = self.admission.feed(self._inbox)
-        except RefusedGuestError as refused:
+        except RefusedGuestError:
             self.refused = True
             self._inbox.clear()
-            self._say_last(refused.answer)
             raise
         if answers:
             self._outbox.append(memoryview(answers))
@@ -137,13 +183,17 @@ class Connection:
         self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
         return True
 
-    def _say_last(self, answer: bytes) -> None:
-        """Send what fits into the socket at once, and end this direction."""
-        if answer:
-            self._outbox.append(memoryview(answer))
-            self._push()
-        self._outbox.clear()
-        self.sock.shutdown(socket.SHUT_WR)
+    def turn_away(self, answer: bytes) -> bool:
+        """Say it, as far as it fits into the socket at once, and nothing more; False when the other side is gone."""
+        try:
+            if answer:
+                self._outbox.append(memoryview(answer))
+                self._push()
+            self._outbox.clear()
+            end(self.sock, socket.SHUT_WR)
+        except OSError:
+            return False
+        return True
 
     def frames(self) -> Iterator[memoryview]:
         """The frames that are whole now, each valid until the next is asked for; raises CorruptionError on an
@@ -190,7 +240,7 @@ class Connection:
     def _push(self) -> bool:
         while self._outbox:
             try:
-                sent = self.sock.sendmsg(self._outbox)
+                sent = send_some(self.sock, self._outbox)
             except BlockingIOError:
                 return False
             while self._outbox and sent >= len(self._outbox[0]):

@@ -26,6 +26,7 @@ from bookkeeper.rpc.admission import Admission, RefusalLog, RefusedGuestError
 from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
 from bookkeeper.rpc.messages import Hello
+from bookkeeper.rpc.transport import end
 from bookkeeper.security.access import Entrance
 
 LOG = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class RpcServer:
             for descriptor, connection in list(self._connections.items()):
                 if descriptor not in self._busy and self._is_overdue(connection, now_ns):
                     with contextlib.suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it closes it
+                        end(connection.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
 
     def _is_overdue(self, connection: Connection, now_ns: int) -> bool:
         deadline_ns = connection.deadline_ns
@@ -177,7 +178,8 @@ class RpcServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         admission = Admission(self._entrance, self._hello)
-        connection = Connection(sock, peer, self._clock.boot_ns(), self._settings, self._buffers, admission)
+        now_ns = self._clock.boot_ns()
+        connection = Connection(sock, peer, now_ns, self._settings, self._buffers, admission, self._entrance.tls)
         with self._counting:
             self._connections[sock.fileno()] = connection
             self._guests[sock.fileno()] = connection
@@ -194,7 +196,7 @@ class RpcServer:
                 reason = f"more than {self._settings.handshakes_max} handshakes are under way, and this is the oldest"
                 self._refusals.refused(guest.conversation.peer, reason)
             with contextlib.suppress(OSError):
-                guest.sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it closes it
+                end(guest.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
 
     def _close(self, connection: Connection) -> None:
         with self._counting:
@@ -214,7 +216,7 @@ class RpcServer:
             keep = False
         except RefusedGuestError as refused:
             self._refusals.refused(connection.conversation.peer, refused.error.message)
-            keep = True  # until it has read why
+            keep = connection.turn_away(refused.answer)  # until it has read why
         except CorruptionError as error:
             LOG.warning("%s: %s; closed", connection.conversation.peer, error)
             keep = False
@@ -238,26 +240,40 @@ class RpcServer:
             if connection.closing:
                 return False
         while True:
-            if connection.admission is not None and connection.shake_hands(self._clock.boot_ns()):
-                self._let_in(connection)
-            for frame in connection.frames() if connection.admission is None else ():
-                answer = self._dispatcher.respond(frame, connection.conversation)
-                connection.closing = answer.close
-                if answer.buffers is not None:
-                    connection.answer(answer.buffers, self._clock.boot_ns())
-                if connection.wants == select.EPOLLOUT:
-                    return True
-                if connection.closing or self._stopping.is_set():
-                    return False
+            if connection.admission is not None and not self._let_in(connection):
+                return True
+            keep = self._answer(connection)
+            if keep is not None:
+                return keep
             now_ns = self._clock.boot_ns()
             if not connection.receive(scratch, now_ns):
                 return True
             if connection.refused:
                 return connection.deadline_ns is not None and now_ns < connection.deadline_ns
 
-    def _let_in(self, connection: Connection) -> None:
-        with self._counting:
-            self._guests.pop(connection.sock.fileno(), None)
+    def _let_in(self, connection: Connection) -> bool:
+        """Go on with TLS and the handshake; False while TLS is not done."""
+        if not connection.secure():
+            return False
+        if connection.shake_hands(self._clock.boot_ns()):
+            with self._counting:
+                self._guests.pop(connection.sock.fileno(), None)
+        return True
+
+    def _answer(self, connection: Connection) -> bool | None:
+        """Answer the frames that are whole; None when there is none left, else whether to keep the connection."""
+        if connection.admission is not None:
+            return None
+        for frame in connection.frames():
+            answer = self._dispatcher.respond(frame, connection.conversation)
+            connection.closing = answer.close
+            if answer.buffers is not None:
+                connection.answer(answer.buffers, self._clock.boot_ns())
+            if connection.wants == select.EPOLLOUT:
+                return True
+            if connection.closing or self._stopping.is_set():
+                return False
+        return None
 
 
 def _listen(address: Address) -> socket.socket:

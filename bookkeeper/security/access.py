@@ -7,15 +7,19 @@ for callers. Nothing survives a crash; the files do.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bookkeeper.config import Settings
 from bookkeeper.security.secret import Secret, read_secret
 from bookkeeper.security.store import SUFFIX, SecretStore
+from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
 
 SECRET_FILE_VARIABLE = "BOOKKEEPER_SECRET_FILE"
+TLS_CA_VARIABLE = "BOOKKEEPER_TLS_CA"
+TLS_CERTIFICATE_VARIABLE = "BOOKKEEPER_TLS_CERTIFICATE"
 
 CLIENT_ADVICE = (
     "name the cluster by its directory, or the file of its clients' secret (DIR/secrets/client.secret, or a copy) with "
@@ -35,9 +39,12 @@ def nothing() -> Sequence[Secret]:
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """What a server asks for. ``accepted`` None = whoever comes is let in (``security.authentication = "none"``)."""
+    """What a server asks for. ``accepted`` None = whoever comes is let in (``security.authentication = "none"``);
+    ``tls`` None = it speaks no TLS.
+    """
 
     accepted: Callable[[], Mapping[str, Secret]] | None = None
+    tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +52,88 @@ class Credentials:
     """What a caller shows: it offers the ids of all ``offers``, the server chooses one that it knows.
 
     ``demand``: a server that proves no secret is not spoken to. Without it, that holds for the instances whose secrets
-    are offered. ``advice`` is the next step for whoever is refused.
+    are offered. ``advice`` is the next step for whoever is refused. ``tls`` None = it speaks no TLS.
     """
 
     offers: Callable[[], Sequence[Secret]] = nothing
     demand: bool = False
     advice: str = CLIENT_ADVICE
+    tls: ssl.SSLContext | None = None
 
 
 def entrance_of(settings: Settings) -> Entrance:
-    """For the servers of a cluster. Raises NotFoundError or RefusedError when its own secret can't be used."""
+    """For the servers of a cluster. Raises NotFoundError, RefusedError or InvalidInputError when its own secret or
+    certificate can't be used.
+    """
+    tls = server_context(tls_files(settings))
     if settings.security.authentication == "none":
-        return Entrance()
+        return Entrance(tls=tls)
     store = SecretStore(settings.directory)
     for kind in ("cluster", "client"):
         store.own(kind)
-    return Entrance(store.accepted)
+    return Entrance(store.accepted, tls)
 
 
 def process_credentials(settings: Settings) -> Credentials:
     """For calls between processes of a cluster."""
+    tls = caller_context(tls_files(settings))
     if settings.security.authentication == "none":
-        return Credentials(advice=PROCESS_ADVICE)
+        return Credentials(advice=PROCESS_ADVICE, tls=tls)
     store = SecretStore(settings.directory)
-    return Credentials(lambda: store.shown("cluster"), True, PROCESS_ADVICE)
+    return Credentials(lambda: store.shown("cluster"), True, PROCESS_ADVICE, tls)
 
 
 def peer_credentials(settings: Settings) -> Credentials:
     """For calls to other clusters: each accepts what its operator made for this one."""
-    return Credentials(SecretStore(settings.directory).presented, advice=PEER_ADVICE)
+    tls = caller_context(tls_files(settings))
+    return Credentials(SecretStore(settings.directory).presented, advice=PEER_ADVICE, tls=tls)
 
 
-def client_credentials(settings: Settings | None, secret_file: Path | str | None = None) -> Credentials:
-    """For a client: what is in the file that it was given, else in the cluster's directory (``settings``), else in the
-    file that the environment names. Raises NotFoundError, RefusedError, InvalidInputError.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a client was given by name; what is None is looked for elsewhere."""
+
+    secret_file: Path | None = None
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+
+    def or_named(self, environment: Mapping[str, str]) -> Given:
+        """The same, with what the environment names in place of what is not given."""
+
+        def named(variable: str) -> Path | None:
+            return Path(environment[variable]) if environment.get(variable) else None
+
+        return Given(
+            self.secret_file or named(SECRET_FILE_VARIABLE),
+            self.tls_ca or named(TLS_CA_VARIABLE),
+            self.tls_certificate or named(TLS_CERTIFICATE_VARIABLE),
+        )
+
+
+def client_credentials(settings: Settings | None, given: Given | None = None) -> Credentials:
+    """For a client: what it was given, else what is in the cluster's directory (``settings``), else what the
+    environment names. Raises NotFoundError, RefusedError, InvalidInputError.
     """
-    named = os.environ.get(SECRET_FILE_VARIABLE)
-    if secret_file is not None:
-        return file_credentials(Path(secret_file))
+    given = given or Given()
+    named = given.or_named(os.environ)
     if settings is None:
-        return file_credentials(Path(named)) if named else Credentials()
-    if settings.security.authentication == "none":
-        return Credentials()
+        return replace(_shown(named.secret_file), tls=caller_context(_tls_given(named)))
+    tls = caller_context(_tls_given(given) or tls_files(settings))
+    if given.secret_file is None and settings.security.authentication == "none":
+        return Credentials(tls=tls)
     store = SecretStore(settings.directory)
-    if named and not os.access(store.file_of("client"), os.R_OK):
-        return file_credentials(Path(named))
-    store.own("client")
-    return Credentials(lambda: store.shown("client"), True)
+    if given.secret_file is None and not (named.secret_file and not os.access(store.file_of("client"), os.R_OK)):
+        store.own("client")
+        return Credentials(lambda: store.shown("client"), True, tls=tls)
+    return replace(_shown(named.secret_file), tls=tls)
+
+
+def _tls_given(given: Given) -> TlsFiles | None:
+    return None if given.tls_ca is None else TlsFiles(given.tls_ca, given.tls_certificate)
+
+
+def _shown(path: Path | None) -> Credentials:
+    return Credentials() if path is None else file_credentials(path)
 
 
 def file_credentials(path: Path) -> Credentials:

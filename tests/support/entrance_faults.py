@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,12 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda self: None,  # noqa: ARG005
         "issue 5: handshakes that nobody ends take the places of others",
     ),
+    "any-certificate-will-do": (
+        "bookkeeper.security.tls",
+        "expect_certificate",
+        lambda context: _believe(context),
+        "issue 5: whoever answers at an address is believed",
+    ),
     "secrets-lie-open": (
         "bookkeeper.security.secret",
         "refuse_readable_by_others",
@@ -73,6 +80,11 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: a stranger that knocks on and on fills the log",
     ),
 }
+
+
+def _believe(context: ssl.SSLContext) -> None:
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
 
 
 def _server_proof(key: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:

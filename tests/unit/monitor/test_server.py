@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from urllib.error import HTTPError
+from pathlib import Path
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -19,6 +21,7 @@ from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor import server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
 from bookkeeper.monitor.server import Monitor
+from tests.support.certificates import Authority
 from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, SetSource, books, kept, status
 
 LIMIT_S = 60
@@ -131,3 +134,21 @@ def test_a_look_that_breaks_ends_the_page_for_a_moment_only(monkeypatch: pytest.
             except (OSError, ValueError):
                 clock.wait(never, 10)
         assert code == 200
+
+
+def test_with_tls_it_shows_its_certificate_and_speaks_nothing_else(tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path / "ca")
+    files = authority.sign("west")
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), 0, files)
+    monitor.start()
+    try:
+        assert monitor.url.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cafile=str(files.ca))
+        with urlopen(monitor.url + "ready", timeout=LIMIT_S, context=context) as answer:
+            assert json.loads(answer.read())["ready"]
+        with pytest.raises(URLError):
+            urlopen(monitor.url + "ready", timeout=LIMIT_S)  # a CA that nobody knows
+        with pytest.raises(OSError, match=r"closed|reset|Remote end"):
+            urlopen(monitor.url.replace("https", "http") + "ready", timeout=LIMIT_S)
+    finally:
+        monitor.stop()
