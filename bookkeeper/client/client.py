@@ -6,6 +6,7 @@ connections. A client outlives restarts of any process of the cluster. Nothing s
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -26,12 +27,19 @@ from bookkeeper.client.users import Users
 from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, Settings, load_settings
+from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import Condition, OperationInfo
 from bookkeeper.security.access import Credentials, Given, client_credentials
 
+LOG = logging.getLogger(__name__)
+
 LOCATE_BUDGET_MS = 1_000
+REASONS_BUDGET_MS = 1_000
+NEEDS_HELP = "needs help:"
+"""How the names of a master's facts begin that say so (``master.report``)."""
+
 """How long one look for tablets is tried for; those who look repeat it for longer."""
 
 CONDITIONAL_BUDGET_MS = 60_000.0
@@ -106,7 +114,7 @@ class Client:
     def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
         """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
         chosen = replace(WriterOptions(durability=durability), **options)
-        return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen)
+        return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen, self._reasons)
 
     def write_if(
         self,
@@ -142,11 +150,20 @@ class Client:
         versions, time range, who looks with which authorizations, size of pages. Raises NotFoundError.
         """
         wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
-        return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted)
+        return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted, self._reasons)
 
     def _locator(self, table: str) -> Callable[[], TableMap]:
         table_id = self.tables.get(table).table_id
         return lambda: table_map(self.tables.locate(table_id, LOCATE_BUDGET_MS))
+
+    def _reasons(self) -> str:
+        """Why tablets are not served until a person does something, as the leading master says; "" if it can't."""
+        try:
+            facts = self._master.call("status", budget_ms=REASONS_BUDGET_MS)
+        except BookkeeperError as error:
+            LOG.debug("nobody says why: %s", error.message)
+            return ""
+        return "; ".join(text for name, text in sorted(facts.items()) if name.startswith(NEEDS_HELP))
 
     def close(self) -> None:
         """Disconnect; idempotent."""

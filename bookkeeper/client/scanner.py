@@ -77,8 +77,16 @@ class Scanner:
     """Iterates Arrow batches of ``MUTATION_SCHEMA``; each iteration is a scan of its own."""
 
     def __init__(
-        self, locate: Callable[[], TableMap], pool: RpcPool, clock: Clock, rng: random.Random, wanted: ScanRange
+        self,
+        locate: Callable[[], TableMap],
+        pool: RpcPool,
+        clock: Clock,
+        rng: random.Random,
+        wanted: ScanRange,
+        reasons: Callable[[], str] = str,
     ) -> None:
+        """``reasons`` tells why a tablet stays out of reach, "" when nobody knows."""
+        self._reasons = reasons
         self._locate = locate
         self._pool = pool
         self._clock = clock
@@ -114,7 +122,11 @@ class Scanner:
 
     def _fetch(self, place: _Place, ended: threading.Event) -> tuple[pa.RecordBatch, _Place | None]:
         """One page, and where to go on; None at the end."""
-        extent, page = retrying(self._clock, self._rng, ended, BUDGET_MS, "scan")(self._page, place)
+        try:
+            extent, page = retrying(self._clock, self._rng, ended, BUDGET_MS, "scan")(self._page, place)
+        except NotServingError as error:
+            reasons = self._reasons()
+            raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
         batch = decode_batch(page.records)
         if page.resume is not None:
             row = batch.column("row")[-1].as_py() if batch.num_rows else place.row

@@ -96,8 +96,11 @@ class BatchWriter:
         clock: Clock,
         rng: random.Random,
         options: WriterOptions,
+        reasons: Callable[[], str] = str,
     ) -> None:
+        """``reasons`` tells why a tablet stays out of reach, "" when nobody knows."""
         self._table = table
+        self._reasons = reasons
         self._locate = locate
         self._pool = pool
         self._clock = clock
@@ -269,7 +272,8 @@ class BatchWriter:
             failing = self._failing.setdefault(extent, _Failing(now_ns))
             failing.looks += 1
             if now_ns - failing.since_ns > self._options.deadline_ms * 1_000_000:
-                reason = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+                seen = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+                reason = self._reasons() or seen
                 raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
         return max(self._failing[extent].looks for extent in self._queues.stuck())
 

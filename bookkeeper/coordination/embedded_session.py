@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import CoordinationSettings
-from bookkeeper.coordination.lease import RECORD_BYTES, LeaseRecord, LeaseSight, renewal_counts
+from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseSight, renewal_counts
 from bookkeeper.errors import CorruptionError, LeaseLostError
 
 LOG = logging.getLogger(__name__)
@@ -27,12 +27,12 @@ _READS_MAX = 100
 
 def look_at_lease(path: Path) -> LeaseSight:
     """What can be seen of the session whose file this is; raises FileNotFoundError, or CorruptionError when the record
-    never parses.
+    never parses and its process holds the lock: without the process it does not matter what is there.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         held = _is_locked(descriptor)
-        return LeaseSight(_read_record(descriptor, path), held)
+        return LeaseSight(_read_record(descriptor, path) if held else NO_RECORD, held)
     finally:
         os.close(descriptor)
 

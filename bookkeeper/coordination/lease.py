@@ -36,6 +36,10 @@ class LeaseRecord:
         return cls(boot_id, int(expires))
 
 
+NO_RECORD = LeaseRecord("", 0)
+"""What the record of a session says whose process is gone: nothing that counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseSight:
     """What an observer sees of a session: its record, and whether its process still holds the lock."""

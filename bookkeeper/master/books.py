@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
@@ -18,6 +19,7 @@ from bookkeeper.master import closer, remover, snapshot, work_maker
 from bookkeeper.master.files import FileEntry, Scopes, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.recovery import promise_of
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.work_maker import RankWatch, RowChange
 from bookkeeper.metadata import keys
@@ -136,7 +138,7 @@ class Books:
             if not closer.needs_closing(read_seal(uri) is not None, dead):
                 return None
             if dead:
-                recover(uri)
+                recover(uri, promised=partial(promise_of, list(open_values.values())))
             summary = file_summary(uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)

@@ -38,7 +38,7 @@ from bookkeeper.master.placement import Placement
 from bookkeeper.master.quarantine import Quarantine
 from bookkeeper.master.quarantine_desk import QuarantineDesk
 from bookkeeper.master.queries import Queries
-from bookkeeper.master.recovery import Recovery
+from bookkeeper.master.recovery import Recovery, read_promise
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.master.strays import Strays
 from bookkeeper.master.tservers import TServers
@@ -190,7 +190,7 @@ def assemble(
     peers = PeerMasters(peer_pool, settings.instance.instance_id)
     context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
-    recovery = Recovery(tservers, reign)
+    recovery = Recovery(tservers, reign, partial(read_promise, table))
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
     quarantine = Quarantine(

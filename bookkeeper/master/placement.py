@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from bookkeeper.errors import BookkeeperError, TransientError
+from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.snapshot import TabletView
@@ -46,6 +46,8 @@ class Placement:
     note_assigned: Callable[[str, bytes], None]
     claimed: Callable[[], Collection[bytes]] = tuple
     """Rows of the tablets that operations have claimed."""
+    problems: dict[bytes, str] = field(default_factory=dict)
+    """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
     _placing: threading.Lock = field(default_factory=threading.Lock)
     """Held while locations are written: what is claimed meanwhile may still be placed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -184,7 +186,10 @@ class Placement:
                 self.tservers.at(address).load_tablet(order)
                 with self._lock:
                     self._held[session] = self._held.get(session, frozenset()) | {tablet.row}
+                self.problems.pop(tablet.row, None)
             except BookkeeperError as error:
+                if isinstance(error, CorruptionError):
+                    self.problems[tablet.row] = error.message
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
             finally:
                 self._settle(session, tablet.row)

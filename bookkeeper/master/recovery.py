@@ -8,19 +8,28 @@ facts about files and made once. Sources: design section 5.3; books.md R10, R14,
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from bookkeeper.coordination.protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.tservers import TServers
-from bookkeeper.storage.wal import recover
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.storage.wal import Promise, recover
 
 LOG = logging.getLogger(__name__)
 
 OTHER_KINDS = ("master", "replay")
+FIRST_SECTION = b"~"
+"""Rows of tablets sort below this."""
+
+ROUNDS_TO_TRY_AGAIN = 25
+"""Rounds between two tries of a log that could not be recovered: a person may have restored it."""
+
 ROUNDS_TO_LOOK_AGAIN = 50
 """Rounds between two looks at all logs of sessions that were found sealed."""
 
@@ -31,6 +40,8 @@ class Recovery:
 
     tservers: TServers
     reign: Reign
+    promised: Callable[[str], Promise]
+    """What the books know of a log."""
     problems: dict[str, str] = field(default_factory=dict)
     _round: int = 0
 
@@ -45,20 +56,21 @@ class Recovery:
                 continue
             unsealed = [log for log in self.tservers.logs_of(info.session_id) if not log.sealed]
             for log in unsealed:
-                self._seal(log)
-            if unsealed:
+                if log.uri not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
+                    self._seal(log)
+            if any(log.uri not in self.problems for log in unsealed):
                 recovered.append(info.session_id)
         return recovered
 
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(log.uri)
+            seal = recover(log.uri, promised=partial(self.promised, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:
             if self.problems.get(log.uri) != error.message:
-                LOG.error("%s can't be recovered, a person has to decide: %s", log.uri, error.message)
+                LOG.error("a log can't be recovered, a person has to decide: %s", error.message)
             self.problems[log.uri] = error.message
             return
         self.problems.pop(log.uri, None)
@@ -82,6 +94,30 @@ class Recovery:
                 self.tservers.coordination.forget_session(info.session_id)
                 forgotten.append(info.session_id)
         return forgotten
+
+
+def read_promise(table: MetadataTable, uri: str) -> Promise:
+    """What the rows of all tablets say of a log: who uses it (R12), and what a peer was promised of it (R15). Cells
+    that do not parse say nothing here. Raises TransientError.
+    """
+    log, repl = keys.log_column(uri), keys.repl_column(uri)
+    used = [row for row in table.scan(b"", FIRST_SECTION, ("log", "repl")) if log in row.cells or repl in row.cells]
+    known = promise_of(row.cells[repl].value for row in used if repl in row.cells)
+    return Promise(bool(used), known.durable_offset)
+
+
+def promise_of(statuses: Iterable[bytes]) -> Promise:
+    """What the `repl:` cells of a log say of it."""
+    needed = [needed_of(raw) for raw in statuses]
+    return Promise(bool(needed), max(needed, default=0))
+
+
+def needed_of(raw: bytes) -> int:
+    """The needed offset in a status; 0 when it does not parse."""
+    try:
+        return values.decode_status(raw).replication_needed_offset
+    except CorruptionError:
+        return 0
 
 
 def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:

@@ -13,6 +13,11 @@ from bookkeeper.rpc.messages import OperationInfo
 
 OPERATIONS_SHOWN_MAX = 100
 
+NEEDS_HELP = "needs help:"
+"""Facts whose names begin so are why some tablet is not served, and stay until a person does something."""
+
+RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
+
 
 def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
     """Everything that is worth a look. ``monitor``: the URL of this master's pages, "" when it has none."""
@@ -49,7 +54,9 @@ def problems(lead: Leadership) -> dict[str, str]:
     for name, error in sorted(dict(lead.errors).items()):
         facts[f"last_{name}_error"] = error
     for uri, problem in sorted(dict(lead.recovery.problems).items()):
-        facts[f"unrecoverable {uri}"] = problem
+        facts[f"{NEEDS_HELP} log {uri}"] = f"{problem}; {RESTORE}"
+    for row, problem in sorted(dict(lead.placement.problems).items()):
+        facts[f"{NEEDS_HELP} tablet {row!r}"] = problem
     for cluster, retry in sorted(dict(shipping.peers).items()):
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)

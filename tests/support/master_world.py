@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import combiners
@@ -37,7 +38,7 @@ from bookkeeper.master.operations import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.tables import new_tablet_rows
 from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.recovery import Recovery
+from bookkeeper.master.recovery import Recovery, read_promise
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
@@ -379,7 +380,7 @@ class World:
         collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000)
         return Master(
             self, session, reign, Books(self.table, reign, self.config), fate, collector,
-            Recovery(tservers, reign), tservers,
+            Recovery(tservers, reign, partial(read_promise, self.table)), tservers,
         )  # fmt: skip
 
 

@@ -99,6 +99,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
+    "cut-logs-are-short-logs": (
+        "bookkeeper.storage.wal.recovery",
+        "refuse_less",
+        lambda uri, end, promised: None,  # noqa: ARG005
+        "design 10.1: acknowledged records are gone with the end of a log, and nobody says so",
+    ),
     "lost-stores-are-new": (
         "bookkeeper.standalone.directory",
         "check_books",

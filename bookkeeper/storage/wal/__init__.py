@@ -26,7 +26,7 @@ from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
 from bookkeeper.storage.wal.limits import CommitLimits
 from bookkeeper.storage.wal.reader import read_blocks, read_headers, whole_behind
-from bookkeeper.storage.wal.recovery import FileSummary, TabletSummary, delete_log, file_summary, recover
+from bookkeeper.storage.wal.recovery import FileSummary, Promise, TabletSummary, delete_log, file_summary, recover
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
 from bookkeeper.storage.wal.view import LogView, Tail
@@ -49,6 +49,7 @@ __all__ = [
     "MergeLimits",
     "PlacedBlock",
     "Predecessor",
+    "Promise",
     "Seal",
     "Submission",
     "TabletSummary",

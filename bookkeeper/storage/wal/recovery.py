@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -45,12 +45,27 @@ SEGMENT_SUFFIX = ".segment"
 """How the names of files begin, behind the log's own, that hold its records as segments."""
 
 
-def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = False) -> Seal:
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What others know of a log: whether a tablet writes to it, and up to which record it is durable."""
+
+    is_used: bool = False
+    durable_offset: int = 0
+
+
+def recover(
+    uri: str,
+    ops: FileOps | None = None,
+    *,
+    give_up_unproven: bool = False,
+    promised: Callable[[], Promise] = Promise,
+) -> Seal:
     """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return.
 
     A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
-    after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log or a valid
-    block lies behind bytes that are none (nothing was changed, a person decides); UnavailableError.
+    after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log, a valid
+    block lies behind bytes that are none, or it holds less than was ``promised`` (nothing was changed, a person
+    decides); UnavailableError.
 
     ``give_up_unproven`` is such a decision: a machine that lost its power may have written the last, unsynced blocks
     in any order. Whole blocks behind damage are then given up, unless one proves that the damage had been durable.
@@ -71,11 +86,28 @@ def recover(uri: str, ops: FileOps | None = None, *, give_up_unproven: bool = Fa
         end = find_end(uri, source, give_up_unproven)
         if end.position:
             check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
+        if not give_up_unproven:
+            refuse_less(uri, end, promised())
         return write_seal(uri, end, ops)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
         raise unavailable(f"{uri} can't be recovered", error) from error
+
+
+def refuse_less(uri: str, end: Seal, promised: Promise) -> None:
+    """A file that was cut or emptied looks like one that a crash left; what others know of it tells. The header is
+    durable before a tablet is said to use the log, and no offset is told that is not (R12, R15).
+
+    Raises CorruptionError.
+    """
+    if promised.is_used and end.position == 0:
+        raise corrupt(uri, 0, "it is empty, and the books say that tablets use it")
+    if end.offset < promised.durable_offset:
+        known = promised.durable_offset
+        raise corrupt(
+            uri, end.position, f"it ends after record {end.offset}, and the books know of {known} durable ones"
+        )
 
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:

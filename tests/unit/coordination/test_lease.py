@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
@@ -162,8 +163,11 @@ def test_an_owner_whose_file_was_removed_gives_up_and_only_then_is_dead(tmp_path
 def test_a_file_that_is_no_lease_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"rubbish")
-    with pytest.raises(CorruptionError, match="no lease record"):
-        look_at_lease(path)
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CorruptionError, match="no lease record"):
+            look_at_lease(path)
+    assert is_dead(look_at_lease(path), "boot", 0, 0), "without its process it does not matter what is there"
     with pytest.raises(FileNotFoundError):
         look_at_lease(tmp_path / "y")
 

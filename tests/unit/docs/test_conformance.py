@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def entries_of(text: str) -> list[Entry]:
 ENTRIES = entries_of(PAGE.read_text())
 
 
+@cache
 def names_in(path: str) -> set[str]:
     """The test functions of a file, without running any."""
     file = ROOT / path
