@@ -6,10 +6,13 @@ lie on the disk that is full. Survives a crash: nothing; disks are looked at ane
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +26,13 @@ class Disk:
 
 
 def look(directories: Iterable[Path]) -> list[Disk]:
-    """The disks below directories, each once; a directory that is gone has none."""
+    """The disks below directories, each once; a directory that is gone, or can't be looked at now, has none."""
     found: dict[int, Disk] = {}
     for directory in directories:
         try:
             device, disk = directory.stat().st_dev, os.statvfs(directory)
-        except FileNotFoundError:
+        except OSError as error:
+            LOG.debug("%s is not looked at: %s", directory, error)
             continue
         free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
         found.setdefault(device, Disk(device, directory, free, total))

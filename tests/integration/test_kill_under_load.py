@@ -90,14 +90,9 @@ def test_both_tservers_of_a_side_may_die_at_once(pair: Pair) -> None:
 
 
 def test_a_whole_side_may_die_at_once(pair: Pair) -> None:
-    rng = moments("supervisor")
-    with pair.load():
-        pair.wait_written(rng.choice(BEFORE))
-        pair.west.crash()
-        pair.west.launch()
-        pair.wait_written(AFTERWARDS)
-    pair.west.wait_ready()
-    pair.check()
+    """On a full disk, too: what is started there waits for room."""
+    full = [(Fault.FILL, "west", "")] if pair.disk is not None else []
+    strike(pair, *full, (Fault.CRASH, "west", ""))
 
 
 def test_a_network_that_breaks_delays_and_cuts_loses_nothing_and_repeats_nothing(pair: Pair) -> None:

@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> int:
     trace.say(f"seed {seed}, {options.rounds} rounds from {options.first} on, clusters in {directory}")
     try:
         with Pair(directory, seed) as pair:
+            if pair.no_disk:
+                trace.say(f"WITHOUT full disks: {pair.no_disk}")
             run_rounds(pair, seed, range(options.first, options.first + options.rounds), trace)
     except (InvariantError, BookkeeperError) as error:
         print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
