@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import combiners
@@ -31,10 +31,11 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.roots import Held, Part, Root, Runs, root_of
+from bookkeeper.roots import Held, Part, Runs, root_of
 from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
-from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, path_of
 from bookkeeper.tserver.books import Reach, open_status
@@ -71,18 +72,32 @@ def adopted_state(
         state,
         last_seq=last_seq,
         high_water={**state.high_water, request.stream: through_of(request)},
-        held=with_whole(state.held, request, state.last_time_ms),
         last_wals=state.last_wals if log is None else ((log.uri, log.offset),),
     )
 
 
-def with_whole(held: Mapping[Root, Held], request: AdoptRequest, now_ms: int) -> Mapping[Root, Held]:
-    """Rule R22: of a file of another cluster, everything that lies in this tablet's rows is here now."""
+def families_in(segments: Iterable[SegmentRef]) -> frozenset[bytes]:
+    """The families in files of another cluster. Raises CorruptionError, and DeclinedError for a file of too many."""
+    found: set[bytes] = set()
+    for segment in segments:
+        families = Segment(segment, BlockCache(0)).families
+        if families is None:
+            raise DeclinedError(f"{segment.uri} has too many families to say which of them are here")
+        found |= families
+    return frozenset(found)
+
+
+def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[bytes]) -> FlushState:
+    """Rule R22: everything that another cluster's log has of these families in the tablet's rows is here now. The files
+    may be those of some groups only; of these they hold all.
+    """
     if request.through is None:
-        return held
-    root = root_of(request.stream)
-    whole = Part(request.extent.rows, None, Runs.of((1, request.through)))
-    return {**held, root: held.get(root, Held()).taking(whole, now_ms)}
+        return state
+    root, runs = root_of(request.stream), Runs.of((1, request.through))
+    held = state.held.get(root, Held())
+    for family in sorted(families):
+        held = held.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
+    return replace(state, held={**state.held, root: held})
 
 
 def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace]) -> RowPut:
@@ -229,6 +244,7 @@ class Adopter:
         if is_taken(tablet, request):  # as records, while it was flushed
             return
         refuse_mixture(tablet, request)
+        families = frozenset() if request.through is None else families_in(wanted)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
         if was_forgotten(tablet.knows(request.stream), forgets, tablet.forgets):
             discard(linked)
@@ -237,6 +253,7 @@ class Adopter:
         new = shifted(linked, tablet.next_seq, flush_id)
         last_seq = max(ref.last_seq + ref.shift for ref in new)
         state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], last_seq, request)
+        state = with_whole(state, request, families)
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals)
         try:
             self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))

@@ -12,15 +12,30 @@ from bookkeeper.errors import DeclinedError, NotServingError, RefusedError, Stre
 from bookkeeper.master.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
+from bookkeeper.roots import Runs, root_of
+from bookkeeper.rpc.messages import ReplicateResult
 from bookkeeper.rpc.offers import SegmentPart
 from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of
+from bookkeeper.storage.wal.descent import Descent, descent_to_pb, exact_claims
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
 from tests.support.faults import fault
-from tests.support.given_files import Given, given_files
-from tests.support.tservers import Cells, Ground, LocalNode, flush_of, ground, own_blocks, records, wait_until
+from tests.support.given_files import SOURCE, Given, given_files
+from tests.support.tservers import (
+    Cells,
+    Ground,
+    LocalNode,
+    blocks_of,
+    flush_of,
+    ground,
+    own_blocks,
+    records,
+    replicate_request,
+    source_block,
+    wait_until,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -256,7 +271,53 @@ def test_r13_a_table_with_targets_gets_records(west: Ground, given: Given) -> No
     _to_others(west, given)
 
 
-def test_a_target_of_some_groups_gets_their_files_and_no_others(west: Ground, tmp_path: Path) -> None:
+def _by_another_path(west: Ground, given: Given, node: LocalNode) -> ReplicateResult:
+    """The same records from a cluster between."""
+    stream = replace(given.stream, source_instance_id="between", file="file:///between.wal")
+    blocks = []
+    for block in blocks_of(given.log):
+        sections = ((root_of(given.stream), Runs.of((block.first_offset, block.last_offset))),)
+        descent = descent_to_pb(Descent(sections, exact_claims(sections)), root_of(stream)).SerializeToString()
+        blocks.append(replace(source_block(block.first_offset, block.batch()), descent=descent))
+    token = west.tserver(node).open_stream(stream)
+    request = replicate_request(token, stream, 0, 0, blocks[-1].last_offset, blocks)
+    return west.tserver(node).replicate(replace(request, provenance=(SOURCE, "between")))
+
+
+def _known_on_another_path(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    assert given.send_whole(west, node).state == "taken"
+    assert _by_another_path(west, given, node).records_applied == 0
+    other = move(west, node, WHOLE)
+    assert _by_another_path(west, given, other).records_applied == 0
+    assert own_blocks(west, other) == []
+
+
+def test_r22_what_was_taken_whole_is_known_when_its_records_come_another_way(west: Ground, given: Given) -> None:
+    _known_on_another_path(west, given)
+
+
+def test_r22_without_its_rule_they_are_taken_again(west: Ground, given: Given) -> None:
+    with fault("files-say-nothing-to-other-paths"), pytest.raises(AssertionError):
+        _known_on_another_path(west, given)
+
+
+def test_r22_of_what_came_another_way_no_file_is_taken(west: Ground, given: Given) -> None:
+    node = _served(west, LEFT, RIGHT)
+    assert _by_another_path(west, given, node).records_applied == 4
+    assert given.send_whole(west, node).state == "declined"
+    assert given.send_records(west, node).records_applied == 0
+
+
+def test_r22_files_of_some_groups_say_nothing_of_the_others(west: Ground, tmp_path: Path) -> None:
+    given, part, node = _some_groups(west, tmp_path)
+    assert part.send_whole(west, node).state == "taken"
+    assert _by_another_path(west, given, node).records_applied == 1
+    assert west.scan(node, WHOLE) == {(b"a", b"f", b"q"): b"1", (b"b", b"g", b"q"): b"2"}
+
+
+def _some_groups(west: Ground, tmp_path: Path) -> tuple[Given, Given, LocalNode]:
+    """An import of two groups, the files of one of them, and who serves the table."""
     groups = GroupMap({"geo": [b"g"]})
     batches = [records([(b"a", b"1")], timestamp=5), records([(b"b", b"2")], b"g", timestamp=5)]
     given = given_files(tmp_path / "parted", batches, groups)
@@ -264,7 +325,11 @@ def test_a_target_of_some_groups_gets_their_files_and_no_others(west: Ground, tm
     node = west.local()
     west.assign(node, WHOLE)
     geo = tuple(segment for segment in given.whole.segments if segment.entry.group == "geo")
-    part = replace(given, whole=replace(given.whole, segments=geo))
+    return given, replace(given, whole=replace(given.whole, segments=geo)), node
+
+
+def test_a_target_of_some_groups_gets_their_files_and_no_others(west: Ground, tmp_path: Path) -> None:
+    given, part, node = _some_groups(west, tmp_path)
     assert part.send_whole(west, node).state == "taken"
     assert west.scan(node, WHOLE) == {(b"b", b"g", b"q"): b"2"}
     assert _high_water(west, given, WHOLE) == [2]
@@ -283,7 +348,7 @@ def test_tables_with_other_locality_groups_get_records(west: Ground, given: Give
 @pytest.mark.parametrize(
     ("name", "law"),
     [
-        ("imports-are-taken-again", _comes_again),
+        ("imports-are-taken-again and mixtures-are-taken", _comes_again),
         ("imports-are-not-remembered", _comes_again),
         ("mixtures-are-taken", test_r18_a_tablet_with_some_records_takes_no_file),
         ("targets-are-overlooked", _to_others),

@@ -72,6 +72,12 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         lambda taken, stream, travels: _header_descent(replace(taken, partial=False), stream, travels),
         "R22: a cluster behind this one takes for brought what came here in other blocks",
     ),
+    "files-say-nothing-to-other-paths": (
+        "bookkeeper.tserver.adopter",
+        "with_whole",
+        lambda state, request, families: state,  # noqa: ARG005
+        "R22: what a tablet took as a file is taken again as records, from a cluster between",
+    ),
     "paths-are-forgotten-at-once": (
         "bookkeeper.tserver.held",
         "is_apart_too_long",
