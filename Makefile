@@ -8,6 +8,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 METADATA ?= sqlite
 PYTEST_ARGS ?=
+WORKERS ?= 2
 ROUNDS ?= 10
 SEED ?=
 export PYTHON METADATA
@@ -38,8 +39,9 @@ docs: venv ## The documentation as a site, under build/site (a warning is an err
 	@$(PY) -m sphinx -W --keep-going -n -q -b html docs build/site
 	@echo build/site/index.html
 
-test: system-deps venv lint hbase-image ## Everything: lint and all tests, real HBase and containers included
-	@$(PY) -m pytest -m "not benchmark" $(PYTEST_ARGS)
+test: system-deps ## Everything: lint and all tests, real HBase and containers included (WORKERS=2 at once)
+	@$(MAKE) --no-print-directory --jobs=2 lint hbase-image
+	@$(PY) -m pytest -m "not benchmark" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 demo: ## Two clusters, outages, proof (METADATA=hbase: the books in a real HBase)
 	@docker/system-deps.sh runtime

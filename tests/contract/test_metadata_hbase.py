@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import happybase
 import pytest
@@ -16,7 +15,7 @@ from bookkeeper.errors import IncompatibleError, InvalidInputError, OverloadedEr
 from bookkeeper.metadata.hbase import HBaseMetadataTable
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, RowPut
-from tests.support.hbase import HBaseInstance, running_hbase
+from tests.support.hbase import HBaseInstance
 from tests.support.metadata_stores import hbase_url
 from tests.support.tcp_proxy import TcpProxy
 
@@ -176,32 +175,31 @@ def test_a_prefix_that_is_no_table_name_is_refused(hbase: HBaseInstance, prefix:
         HBaseMetadataTable(hbase.host, hbase.thrift_port, prefix)
 
 
-def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_kill_9_loses_nothing_that_was_acknowledged(hbase_to_kill: HBaseInstance) -> None:
     """An HBase of its own is killed under load and started again; the same table goes on by itself."""
-    with running_hbase(tmp_path) as instance:
-        table = open_metadata(hbase_url(instance), retry_for_ms=120_000)
-        _put(table, 7, b"gone")
-        table.purge([CellKey(b"gone", REPL)])
-        acknowledged: list[int] = []
-        half = threading.Event()
+    table = open_metadata(hbase_url(hbase_to_kill), retry_for_ms=120_000)
+    _put(table, 7, b"gone")
+    table.purge([CellKey(b"gone", REPL)])
+    acknowledged: list[int] = []
+    half = threading.Event()
 
-        def write(numbers: range) -> None:
-            for number in numbers:
-                _put(table, number, b"row-%05d" % number)
-                acknowledged.append(number)
-                if len(acknowledged) == 300:
-                    half.set()
+    def write(numbers: range) -> None:
+        for number in numbers:
+            _put(table, number, b"row-%05d" % number)
+            acknowledged.append(number)
+            if len(acknowledged) == 300:
+                half.set()
 
-        with ThreadPoolExecutor(3) as pool:
-            writers = [pool.submit(write, range(first, 1_201, 3)) for first in (1, 2, 3)]
-            assert CLOCK.wait(half, 60_000)
-            instance.kill9()
-            instance.restart()
-            for writer in writers:
-                writer.result()
-        assert len(acknowledged) == 1_200
-        assert [(row.key, row.cells) for row in table.scan()] == [
-            (b"row-%05d" % n, {REPL: Cell(n, b"%d" % n)}) for n in range(1, 1_201)
-        ]
-        assert _value(table, b"gone") is None
-        table.close()
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, range(first, 1_201, 3)) for first in (1, 2, 3)]
+        assert CLOCK.wait(half, 60_000)
+        hbase_to_kill.kill9()
+        hbase_to_kill.restart()
+        for writer in writers:
+            writer.result()
+    assert len(acknowledged) == 1_200
+    assert [(row.key, row.cells) for row in table.scan()] == [
+        (b"row-%05d" % n, {REPL: Cell(n, b"%d" % n)}) for n in range(1, 1_201)
+    ]
+    assert _value(table, b"gone") is None
+    table.close()

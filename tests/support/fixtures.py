@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,8 +26,18 @@ def _clients_are_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.fixture(scope="session")
 def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
     """One real HBase for the whole run; use table names of your own. Skips, saying why, where none can run."""
+    yield from _started(tmp_path_factory.mktemp("hbase"))
+
+
+@pytest.fixture
+def hbase_to_kill(tmp_path: Path) -> Iterator[HBaseInstance]:
+    """An HBase of the test's own. Skips, saying why, where none can run."""
+    yield from _started(tmp_path)
+
+
+def _started(directory: Path) -> Iterator[HBaseInstance]:
     try:
-        instance = running_hbase(tmp_path_factory.mktemp("hbase"))
+        instance = running_hbase(directory)
         started = instance.__enter__()
     except HBaseUnavailableError as unavailable:
         pytest.skip(str(unavailable))
