@@ -156,6 +156,8 @@ class World:
     pool: RpcPool
     sessions: dict[str, Session] = field(default_factory=dict)
     incarnations: int = 0
+    wakes: list[int] = field(default_factory=list)
+    """Wall clock of each time that an operation asked for a cycle."""
 
     @classmethod
     def at(cls, directory: Path, overrides: Mapping[str, object] | None = None) -> World:
@@ -368,7 +370,7 @@ class World:
             clock=self.clock,
             own_instance_id=self.settings.instance.instance_id,
             stream_grace_ms=60_000,
-            wake=lambda: None,
+            wake=lambda: self.wakes.append(self.clock.wall_ms()),
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),
             tables_dir=self.settings.tables_dir,

@@ -186,6 +186,8 @@ class ImportDirectory:
                 )
         if left:
             return Wait(f"{len(left)} of {len(tablets)} tablets lack their segments: {left[0]}", ADOPT_AGAIN_MS)
+        if imported.logs:
+            self.context.wake()  # no tserver has these logs among its own, so none says that they are new
         return Next("receipt", call.state)
 
     def _order(self, tablet: TabletView, live: Mapping[str, str], request: AdoptRequest) -> None:

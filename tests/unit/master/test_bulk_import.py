@@ -82,6 +82,7 @@ def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
         world.locate(keys.tablet_row("1", None), tserver.session)
         assert _run(master, _args(given)) == 2
         (log,) = tserver.logs
+    assert len(world.wakes) == 1, "the master looks for the log at once"
     (at,) = read_headers(log.uri)
     assert (log.offset, log.position, at.header.record_count) == (2, at.end_position, 2)
     assert [stamp_from_pb(stamp).target for stamp in at.header.stamps] == [again] != [target]
