@@ -67,6 +67,12 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda context: _believe(context),
         "issue 5: whoever answers at an address is believed",
     ),
+    "lengths-are-believed": (
+        "bookkeeper.rpc.wire",
+        "_room",
+        lambda view, at, size: at + size,  # noqa: ARG005
+        "10.7: garbage on the wire kills a server",
+    ),
     "secrets-lie-open": (
         "bookkeeper.security.secret",
         "refuse_readable_by_others",
