@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master.files import FileBarrier, FileEntry
+from bookkeeper.master.files import BARRIERS_MAX, FileBarrier, FileEntry, coarser_barriers
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.metadata.keys import _utf8
@@ -67,7 +67,28 @@ def _only_sealed(log: LogFile, referenced: Collection[str], _live: Collection[st
     return log.uri not in referenced and log.sealed
 
 
+def _only_the_first(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
+    return barriers[:BARRIERS_MAX]
+
+
+def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tuple[FileBarrier, ...]:
+    written_by_all = {barrier.file: coarser_barriers(barrier.file, barriers) for barrier in barriers}
+    return tuple(sorted(b for file, kept in written_by_all.items() for b in kept if b.file == file))
+
+
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "barriers-beyond-a-few-are-dropped": (
+        "bookkeeper.master.files",
+        "coarser_barriers",
+        _only_the_first,
+        "R24: of a log with many tablets, some ship before the records that were written before theirs",
+    ),
+    "barriers-of-any-log-become-one": (
+        "bookkeeper.master.files",
+        "coarser_barriers",
+        _of_whoever_wrote_it,
+        "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
+    ),
     "queues-look-at-ages-only": (
         "bookkeeper.master.assigner",
         "may_go",
