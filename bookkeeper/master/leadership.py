@@ -183,14 +183,21 @@ def assemble(
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
     books = Books(table, reign, config)
+    recovery = Recovery(tservers, reign, partial(read_promise, table))
     placement = Placement(
-        table, reign, tservers, lanes, inbox.ask_place, books.note_assigned, lambda: claimed_rows(fate.pending())
+        table,
+        reign,
+        tservers,
+        lanes,
+        inbox.ask_place,
+        books.note_assigned,
+        lambda: claimed_rows(fate.pending()),
+        recovery.problems,
     )
     begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
     peers = PeerMasters(peer_pool, settings.instance.instance_id)
     context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
-    recovery = Recovery(tservers, reign, partial(read_promise, table))
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
     quarantine = Quarantine(

@@ -24,7 +24,7 @@ from bookkeeper.master.snapshot import TabletView
 from bookkeeper.master.tablet_balance import Assignment, assign_free, even_out, misplaced
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.table import MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import Location
 from bookkeeper.rpc.messages import TabletAssignment
 
@@ -46,6 +46,8 @@ class Placement:
     note_assigned: Callable[[str, bytes], None]
     claimed: Callable[[], Collection[bytes]] = tuple
     """Rows of the tablets that operations have claimed."""
+    unrecoverable: Mapping[str, str] = field(default_factory=dict)
+    """Logs of dead sessions that can't be sealed until a person helps, and why; fences stand beside them."""
     problems: dict[bytes, str] = field(default_factory=dict)
     """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
     _placing: threading.Lock = field(default_factory=threading.Lock)
@@ -86,7 +88,7 @@ class Placement:
         changed: dict[bytes, TabletView] = {}
         if not self._asserted:
             self._write([Assignment(t, t.session) for t in tablets.values() if t.session in live and t.session], live)
-        free = assign_free(tablets.values(), live, unsealed)
+        free = assign_free((self._released(t, unsealed) for t in tablets.values()), live, unsealed)
         changed.update(self._write(one_for_each_tablet([*self._finished_moves(live), *free]), live))
         present = {**tablets, **changed}
         if not self._asserted:
@@ -96,6 +98,16 @@ class Placement:
         self._begin_moves(present, live)
         self._ask(live)
         return changed
+
+    def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
+        """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it."""
+        if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
+            return tablet
+        logs = [log.uri for log in self.tservers.logs_of(tablet.session) if not log.sealed]
+        if not all(log in self.unrecoverable for log in logs):
+            return tablet
+        row = self.table.get(tablet.row, ("log",))
+        return tablet if row is not None and uses_any(row, logs) else replace(tablet, session=None, address=None)
 
     def _write(self, assignments: Iterable[Assignment], live: Mapping[str, str]) -> dict[bytes, TabletView]:
         """Put locations at one rank of this reign, before any order is given."""
@@ -238,6 +250,13 @@ class Placement:
             self._left.clear()
         chosen = [move if move.session in live else replace(move, session=move.source or "") for move in done]
         return [move for move in chosen if move.session in live]
+
+
+def uses_any(row: Row, logs: Collection[str]) -> bool:
+    """Whether one of these logs may hold records of the tablet: before it is written to, its row says so (R12). The row
+    was read when the logs were fenced, so what is not there yet is about nothing.
+    """
+    return any(keys.log_column(log) in row.cells for log in logs)
 
 
 def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:

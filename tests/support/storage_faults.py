@@ -99,6 +99,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
+    "damaged-logs-are-nobodys": (
+        "bookkeeper.master.placement",
+        "uses_any",
+        lambda row, logs: False,  # noqa: ARG005
+        "R15: a tablet is given to another tserver while a log that has records of it is not sealed",
+    ),
     "cut-logs-are-short-logs": (
         "bookkeeper.storage.wal.recovery",
         "refuse_less",

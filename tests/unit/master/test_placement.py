@@ -14,8 +14,9 @@ from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.placement import Placement, may_load
 from bookkeeper.master.recovery import unsealed_sessions
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
+from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
@@ -44,6 +45,7 @@ class Placed:
             self.lanes,
             lambda: self.woken.append(1),
             master.books.note_assigned,
+            unrecoverable=master.recovery.problems,
         )
 
     def place(self) -> None:
@@ -188,6 +190,39 @@ def test_tablets_of_a_dead_tserver_go_elsewhere_once_its_logs_are_sealed(
     placed.master.recovery.run_once()
     placed.until_held(other, LAST)
     assert _location(world)[0] == other.session
+
+
+def check_damaged_logs_hold_back_their_own(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    home = _home(world, tservers)
+    log = path_of(world.log(home.session, 3))
+    log.write_bytes(log.read_bytes()[:200] + bytes(8) + log.read_bytes()[208:])
+    cell = {keys.log_column(log.as_uri()): values.LOG}
+    world.table.put([RowPut(b"1<", cell)], keys.first_use_rank(1))
+    world.kill(home.session)
+    placed.place()
+    assert _location(world)[0] == home.session, "nobody has looked at its logs yet"
+    placed.master.recovery.run_once()
+    assert placed.master.recovery.problems
+    placed.place()
+    assert _location(world)[0] == home.session, "the damaged log has records of it"
+    world.table.delete([CellKey(b"1<", column) for column in cell], keys.first_use_rank(1))
+    other = next(tserver for tserver in tservers if tserver is not home)
+    placed.until_held(other, LAST)
+    assert _location(world)[0] == other.session
+
+
+def test_a_damaged_log_holds_back_the_tablets_that_use_it_and_no_others(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    check_damaged_logs_hold_back_their_own(world, tservers, placed)
+
+
+def test_without_a_look_at_who_uses_it_a_tablet_goes_without_its_log(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    with fault("damaged-logs-are-nobodys"), pytest.raises(AssertionError):
+        check_damaged_logs_hold_back_their_own(world, tservers, placed)
 
 
 def test_a_load_that_fails_is_ordered_again(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
