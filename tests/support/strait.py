@@ -1,15 +1,16 @@
 """A strait that all traffic to some servers of this machine passes: open, slow, closed, or torn.
 
-Arrives: connections to ``127.0.0.N:PORT``, passed on to ``127.0.0.1:PORT``. Leaves: the same bytes, late or never; in
-answers each address ``127.0.0.1:PORT`` becomes the strait's own of the same length, and is listened at from then on. So
-whoever is given one address behind the strait finds all others behind it, too. Bounded: connections, and bytes on their
-way, which the peers' own windows hold. Nothing outlives the block.
+Arrives: connections to ``127.K.M.N:PORT``, a host of its own, passed on to ``127.0.0.1:PORT``. Leaves: the same bytes,
+late or never; in answers each address ``127.0.0.1:PORT`` becomes the strait's own of the same length, and is listened
+at from then on. So whoever is given one address behind the strait finds all others behind it, too. Bounded:
+connections, and bytes on their way, which the peers' own windows hold. Nothing outlives the block.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 import socket
 import struct
 import threading
@@ -20,6 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 REAL_HOST = "127.0.0.1"
+DIGITS = "23456789"
+"""One of them keeps the length of an address."""
 ADDRESSES = re.compile(rb"127\.0\.0\.1:(\d{2,5})")
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 512
@@ -29,11 +32,10 @@ AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Strait:
-    """A context manager; its methods are for the thread of the test. ``host`` is ``127.0.0.2`` to ``127.0.0.9``."""
+    """A context manager; its methods are for the thread of the test."""
 
-    def __init__(self, host: str) -> None:
-        assert len(host) == len(REAL_HOST)
-        self._host = host
+    def __init__(self) -> None:
+        self._host = host = f"127.{secrets.choice(DIGITS)}.{secrets.choice(DIGITS)}.{secrets.choice(DIGITS)}"
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"strait-{host}", daemon=True)
         self._open = asyncio.Event()

@@ -75,8 +75,8 @@ class Pair:
                 self.disk = cleanup.enter_context(small_disk(self.directory / "disk", DISK_BYTES))
             except NoMountError as error:
                 self.no_disk = str(error)
-            self.to_east = cleanup.enter_context(Strait("127.0.0.2"))
-            self.to_west = cleanup.enter_context(Strait("127.0.0.3"))
+            self.to_east = cleanup.enter_context(Strait())
+            self.to_west = cleanup.enter_context(Strait())
             home = self.directory if self.disk is None else self.disk.directory
             self.west = Cluster(home / "west", "west", overrides=SETTINGS)
             self.east = Cluster(self.directory / "east", "east", overrides=SETTINGS)
