@@ -26,5 +26,7 @@ class CommitLimits:
 
 
 def disk_bytes(sizes: Iterable[int]) -> int:
-    """Disk that submissions with so many bytes of Arrow data take at most: encoded, with what is filled in, headers."""
-    return sum(2 * size + _ENTRY_BYTES for size in sizes)
+    """Disk that submissions with so many bytes of Arrow data take at most: the data itself, in a header its least and
+    its greatest row, and what is filled in.
+    """
+    return sum(3 * size + _ENTRY_BYTES for size in sizes)

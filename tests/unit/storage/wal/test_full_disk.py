@@ -7,11 +7,24 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bookkeeper.errors import LeaseLostError, NoSpaceError
-from bookkeeper.storage.wal import CommitLimits, FileHeader, WalWriter, read_blocks, read_seal
+from bookkeeper.storage.wal import (
+    BlockHeader,
+    CommitLimits,
+    FileHeader,
+    WalWriter,
+    encode_batch,
+    read_blocks,
+    read_seal,
+)
+from bookkeeper.storage.wal.frame import frame_bytes
+from bookkeeper.storage.wal.limits import disk_bytes
 from tests.support.faults import fault
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
+from tests.support.wal_files import records
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 RED = (AssertionError, pytest.fail.Exception)
@@ -132,3 +145,15 @@ def test_a_server_that_ends_without_room_leaves_its_log_to_recovery(tmp_path: Pa
     b.committer.close()
     assert not b.deaths
     assert read_seal(b.committer.wal_uri) is None
+
+
+@given(st.lists(st.integers(0, 64 * 1024), min_size=1, max_size=8), st.integers(0, 3))
+def test_what_is_reserved_is_enough_for_any_rows(lengths: list[int], targets: int) -> None:
+    rows = sorted(b"r" * length for length in lengths)
+    batch = records(rows)
+    header = BlockHeader(table_id="1", first_offset=1 << 60, record_count=len(rows), min_row=rows[0], max_row=rows[-1])
+    header.groups.add(name="default", families=[b"f"])
+    for number in range(targets):
+        header.stamps.add(cluster="c" * 60, remote_table_id=str(number), incarnation=1)
+    taken = frame_bytes(header.ByteSize(), encode_batch(batch).size)
+    assert taken <= disk_bytes([batch.nbytes])
