@@ -77,7 +77,7 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Of a peer: the present one too, so that it may not come in.")
 @_JSON
 def forget(directory: Path, who: str, everything: bool, as_json: bool) -> None:
-    """Let the secret that WHO had before `secret renew` in no more. Connections that are open stay open."""
+    """Let the secret that WHO had before `secret renew` in no more, and close connections that came with it."""
     settings = load_settings(directory)
     gone = SecretStore(settings.directory).forget(who, everything)
     ids = [kept.secret.id for kept in gone]

@@ -22,12 +22,13 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.rpc.address import Address
-from bookkeeper.rpc.admission import Admission, RefusalLog, RefusedGuestError
+from bookkeeper.rpc.admission import Admission, Admitted, RefusalLog, RefusedGuestError
 from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
 from bookkeeper.rpc.messages import Hello
 from bookkeeper.rpc.transport import end
 from bookkeeper.security.access import Entrance
+from bookkeeper.security.secret import Secret
 
 LOG = logging.getLogger(__name__)
 
@@ -131,8 +132,11 @@ class RpcServer:
     def _tick(self) -> None:
         while not self._clock.wait(self._stopping, TICK_MS):
             now_ns = self._clock.boot_ns()
+            accepted = None if self._entrance.accepted is None else self._entrance.accepted()
             for descriptor, connection in list(self._connections.items()):
-                if descriptor not in self._busy and self._is_overdue(connection, now_ns):
+                if descriptor in self._busy:
+                    continue
+                if self._is_overdue(connection, now_ns) or self._is_over(connection, accepted):
                     with contextlib.suppress(OSError):
                         end(connection.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
 
@@ -151,6 +155,13 @@ class RpcServer:
             )
             return True
         return now_ns > connection.last_used_ns + self._settings.idle_timeout_ms * 1_000_000
+
+    def _is_over(self, connection: Connection, accepted: Mapping[str, Secret] | None) -> bool:
+        admitted = connection.conversation.admitted
+        if admitted is None or not is_forgotten(admitted, accepted):
+            return False
+        self._refusals.refused(connection.conversation.peer, "the secret with which it came in was forgotten")
+        return True
 
     # ---- connections
 
@@ -274,6 +285,11 @@ class RpcServer:
             if connection.closing or self._stopping.is_set():
                 return False
         return None
+
+
+def is_forgotten(admitted: Admitted, accepted: Mapping[str, Secret] | None) -> bool:
+    """Tell whether the secret with which somebody came in would let nobody in any more."""
+    return accepted is not None and admitted.secret is not None and admitted.secret.id not in accepted
 
 
 def _listen(address: Address) -> socket.socket:

@@ -192,10 +192,9 @@ class SecretStore:
         if at_ns == changed_ns:
             return kept
         settled = time.time_ns() - changed_ns > SETTLED_NS
-        kept = tuple(_read_all(directory))
-        if settled:
-            with self._lock:
-                self._read[below] = (changed_ns, kept)
+        kept = tuple(_read_all(directory, {known.path: known for known in kept}))
+        with self._lock:
+            self._read[below] = (changed_ns if settled else -1, kept)
         return kept
 
 
@@ -204,13 +203,17 @@ def previous_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(SUFFIX) + PREVIOUS_SUFFIX)
 
 
-def _read_all(directory: Path) -> list[Kept]:
+def _read_all(directory: Path, known: Mapping[Path, Kept]) -> list[Kept]:
+    """What is there; of a file that can't be used now, what it said before."""
     found = []
     for path in sorted(directory.glob(f"[!.]*{SUFFIX}")):
         try:
             found.append(Kept(path, read_secret(path)))
+        except NotFoundError:
+            continue
         except BookkeeperError as error:
             LOG.warning("passed over: %s", error)
+            found += [known[path]] if path in known else []
     return found
 
 

@@ -67,6 +67,12 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda context: _believe(context),
         "issue 5: whoever answers at an address is believed",
     ),
+    "forgotten-secrets-stay": (
+        "bookkeeper.rpc.server",
+        "is_forgotten",
+        lambda admitted, accepted: False,  # noqa: ARG005
+        "issue 5: who was turned away stays as long as it likes",
+    ),
     "lengths-are-believed": (
         "bookkeeper.rpc.wire",
         "_room",

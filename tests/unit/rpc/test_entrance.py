@@ -172,6 +172,33 @@ def test_a_role_is_the_same_in_handshake_and_hello() -> None:
         liar.close()
 
 
+def test_whoever_came_with_a_secret_that_is_forgotten_has_to_leave() -> None:
+    known = {OWN.id: OWN, PEER.id: PEER}
+    with (
+        serving(Echo(), entrance=Entrance(lambda: dict(known))) as server,
+        pooled(credentials=showing(PEER)) as turned_away,
+        pooled(credentials=showing(OWN)) as staying,
+    ):
+        for pool in (turned_away, staying):
+            pool.replay(server.address).status()
+        del known[PEER.id]
+        (channel,) = turned_away._idle[server.address]
+        assert _eventually(channel.is_stale)
+        with pytest.raises(NotAdmittedError):
+            turned_away.replay(server.address).status()
+        (channel,) = staying._idle[server.address]
+        assert not channel.is_stale()
+
+
+def _eventually(holds: Callable[[], bool], limit_s: float = 5) -> bool:
+    never, deadline_ns = threading.Event(), SystemClock().boot_ns() + int(limit_s * 1e9)
+    while not holds():
+        if SystemClock().boot_ns() > deadline_ns:
+            return False
+        never.wait(0.02)
+    return True
+
+
 # ---- rights
 
 
@@ -309,6 +336,7 @@ LAWS: list[tuple[str, Callable[[], None]]] = [
     ("every-secret-opens-everything", test_a_secret_gives_the_rights_of_its_kind),
     ("any-name-will-do", test_a_peer_can_not_stand_for_another_one),
     ("secrets-pass-hands", test_a_secret_of_one_instance_serves_no_other),
+    ("forgotten-secrets-stay", test_whoever_came_with_a_secret_that_is_forgotten_has_to_leave),
     ("any-version-will-do", test_another_version_is_told_both_versions),
     ("silent-guests-stay", test_silent_guests_take_no_place_from_others),
     ("every-refusal-is-logged", test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log),

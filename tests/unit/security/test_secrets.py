@@ -204,6 +204,16 @@ def test_one_bad_file_keeps_nobody_else_out(store: SecretStore, caplog: pytest.L
     assert any("passed over" in record.message and "bad.secret" in record.message for record in caplog.records)
 
 
+def test_a_file_that_can_not_be_read_now_says_what_it_said_before(store: SecretStore) -> None:
+    made = store.make_for_peer("east", "west", "i-west")
+    assert made.secret.id in store.accepted()
+    made.path.chmod(0o644)
+    store.make_for_peer("north", "west", "i-west")
+    assert made.secret.id in store.accepted()
+    made.path.unlink()
+    assert made.secret.id not in store.accepted()
+
+
 def test_a_running_process_keeps_its_secret_when_the_file_is_gone(store: SecretStore) -> None:
     before = store.shown("cluster")
     store.file_of("cluster").unlink()
