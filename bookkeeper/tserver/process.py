@@ -143,19 +143,7 @@ class TServerProcess:
         adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die)
         limits = service_limits(settings)
         locations = Locations(self._metadata)
-        receiver = Receiver(
-            settings.instance.instance_id,
-            self.address,
-            registry,
-            path,
-            configuration,
-            locations,
-            streams,
-            index,
-            self._pool,
-            limits.batch,
-            settings.rpc.timeout_ms,
-        )
+        receiver = self._receiver(registry, path, configuration, locations, streams, index, limits.batch)
         incoming = self._incoming()
         taker = Taker(
             receiver, adopter, configuration, locations, streams, index, incoming, self._pool, settings.rpc.timeout_ms
@@ -184,6 +172,30 @@ class TServerProcess:
             limits=limits,
         )
         return parts, link
+
+    def _receiver(
+        self,
+        registry: Registry,
+        path: CommitPath,
+        configuration: Configuration,
+        locations: Locations,
+        streams: Streams,
+        index: ReceivedIndex,
+        limits: BatchLimits,
+    ) -> Receiver:
+        return Receiver(
+            self._settings.instance.instance_id,
+            self.address,
+            registry,
+            path,
+            configuration,
+            locations,
+            streams,
+            index,
+            self._pool,
+            limits,
+            self._settings.rpc.timeout_ms,
+        )
 
     def _incoming(self) -> Incoming:
         settings = self._settings
