@@ -20,6 +20,7 @@ from bookkeeper.storage.bulk.whole import MANIFEST_SUFFIX, whole_of
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of, read_headers
 from bookkeeper.storage.wal.files import beside
+from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
@@ -35,7 +36,7 @@ def given(tmp_path: Path) -> Given:
 
 
 def _range(given: Given, last: int = 3, **changes: object) -> Range:
-    return replace(a_range(given.log, 1, last), target=TARGET, **changes)  # type: ignore[arg-type]
+    return replace(a_range(given.log, 1, last, target=TARGET), **changes)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -93,6 +94,24 @@ def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: 
     assert offer.provenance == ("instance-west",)
     assert offer.log == whole_of(given.log)
     assert peer.memory.messages == []
+
+
+def _enabled_after_the_import(tmp_path: Path, given: Given, peer: WholePeer) -> None:
+    later = replace(TARGET, incarnation=TARGET.incarnation + 1)
+    (result,) = _shipper(tmp_path, peer).ship([_range(given, target=later)], 60_000)
+    assert (result.acked_offset, result.records, result.filtered, result.error) == (3, 0, 3, None)
+    assert (peer.offers, peer.memory.messages) == ([], [])
+
+
+def test_r13_schedule_13_an_import_from_before_enabling_is_not_shipped(
+    tmp_path: Path, given: Given, peer: WholePeer
+) -> None:
+    _enabled_after_the_import(tmp_path, given, peer)
+
+
+def test_r13_schedule_13_without_stamps_it_is(tmp_path: Path, given: Given, peer: WholePeer) -> None:
+    with fault("today's-configuration-counts"), pytest.raises(AssertionError):
+        _enabled_after_the_import(tmp_path, given, peer)
 
 
 def test_a_file_that_is_declined_goes_as_records(tmp_path: Path, given: Given, peer: WholePeer) -> None:
