@@ -83,6 +83,8 @@ class Runs:
     @classmethod
     def from_flat(cls, flat: Sequence[int]) -> Runs:
         """Inverse of :meth:`flat`; raises ValueError for numbers that are no runs."""
+        if len(flat) == 2 and flat[0] >= 0 and 0 < flat[1] < OFFSET_MAX > sum(flat):  # nearly always
+            return cls(np.array([(flat[0] + 1, flat[0] + flat[1])], np.int64))
         numbers = np.array(flat, np.float64)
         if len(flat) % 2 or (len(flat) and (numbers[1::2].min() < 1 or numbers[::2].min() < 0)):
             raise ValueError(f"{len(flat)} numbers are no gaps and lengths")
@@ -93,6 +95,8 @@ class Runs:
 
     def flat(self) -> list[int]:
         """The gap before each run and its length, alternately: small numbers."""
+        if len(self) == 1:
+            return [self.first - 1, self.last - self.first + 1]
         ends = np.column_stack((self.pairs[:, 0] - 1, self.pairs[:, 1])).reshape(-1)
         numbers: list[int] = np.diff(ends, prepend=0).tolist()
         return numbers
@@ -123,6 +127,8 @@ class Runs:
     @property
     def total(self) -> int:
         """How many offsets."""
+        if len(self) == 1:
+            return self.last - self.first + 1
         return int((self.pairs[:, 1] - self.pairs[:, 0] + 1).sum())
 
     def offsets(self) -> Offsets:
@@ -160,6 +166,10 @@ class Runs:
             return self if len(self) else other
         if other.first > self.last + 1:
             return Runs(np.concatenate((self.pairs, other.pairs)))
+        if len(other) == 1 and other.first >= self.pairs[-1, 0]:
+            pairs = self.pairs.copy()
+            pairs[-1, 1] = max(self.last, other.last)
+            return Runs(pairs)
         return Runs(_joined(np.concatenate((self.pairs, other.pairs))))
 
     def __and__(self, other: Runs) -> Runs:
@@ -189,6 +199,11 @@ def _joined(pairs: Offsets) -> Offsets:
     begins = np.concatenate(([True], pairs[1:, 0] > reach[:-1] + 1))
     ends = np.concatenate((begins[1:], [True]))
     return np.column_stack((pairs[begins, 0], reach[ends]))
+
+
+def union(some: Sequence[Runs]) -> Runs:
+    """All offsets of some, of which there is at least one."""
+    return some[0] if len(some) == 1 else Runs(_joined(np.concatenate([runs.pairs for runs in some])))
 
 
 _BEHIND = np.array((0, 1), np.int64)

@@ -13,7 +13,7 @@ began.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.model import RowRange, StreamKey
-from bookkeeper.roots import Held, Part, Root, Runs, root_of
+from bookkeeper.roots import Held, Part, Root, Runs, root_of, union
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.descent import Claim, Descent, descent_to_pb, joined
 from bookkeeper.tserver.rows_ahead import lie_in, those_of
@@ -45,45 +45,56 @@ class Taken:
 def take(
     blocks: Sequence[ReceivedBlock], rows: RowRange, known: LookUp, begins: Callable[[Root], int], now_ms: int
 ) -> Taken:
-    """Judge blocks of one message for the tablet of these rows, in order. ``begins``: see :meth:`HeldRoots.begins`."""
+    """Judge the blocks of one message for the tablet of these rows. ``begins``: see :meth:`HeldRoots.begins`.
+
+    All are compared with what was held before the message: a log holds a record once.
+    """
+    fresh = (unknown_records(block, known) for block in blocks)
     held: dict[Root, Held] = {}
     claims: list[Claim] = []
-    fresh: list[ReceivedBlock] = []
     partial = False
+    for claim in claims_in(blocks, rows):
+        before = held.get(claim.root) or known(claim.root)
+        part = stretched(claim, before)
+        partial |= any(part.crosses(other) for other in before.parts)
+        new = part.runs - before.runs_of(part.rows, part.family)
+        held[claim.root] = after = before.taking(part, now_ms)
+        if len(new):
+            since = max(begins(claim.root), after.runs_of(part.rows, part.family).start_of(new.first))
+            claims.append(Claim(claim.root, replace(part, runs=new), since))
+    return Taken(tuple(block for block in fresh if block is not None), held, tuple(claims), partial)
 
-    def look(root: Root) -> Held:
-        return held[root] if root in held else known(root)
 
+def claims_in(blocks: Sequence[ReceivedBlock], rows: RowRange) -> list[Claim]:
+    """What the blocks of a message claim of these rows, together."""
+    found: dict[tuple[Root, RowRange, bytes | None], list[Claim]] = {}
     for block in blocks:
-        rest = unknown_records(block, look)
-        if rest is not None:
-            fresh.append(rest)
         for claim in () if block.descent is None else block.descent.claims:
             common = claim.part.rows.part_in(rows)
-            if common is None:
-                continue
-            before = look(claim.root)
-            part = stretched(claim, common, before)
-            partial |= any(part.crosses(other) for other in before.parts)
-            new = part.runs - before.runs_of(part.rows, part.family)
-            held[claim.root] = after = before.taking(part, now_ms)
-            if len(new):
-                since = max(begins(claim.root), after.runs_of(part.rows, part.family).start_of(new.first))
-                claims.append(Claim(claim.root, Part(part.rows, part.family, new), since))
-    return Taken(tuple(fresh), held, tuple(claims), partial)
+            if common is not None:
+                found.setdefault((claim.root, common, claim.part.family), []).append(claim)
+    return [
+        Claim(root, Part(common, family, union([claim.part.runs for claim in claims])), since_of(claims))
+        for (root, common, family), claims in found.items()
+    ]
 
 
-def stretched(claim: Claim, rows: RowRange, held: Held) -> Part:
-    """What a claim means for these rows: nothing was left out from ``since`` on, so between what they hold and this
-    block lie only records of other rows.
+def since_of(claims: Sequence[Claim]) -> int:
+    """From where on all of them leave out nothing; 0 when one does not know."""
+    return max(claim.since for claim in claims) if all(claim.since for claim in claims) else 0
+
+
+def stretched(claim: Claim, held: Held) -> Part:
+    """What a claim means here: nothing was left out from ``since`` on, so between what is held and the first of its
+    blocks, and between its blocks, lie only records of other rows.
     """
-    part = Part(rows, claim.part.family, claim.part.runs)
+    part = claim.part
     if not claim.since:
         return part
-    before = held.runs_of(rows, part.family).last_below(part.runs.first)
+    before = held.runs_of(part.rows, part.family).last_below(part.runs.first)
     if before < 1 or before + 1 < claim.since or before >= part.runs.first:
         return part
-    return Part(rows, part.family, Runs.of((before + 1, part.runs.last)))
+    return replace(part, runs=Runs.of((before + 1, part.runs.last)))
 
 
 def unknown_records(block: ReceivedBlock, look: LookUp) -> ReceivedBlock | None:

@@ -12,10 +12,10 @@ from bookkeeper.storage.wal.descent import Claim
 from bookkeeper.tserver.paths import header_descent as _header_descent
 
 
-def up_to_here(claim: Claim, rows: RowRange, held: Held) -> Part:
+def up_to_here(claim: Claim, held: Held) -> Part:
     """As a high-water would have it."""
     del held
-    return Part(rows, None, Runs.of((1, claim.part.runs.last)))
+    return Part(claim.part.rows, None, Runs.of((1, claim.part.runs.last)))
 
 
 def one_for_all_rows(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
