@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.errors import CorruptionError, IncompatibleError
+from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, UnavailableError
 
 JOURNAL_SUFFIX = "-wal"
 PASSING_CODES = frozenset(
@@ -61,6 +61,14 @@ def damaged(path: Path, what: str, reason: object) -> CorruptionError:
 def passes(error: sqlite3.DatabaseError) -> bool:
     """Whether the call may succeed later: the file is busy, its disk is full, or it can't be reached now."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING_CODES
+
+
+def passing(path: Path, what: str, error: sqlite3.DatabaseError) -> UnavailableError:
+    """The error for a call that may succeed later; a full disk is told as one."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+        text = f"the disk of the {what} {path} is full ({error}); make room there, and it goes on by itself"
+        return NoSpaceError(text)
+    return UnavailableError(f"the {what} {path} can't be used now: {error}")
 
 
 def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:

@@ -22,7 +22,14 @@ from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_le
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead
 from bookkeeper.coordination.protocol import Leader, Session, SessionInfo, Versioned
-from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError, UnavailableError
+from bookkeeper.errors import (
+    ConflictError,
+    InvalidInputError,
+    LeaseLostError,
+    RefusedError,
+    UnavailableError,
+    unavailable,
+)
 
 COORDINATION_FILE = "coordination.db"
 _GENERATION = "generation"
@@ -90,6 +97,8 @@ class EmbeddedCoordination:
                 session = EmbeddedSession(
                     session_id, self._path(session_id), self._clock, self._boot_id, self._settings
                 )
+        except OSError as error:
+            raise unavailable(f"no session can be written below {self._sessions_dir}", error) from error
         except BaseException:
             if session is not None:
                 session.close()

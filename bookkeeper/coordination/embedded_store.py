@@ -15,8 +15,7 @@ from pathlib import Path
 
 import tenacity
 
-from bookkeeper.errors import NoSpaceError, UnavailableError
-from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, row_sum
+from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, passing, row_sum
 
 KIND = FileKind(
     what="coordination store",
@@ -121,9 +120,7 @@ class EmbeddedStore:
         except sqlite3.DatabaseError as error:
             if not isinstance(error, sqlite3.ProgrammingError) and not passes(error):
                 raise damaged(self._path, KIND.what, error) from error
-            full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
-            kind = NoSpaceError if full else UnavailableError
-            raise kind(f"the coordination store {self._path} did not answer: {error}") from error
+            raise passing(self._path, KIND.what, error) from error
 
     def close(self) -> None:
         """Release the file; every later use raises UnavailableError."""

@@ -29,7 +29,6 @@ import tenacity
 from bookkeeper.errors import (
     BookkeeperError,
     InvalidInputError,
-    NoSpaceError,
     NotFoundError,
     RefusedError,
     UnavailableError,
@@ -49,7 +48,7 @@ from bookkeeper.metadata.sqlite_cells import (
     read_page,
 )
 from bookkeeper.metadata.table import PURGE_RANK, CellKey, Row, RowPut
-from bookkeeper.sqlite_file import check_pages, claim, damaged, passes
+from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing
 
 IDLE_CONNECTIONS_MAX = 8
 
@@ -294,8 +293,7 @@ class SqliteMetadataTable:
                 raise
             if not passes(error):
                 raise damaged(self._path, KIND.what, error) from error
-            kind = NoSpaceError if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL else UnavailableError
-            raise kind(f"the metadata table {self._path} can't be used now: {error}") from error
+            raise passing(self._path, KIND.what, error) from error
 
 
 def _transaction(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:
