@@ -102,7 +102,7 @@ def flips(raw: bytes, count: int, seed: int) -> list[bytes]:
 
 def check_flips(read: Callable[[Path], list[object]], whole: Path, place: Path, seed: int) -> None:
     expected, raw = read(Path(shutil.copy(whole, place))), whole.read_bytes()
-    found = [outcome(read, place, content) for content in flips(raw, 70, seed)]
+    found = [outcome(read, place, content) for content in flips(raw, 50, seed)]
     assert all(one in (None, expected) for one in found)
     assert None in found
 
@@ -223,7 +223,7 @@ def check_journal_flips(killed: Path, place: Path) -> None:
     whole = read_left(killed, place, raw)
     assert whole is not None
     assert len(whole) == 200
-    for content in [*flips(raw, 60, 3), bytes(8) + raw[8:], raw[:PAGE] + bytes(PAGE) + raw[2 * PAGE :]]:
+    for content in [*flips(raw, 40, 3), bytes(8) + raw[8:], raw[:PAGE] + bytes(PAGE) + raw[2 * PAGE :]]:
         found = read_left(killed, place, content)
         assert found is None or found == whole[: len(found)]
         assert found is None or len(found) >= 160, "only the last transaction may have been under way"

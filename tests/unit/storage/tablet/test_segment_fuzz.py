@@ -63,7 +63,7 @@ def check_no_other_entries(bench: Bench, content: bytes) -> None:
     assert entries_of(bench.lay(content)) in (None, bench.expected)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_whatever_becomes_of_a_segment_a_reader_gets_what_was_written_or_an_error(
     bench: Bench, data: st.DataObject
@@ -102,7 +102,7 @@ def test_the_parts_of_a_segment_are_all_of_it(bench: Bench) -> None:
     assert joined(*parts_of(bench.whole)) == bench.whole
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data(), part=st.integers(1, 3))
 def test_garbage_under_right_checksums_is_a_declared_error(bench: Bench, data: st.DataObject, part: int) -> None:
     parts, others = list(parts_of(bench.whole)), parts_of(bench.foreign)

@@ -72,7 +72,7 @@ def rows_until_an_error(uri: str, last: int = LAST) -> list[bytes]:
 ROWS = [row for spec in SPECS for row in spec.rows]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_whatever_becomes_of_a_sealed_log_a_reader_gets_what_was_written_or_an_error(
     bench: Bench, data: st.DataObject
@@ -118,7 +118,7 @@ def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
     assert not whole_behind or log[:head] != bench.whole[:head]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_whatever_becomes_of_an_open_log_recovery_cuts_nothing_whole(bench: Bench, data: st.DataObject) -> None:
     check_recovery_cuts_nothing_whole(bench, data.draw(damaged(bench.whole, bench.foreign)))
