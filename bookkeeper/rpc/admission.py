@@ -190,9 +190,11 @@ class RefusalLog:
         self._lock = threading.Lock()
         self._last: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
 
-    def refused(self, peer: str, reason: str) -> None:
-        """Log it, unless the same was logged a moment ago: then it is counted, and the next line says so."""
-        key, now_ns = (peer.rpartition(":")[0], reason), self._clock.boot_ns()
+    def refused(self, peer: str, kind: str, reason: str) -> None:
+        """Log it, unless one of that kind was logged for that address a moment ago: then it is counted, and the next
+        line says so. A ``reason`` may hold what the stranger said, a ``kind`` must not: else each could be new.
+        """
+        key, now_ns = (peer.rpartition(":")[0], kind), self._clock.boot_ns()
         with self._lock:
             said_ns, more = self._last.pop(key, (0, 0))
             quiet = is_quiet(said_ns, now_ns)

@@ -143,7 +143,9 @@ def read_greeting(message: Message) -> Greeting:
     ids_at = name_at + body[NONCE_BYTES] + 1
     if len(body) < ids_at or len(body) != ids_at + ID_BYTES * body[ids_at - 1]:
         raise _broken(message)
-    role = body[name_at : ids_at - 1].decode("utf-8", "backslashreplace")
+    role = body[name_at : ids_at - 1].decode("ascii", "replace")
+    if not (role.isascii() and role.isprintable()):
+        raise CorruptionError("a GREETING with a role that is no plain text")  # it would be shown in the log
     offers = tuple(body[at : at + ID_BYTES] for at in range(ids_at, len(body), ID_BYTES))
     return Greeting(body[:NONCE_BYTES], role, offers)
 

@@ -146,7 +146,7 @@ class RpcServer:
             if connection.admission is not None:
                 if not connection.refused:
                     reason = f"the handshake was not over in {self._settings.handshake_timeout_ms} ms"
-                    self._refusals.refused(connection.conversation.peer, reason)
+                    self._refusals.refused(connection.conversation.peer, "late", reason)
                 return True
             LOG.warning(
                 "%s: a frame was not whole in %d ms, closed",
@@ -160,7 +160,9 @@ class RpcServer:
         admitted = connection.conversation.admitted
         if admitted is None or not is_forgotten(admitted, accepted):
             return False
-        self._refusals.refused(connection.conversation.peer, "the secret with which it came in was forgotten")
+        self._refusals.refused(
+            connection.conversation.peer, "forgotten", "the secret with which it came in is forgotten"
+        )
         return True
 
     # ---- connections
@@ -205,7 +207,7 @@ class RpcServer:
         for guest in leaving:
             if not guest.refused:
                 reason = f"more than {self._settings.handshakes_max} handshakes are under way, and this is the oldest"
-                self._refusals.refused(guest.conversation.peer, reason)
+                self._refusals.refused(guest.conversation.peer, "surplus", reason)
             with contextlib.suppress(OSError):
                 end(guest.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
 
@@ -226,7 +228,7 @@ class RpcServer:
         except PeerClosedError:
             keep = False
         except RefusedGuestError as refused:
-            self._refusals.refused(connection.conversation.peer, refused.error.message)
+            self._refusals.refused(connection.conversation.peer, refused.error.code, refused.error.message)
             keep = connection.turn_away(refused.answer)  # until it has read why
         except CorruptionError as error:
             LOG.warning("%s: %s; closed", connection.conversation.peer, error)

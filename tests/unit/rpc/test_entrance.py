@@ -283,6 +283,15 @@ def test_strangers_are_told_in_their_own_language() -> None:
             stranger.close()
 
 
+def test_a_stranger_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), guarded(OWN) as server:
+        forger = RawPeer(server.address)
+        forger.send(handshake.pack_greeting(bytes(32), "x\nWARNING all is well", []))
+        assert forger.hear_handshake().kind is Kind.REFUSAL
+        forger.close()
+    assert not [record for record in caplog.records if "all is well" in record.message]
+
+
 # ---- many strangers
 
 
@@ -313,15 +322,15 @@ def test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log() -> None:
     clock = _Hour()
     log = RefusalLog(clock, said.append)
     for port in range(1_000):
-        log.refused(f"10.0.0.7:{port}", "no secret")
-    log.refused("10.0.0.8:1", "no secret")
-    log.refused("10.0.0.7:1", "another reason")
+        log.refused(f"10.0.0.7:{port}", "not_admitted", f"secret {port} is not known")
+    log.refused("10.0.0.8:1", "not_admitted", "no secret")
+    log.refused("10.0.0.7:1", "late", "another reason")
     assert len(said) == 3
     clock.now_ns += QUIET_MS * 1_000_000
-    log.refused("10.0.0.7:9", "no secret")
+    log.refused("10.0.0.7:9", "not_admitted", "no secret")
     assert said[3] == "10.0.0.7:9: refused: no secret; closed (999 times more from there since the last line)"
     for number in range(5_000):
-        log.refused(f"10.1.{number}:1", "no secret")
+        log.refused(f"10.1.{number}:1", "not_admitted", "no secret")
     assert len(log._last) <= 1_000
 
 
