@@ -10,6 +10,7 @@ import argparse
 import logging
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     directory = options.directory or Path(tempfile.mkdtemp(prefix="soak-"))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, it cleans up, too
     trace = Trace(SystemClock())
     trace.say(f"seed {seed}, {options.rounds} rounds from {options.first} on, clusters in {directory}")
     try:

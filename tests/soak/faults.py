@@ -20,7 +20,7 @@ from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import TransientError
 from bookkeeper.storage.wal import read_seal, uri_of
 from tests.soak.plan import Fault, Step
-from tests.soak.takeover import session_of, take_over
+from tests.soak.takeover import has_ended, session_of, take_over
 from tests.soak.tearing import tear
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
@@ -214,7 +214,7 @@ class Faults:
         try:
             session = _session_of(cluster, process.pid)
             _send(process, signal.SIGKILL)
-            cluster.wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "its end")
+            cluster.wait_until(lambda: has_ended(process), "its end")
             logs = sorted((cluster.settings.wal_dir / session).glob("*.wal")) if session else []
             torn = [tear(log, random.Random(str(step))) for log in logs if read_seal(uri_of(log)) is None]
             self.trace.say(f"torn: {torn} bytes behind the logs of {session}")

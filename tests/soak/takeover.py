@@ -52,7 +52,7 @@ def take_over(cluster: Cluster, role: str) -> str | None:
             )
             victim.send_signal(signal.SIGCONT)
             try:
-                cluster.wait_until(lambda: _has_ended(victim), f"end of {role}", LIMIT_S)
+                cluster.wait_until(lambda: has_ended(victim), f"end of {role}", LIMIT_S)
             except TransientError as error:
                 return f"{role} (pid {victim.pid}) was replaced, went on and did not end: {error.message}"
     except psutil.NoSuchProcess:
@@ -101,7 +101,7 @@ def _is_recovered(cluster: Cluster, coordination: Coordination, session: str) ->
     return all(read_seal(uri_of(log)) is not None or not log.exists() for log in logs)
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     """Its parent is stopped, so it stays as a zombie."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)

@@ -7,6 +7,7 @@ looking, with limits that suit a busy machine. Survives a crash of the test: not
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -68,11 +69,13 @@ class Pair:
     no_disk: str = ""
     clock: SystemClock = field(default_factory=SystemClock)
     _cleanup: ExitStack = field(default_factory=ExitStack)
+    _has_failed: bool = True
 
     def __enter__(self) -> Self:
         with ExitStack() as cleanup:
             try:
                 self.disk = cleanup.enter_context(small_disk(self.directory / "disk", DISK_BYTES))
+                cleanup.callback(self._keep)
             except NoMountError as error:
                 self.no_disk = str(error)
             self.to_east = cleanup.enter_context(Strait())
@@ -92,7 +95,15 @@ class Pair:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._has_failed = error is not None
         self._cleanup.close()
+
+    def _keep(self) -> None:
+        """The small disk goes: what people may want to look at stays, after a failure all of it."""
+        if self.disk is not None:
+            what = "west" if self._has_failed else "west/logs"
+            if (self.disk.directory / what).is_dir():
+                shutil.copytree(self.disk.directory / what, self.directory / what, dirs_exist_ok=True)
 
     @property
     def clusters(self) -> dict[str, Cluster]:
