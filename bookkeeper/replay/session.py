@@ -72,6 +72,8 @@ def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> d
         "spark.ui.retainedTasks": "100",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.log.level": "ERROR",
+        # Its ports ask for a secret that Spark makes for itself; for a cluster of Spark its administrator decides.
+        **({"spark.authenticate": "true"} if spark_master(settings).startswith("local") else {}),
         # Runs of several peers go side by side, and no task is ever tried twice at once.
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",

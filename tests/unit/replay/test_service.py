@@ -75,6 +75,13 @@ def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(
     assert all(value for value in conf.values())
 
 
+def test_sparks_own_ports_ask_for_a_secret_where_it_runs_by_itself(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west")
+    assert session_conf(settings, tmp_path)["spark.authenticate"] == "true"
+    cluster = settings.replay.model_copy(update={"spark_master": "spark://host:7077"})
+    assert "spark.authenticate" not in session_conf(settings.model_copy(update={"replay": cluster}), tmp_path)
+
+
 def test_what_spark_says_becomes_one_line() -> None:
     assert one_line(ValueError("\n  first\nsecond")) == "ValueError: first"
     assert one_line(ValueError()) == "ValueError"
