@@ -29,6 +29,7 @@ from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess, all_gone, wait_until
 from tests.support.thrift_peer import ThriftPeer
+from tests.support.trust import trust_everybody
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, write_wal
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -52,6 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = new_settings(directory, "west", instance_id=WEST)
     replay = base.replay.model_copy(update={"message_timeout_ms": 10_000, "message_retries": 1})
     write_settings(base.model_copy(update={"replay": replay}))
+    trust_everybody(base)
     return directory
 
 
