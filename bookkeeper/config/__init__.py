@@ -1,4 +1,4 @@
-"""Settings of one cluster, from the file ``bookkeeper.toml`` in its directory (``sections`` what, ``file`` how)."""
+"""Settings of one cluster, from the file ``bookkeeper.toml`` (``sections`` and ``processes``: what; ``file``: how)."""
 
 from bookkeeper.config.file import (
     SETTINGS_FILE,
@@ -9,20 +9,18 @@ from bookkeeper.config.file import (
     new_settings,
     write_settings,
 )
+from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
 from bookkeeper.config.sections import (
     CoordinationSettings,
     InstanceSettings,
-    MasterSettings,
     MetadataSettings,
     MonitorSettings,
-    ReplaySettings,
     ReplicationSettings,
     RpcSettings,
     Sections,
     SecuritySettings,
     Settings,
     StandaloneSettings,
-    TServerSettings,
 )
 from bookkeeper.config.setting import SettingFacts, explain
 

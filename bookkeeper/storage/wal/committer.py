@@ -2,8 +2,7 @@
 
 Arrives: submissions from any thread, into a bounded queue. Leaves: blocks in the log, and futures that resolve when
 the submission is as durable as it asked. Survives a crash: whatever was acknowledged at sync; at flush when only the
-process died. While a group is written and synced the next one gathers, so groups grow with the load and nobody waits
-when there is none.
+process died. While a group is written and synced the next one gathers, so groups grow with the load.
 
 For each group: disk for all of it → prepare all, in order → the books (rule R12) → what asked for ``log`` or less at
 the head of the group is answered → one ``writev`` → one ``fdatasync`` when anybody asked for it → the fence (rule R15)
