@@ -14,6 +14,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,19 +76,27 @@ def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
     """Make an empty file one of this kind, or check that it is one. Raises CorruptionError (a foreign or damaged file),
     IncompatibleError, and what SQLite raises.
     """
-    if _is_new(connection, path, kind):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+    with _transaction(connection, "DEFERRED"):  # one moment: somebody else may be making the tables
+        new = _is_new(connection, path, kind)
+    if new:
+        with _transaction(connection, "IMMEDIATE"):
             if _is_new(connection, path, kind):  # nobody else was faster
                 for statement in kind.schema:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {kind.application_id}")
                 connection.execute(f"PRAGMA user_version = {kind.version}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, behaviour: str) -> Iterator[None]:
+    connection.execute(f"BEGIN {behaviour}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _is_new(connection: sqlite3.Connection, path: Path, kind: FileKind) -> bool:
