@@ -76,10 +76,10 @@ def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
     """Make an empty file one of this kind, or check that it is one. Raises CorruptionError (a foreign or damaged file),
     IncompatibleError, and what SQLite raises.
     """
-    with _transaction(connection, "DEFERRED"):  # one moment: somebody else may be making the tables
+    with transaction(connection, "DEFERRED"):  # one moment: somebody else may be making the tables
         new = _is_new(connection, path, kind)
     if new:
-        with _transaction(connection, "IMMEDIATE"):
+        with transaction(connection):
             if _is_new(connection, path, kind):  # nobody else was faster
                 for statement in kind.schema:
                     connection.execute(statement)
@@ -88,7 +88,10 @@ def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection, behaviour: str) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection, behaviour: str = "IMMEDIATE") -> Iterator[None]:
+    """One transaction: committed when the block ends, rolled back when it raises. ``behaviour``: as SQLite's ``BEGIN``
+    has it; DEFERRED, of reads alone, sees one moment.
+    """
     connection.execute(f"BEGIN {behaviour}")
     try:
         yield

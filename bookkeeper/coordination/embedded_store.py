@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tenacity
 
-from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, passing, row_sum
+from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, passing, row_sum, transaction
 
 KIND = FileKind(
     what="coordination store",
@@ -92,16 +92,9 @@ class EmbeddedStore:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction: committed when the block ends, rolled back when it raises."""
-        with self._write_lock, self._translated():
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._writer
-                self._writer.execute("INSERT OR REPLACE INTO digest VALUES (1, ?)", (digest(self._writer),))
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                raise
+        with self._write_lock, self._translated(), transaction(self._writer):
+            yield self._writer
+            self._writer.execute("INSERT OR REPLACE INTO digest VALUES (1, ?)", (digest(self._writer),))
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -48,7 +48,7 @@ from bookkeeper.metadata.sqlite_cells import (
     read_page,
 )
 from bookkeeper.metadata.table import PURGE_RANK, CellKey, Row, RowPut
-from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing
+from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing, transaction
 
 IDLE_CONNECTIONS_MAX = 8
 
@@ -199,7 +199,7 @@ class SqliteMetadataTable:
         try:
             with self._translated():
                 self._require_open()
-                self._retry(_transaction, self._writer, group)
+                self._retry(_run_group, self._writer, group)
         except BookkeeperError as failed:
             error = failed
         except BaseException as failed:
@@ -296,16 +296,10 @@ class SqliteMetadataTable:
             raise passing(self._path, KIND.what, error) from error
 
 
-def _transaction(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+def _run_group(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:
+    with transaction(connection):
         for write in writes:
             write.changed = connection.executemany(write.sql, write.parameters).rowcount
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _is_busy(error: BaseException) -> bool:

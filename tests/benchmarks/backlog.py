@@ -9,13 +9,8 @@ counted at the peer afterwards.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +21,7 @@ import pyarrow as pa
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.pair import FAMILY, QUALIFIER, TABLE, Pair, replicated_pair
-from tests.benchmarks.plain_copy import copy_plain
+from tests.benchmarks.plain_copy import copy_plain, drain_peer
 
 SIZES = (1_000_000, 10_000_000)
 TARGETS_PER_S = dict(zip(SIZES, (600_000.0, 1_000_000.0), strict=True))
@@ -41,8 +36,8 @@ FLAT = 1.25
 def run() -> list[Figure]:
     """Measure; about two minutes. ``BENCH_RECORDS`` sets another number of records, and one size only."""
     sizes = [int(os.environ["BENCH_RECORDS"])] if "BENCH_RECORDS" in os.environ else SIZES
-    with TemporaryDirectory() as raw, _plain_peer(Path(raw)) as port:
-        rounds = [_drained(records, Path(raw) / "plain", port) for records in sizes]
+    with TemporaryDirectory() as raw, drain_peer(Path(raw)) as peer:
+        rounds = [_drained(records, Path(raw) / "plain", peer.plain_port) for records in sizes]
     figures = [figure for figure, _ in rounds]
     if len(rounds) > 1:
         figures.append(_memory_figure(rounds[-1][1], rounds[0][1]))
@@ -101,16 +96,6 @@ def _write_backlog(pair: Pair, records: int) -> int:
 
 def _family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-@contextmanager
-def _plain_peer(directory: Path) -> Iterator[int]:
-    command = [sys.executable, "-m", "tests.support.drain_peer", str(directory)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        yield int(json.loads(process.stdout.readline())["plain"])
-        process.stdin.close()
 
 
 def _memory_figure(most: float, reference: float) -> Figure:

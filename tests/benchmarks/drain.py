@@ -8,9 +8,6 @@ same process, which writes and syncs each before one byte comes back. Both take 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +24,7 @@ from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWri
 from bookkeeper.storage.wal.files import path_of
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
-from tests.benchmarks.plain_copy import copy_plain
+from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer
 from tests.support.ranges import a_range
 from tests.support.replay_process import ReplayProcess
 from tests.support.wal_files import TO_EAST, WEST
@@ -80,12 +77,6 @@ def _write_log(path: Path, blocks: int, stamp: Stamp) -> str:
     return writer.uri
 
 
-@dataclass(frozen=True, slots=True)
-class _Peer:
-    quorum: str
-    plain_port: int
-
-
 def _seconds(run: Callable[[], object]) -> float:
     began = time.perf_counter()
     run()
@@ -114,7 +105,7 @@ def _ranges(files: Sequence[str], blocks: int, quorum: str) -> list[Range]:
 class _Bench:
     process: ReplayProcess
     settings: Settings
-    peer: _Peer
+    peer: Peer
     directory: Path
 
     def drained(self, name: str, files: Sequence[str], blocks: int, *, rounds: int = ROUNDS, part: int = 1) -> Figure:
@@ -184,12 +175,6 @@ def run() -> list[Figure]:
         directory = Path(raw)
         settings = new_settings(directory / "west", "west", instance_id=WEST)
         write_settings(settings)
-        command = [sys.executable, "-m", "tests.support.drain_peer", str(directory)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as peer_process:
-            assert peer_process.stdout is not None
-            assert peer_process.stdin is not None
-            said = json.loads(peer_process.stdout.readline())
-            with ReplayProcess(settings, directory / "replay.log") as process:
-                figures = _measure(_Bench(process, settings, _Peer(said["quorum"], said["plain"]), directory))
-            peer_process.stdin.close()
+        with drain_peer(directory) as peer, ReplayProcess(settings, directory / "replay.log") as process:
+            figures = _measure(_Bench(process, settings, peer, directory))
     return figures

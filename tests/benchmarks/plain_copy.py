@@ -1,15 +1,40 @@
 """The reference of what drains: bytes copied over loopback TCP to another process, which syncs each chunk.
 
-Arrives: a file, the port of that process (:mod:`tests.support.drain_peer`) and the bytes of a chunk. Leaves: nothing;
-the caller measures.
+Arrives: a directory for :func:`drain_peer`, a file and the bytes of a chunk. Leaves: nothing; the caller measures.
 """
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.drain_peer import CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where :mod:`tests.support.drain_peer` listens."""
+
+    quorum: str
+    plain_port: int
+
+
+@contextmanager
+def drain_peer(directory: Path) -> Iterator[Peer]:
+    """That process, until the block ends; it writes into ``directory``."""
+    command = [sys.executable, "-m", "tests.support.drain_peer", str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        said = json.loads(process.stdout.readline())
+        yield Peer(said["quorum"], said["plain"])
+        process.stdin.close()
 
 
 def copy_plain(path: Path, port: int, chunk_bytes: int) -> None:
