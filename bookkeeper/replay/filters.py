@@ -78,9 +78,3 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
 def family_mask(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.Array:
     """For each record whether it is of one of these families."""
     return pc.is_in(batch.column("family"), value_set=pa.array(sorted(families), pa.binary()))
-
-
-def row_bounds(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
-    """Least and greatest row of a batch that has at least one record."""
-    bounds = pc.min_max(batch.column("row"))
-    return bounds["min"].as_py(), bounds["max"].as_py()

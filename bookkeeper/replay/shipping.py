@@ -25,10 +25,10 @@ from bookkeeper.replay.whole import Tried, try_whole
 from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
 
 SESSIONS_MAX = 256
+"""Open streams that one task process remembers between runs."""
+
 RECORDS_AT_LEAST_MS = 1_000
 """For the records of a file that was declined as a whole when the time for the run is up."""
-
-"""Open streams that one task process remembers between runs."""
 
 SessionKey = tuple[str, Peer, StreamKey]
 

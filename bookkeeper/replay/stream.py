@@ -36,6 +36,7 @@ from bookkeeper.peers.protocol import Acked, BlockFacts, Message, ReplicaSession
 from bookkeeper.replay import descents, filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
 OpenSession = Callable[[Range], ReplicaSession]
@@ -212,7 +213,7 @@ class RangeStream:
         rest = encode_batch(kept, header.compression)
         facts = BlockFacts(header.write_time_ms, header.first_seq, pc.indices_nonzero(mask))
         descent = descents.descent_of(header, current, mask.to_numpy(zero_copy_only=False))
-        share = SourceBlock(first, last, rest, kept.num_rows, *filters.row_bounds(kept), descent)
+        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
         return _Part(share, facts, block.end_position)
 
     def _append(self, part: _Part, provenance: tuple[str, ...]) -> None:

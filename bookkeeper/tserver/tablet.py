@@ -22,7 +22,8 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
 from bookkeeper.roots import root_of
-from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData, min_max_row
+from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.descent import Descent

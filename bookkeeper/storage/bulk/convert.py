@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings, min_max_row
+from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.entries import SortedBlock, to_entries
 from bookkeeper.storage.tablet.flush import split_by_group
 from bookkeeper.storage.tablet.order import order_entries

@@ -20,7 +20,8 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp
 from bookkeeper.rpc.messages import ImportedLog
 from bookkeeper.storage.bulk.whole import Lengths
-from bookkeeper.storage.tablet import GroupMap, min_max_row, split_by_tablets
+from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
 
 LOGS_MAX = 500

@@ -24,8 +24,8 @@ from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_by
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import LocalityGroup
 from bookkeeper.storage.bulk.booked import segment_entry
+from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet import GroupMap, SegmentRef
-from bookkeeper.storage.tablet.entries import binary_offsets
 from bookkeeper.storage.wal.files import FileOps, beside, create_once, path_of, uri_of
 
 MANIFEST_SUFFIX = ".segments"

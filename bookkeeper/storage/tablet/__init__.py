@@ -13,7 +13,6 @@ from bookkeeper.storage.tablet.data import TabletData
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
 from bookkeeper.storage.tablet.routing import (
-    min_max_row,
     places_in_tablets,
     split_by_tablets,
     take_sorted,
@@ -44,7 +43,6 @@ __all__ = [
     "due_merges",
     "leftovers",
     "mask_for_groups",
-    "min_max_row",
     "parse_name",
     "places_in_tablets",
     "sight_of",

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.order import WORD_BYTES, WordReader
+from bookkeeper.storage.columns import WORD_BYTES, WordReader
 
 Hashes = npt.NDArray[np.uint64]
 

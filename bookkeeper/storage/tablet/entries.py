@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.columns import binary_data, binary_offsets
 
 ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable=False)])
 """What memtables and segments hold; in them a timestamp is never null."""
@@ -56,20 +56,6 @@ def to_entries(batch: pa.RecordBatch, first_seq: int) -> pa.RecordBatch:
 def to_records(entries: pa.RecordBatch) -> pa.RecordBatch:
     """Drop the sequence numbers again."""
     return pa.RecordBatch.from_arrays(entries.columns[:SEQ], schema=MUTATION_SCHEMA)
-
-
-def binary_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
-    """The ``len + 1`` offsets of a binary array into its data buffer, as a view."""
-    raw = array.buffers()[1]
-    if raw is None or raw.size == 0:
-        return np.zeros(len(array) + 1, np.int32)
-    return np.frombuffer(raw, np.int32, len(array) + 1, array.offset * 4)
-
-
-def binary_data(array: pa.Array) -> memoryview:
-    """The whole data buffer of a binary array."""
-    raw = array.buffers()[2]
-    return memoryview(b"") if raw is None else memoryview(raw)
 
 
 def row_reader(array: pa.Array) -> Callable[[int], bytes]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.entries import binary_offsets
+from bookkeeper.storage.columns import binary_offsets
 
 FEW = 1024
 """Below this many places it is not worth looking at lengths."""

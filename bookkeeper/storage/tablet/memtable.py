@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.gather import gather
-from bookkeeper.storage.tablet.order import extremes, order_entries
+from bookkeeper.storage.tablet.order import order_entries
 from bookkeeper.storage.tablet.settings import TabletSettings
 
 OVERDUE_FACTOR = 4
@@ -24,7 +25,7 @@ OVERDUE_FACTOR = 4
 
 def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
     """Sorted; not a copy when they came in order."""
-    order = order_entries(entries, *extremes(entries.column("row")))
+    order = order_entries(entries, *min_max_row(entries))
     return entries if order.came_so else gather(entries, order.indices)
 
 

@@ -9,7 +9,6 @@ rest of the row, family, qualifier, visibility, timestamp, sequence number.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,18 +18,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bookkeeper.storage.tablet.entries import SortedBlock, binary_data, binary_offsets
+from bookkeeper.storage.columns import WORD_BYTES, WordReader
+from bookkeeper.storage.tablet.entries import SortedBlock
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-WORD_BYTES = 8
 STRETCH_MIN = 64
 """Numbers in an ascending stretch, on the average, from which on sorting them merges stretches."""
 
 FEW = 48
 """Up to this many ties are settled one by one."""
-_KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,76 +42,12 @@ class CellOrder:
     came_so: bool = False
 
 
-class WordReader:
-    """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
-
-    def __init__(self, array: pa.Array) -> None:
-        offsets = binary_offsets(array)
-        self._count = len(array)
-        self._first, self._last = int(offsets[0]), int(offsets[-1])
-        self._content = np.frombuffer(binary_data(array)[self._first : self._last], np.uint8)
-        lengths = np.diff(offsets)
-        self.width = int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
-        """The length that all values have, None when they differ."""
-        self._offsets = offsets
-        self.lengths: npt.NDArray[np.int64] = lengths.astype(np.int64)
-
-    def words(self, skip: int | Indices) -> npt.NDArray[np.uint64]:
-        """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
-        if isinstance(skip, int) and self.width is not None and self.width >= WORD_BYTES:
-            return self._words_of_one_length(skip, self.width)
-        starts = np.minimum(self._starts + skip, self._ends)
-        left = np.minimum(self._ends - starts, WORD_BYTES)
-        words: npt.NDArray[np.uint64] = self._word_at[starts].astype(np.uint64)
-        words &= _KEEP_FIRST_BYTES[left]
-        return words
-
-    def _words_of_one_length(self, skip: int, width: int) -> npt.NDArray[np.uint64]:
-        if skip >= width:
-            return np.zeros(self._count, np.uint64)
-        start = min(skip, width - WORD_BYTES)
-        every = np.ndarray((self._count,), ">u8", self._content.data, start, (width,))
-        words: npt.NDArray[np.uint64] = every.astype(np.uint64)
-        if start < skip:
-            words <<= np.uint64(8 * (skip - start))
-        return words
-
-    @functools.cached_property
-    def _starts(self) -> Indices:
-        return self._offsets[:-1].astype(np.int64) - self._first
-
-    @functools.cached_property
-    def _ends(self) -> Indices:
-        return self._offsets[1:].astype(np.int64) - self._first
-
-    @functools.cached_property
-    def _word_at(self) -> npt.NDArray[np.uint64]:
-        """The eight bytes at every place; room behind the last, so that none is read beyond the column."""
-        data = np.zeros(self._last - self._first + WORD_BYTES, np.uint8)
-        data[: self._content.size] = self._content
-        return np.ndarray((self._content.size + 1,), dtype=">u8", buffer=data.data, strides=(1,))
-
-
 def common_prefix_bytes(low: bytes, high: bytes) -> int:
     """Length of the prefix that every value between ``low`` and ``high`` has."""
     for index, (a, b) in enumerate(zip(low, high, strict=False)):
         if a != b:
             return index
     return min(len(low), len(high))
-
-
-def extremes(array: pa.Array) -> tuple[bytes, bytes]:
-    """Least and greatest value of a binary column that is not empty; where all have one length, by their words."""
-    reader = WordReader(array)
-    candidates = array
-    for skip in range(0, reader.width or 0, WORD_BYTES):
-        words = reader.words(skip)
-        low, high = words.min(), words.max()
-        if low < high:
-            candidates = array.take(pa.array(np.flatnonzero((words == low) | (words == high))))
-            break
-    found = pc.min_max(candidates)
-    return found["min"].as_py(), found["max"].as_py()
 
 
 def adjacent_equal(array: pa.Array) -> Mask:

@@ -14,15 +14,11 @@ import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.storage.tablet.entries import binary_offsets, row_reader
+from bookkeeper.storage.columns import binary_offsets, min_max_row
+from bookkeeper.storage.tablet.entries import row_reader
 from bookkeeper.storage.tablet.gather import gather
-from bookkeeper.storage.tablet.order import extremes, order_rows
+from bookkeeper.storage.tablet.order import order_rows
 from bookkeeper.storage.tablet.settings import BatchLimits
-
-
-def min_max_row(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
-    """Least and greatest row of a batch of at least one record."""
-    return extremes(batch.column("row"))
 
 
 def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:

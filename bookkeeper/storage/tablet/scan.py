@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet.cells import (
     Asked,
     Begun,
@@ -28,7 +29,7 @@ from bookkeeper.storage.tablet.cells import (
     running_count,
     standing,
 )
-from bookkeeper.storage.tablet.entries import binary_offsets, cell_at, to_records
+from bookkeeper.storage.tablet.entries import cell_at, to_records
 from bookkeeper.storage.tablet.groups import family_mask
 from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.order import Indices, Mask

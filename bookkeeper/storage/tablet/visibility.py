@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.storage.tablet.entries import binary_offsets
+from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet.order import Mask
 
 DEPTH_MAX = 100

@@ -70,10 +70,5 @@ def test_keeping_families_keeps_their_records_in_order_and_no_others(cells: list
     assert kept.schema == batch.schema
 
 
-@given(st.lists(st.binary(max_size=4), min_size=1, max_size=20))
-def test_row_bounds_are_least_and_greatest(rows: list[bytes]) -> None:
-    assert filters.row_bounds(records(rows)) == (min(rows), max(rows))
-
-
 def test_the_own_instance_is_added_behind_what_the_block_came_with() -> None:
     assert filters.provenance_for(block(Spec([b"r"], provenance=["x"]), 1).header, "me") == ("x", "me")

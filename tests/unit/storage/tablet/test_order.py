@@ -86,32 +86,6 @@ def test_bisect_finds_the_first_entry_behind_a_position(
     assert (block.first_key, block.last_key) == (keys[0], keys[-1])
 
 
-@given(value=st.binary(max_size=20), skip=st.integers(0, 24))
-def test_words_are_the_bytes_as_a_number(value: bytes, skip: int) -> None:
-    array = pa.array([b"before", value, b"behind"], pa.binary()).slice(1, 1)
-    expected = int.from_bytes(value[skip : skip + 8].ljust(8, b"\x00"), "big")
-    assert order.WordReader(array).words(skip).tolist() == [expected]
-
-
-of_one_length = st.integers(0, 20).flatmap(
-    lambda width: st.lists(st.binary(min_size=width, max_size=width), min_size=1, max_size=20)
-)
-"""Values of one length, with a prefix that all have where the length allows."""
-
-
-@given(values=of_one_length, prefix=st.binary(max_size=12), skip=st.integers(0, 40))
-def test_words_of_values_of_one_length(values: list[bytes], prefix: bytes, skip: int) -> None:
-    array = pa.array([b"before", *(prefix + value for value in values), b"behind"], pa.binary()).slice(1, len(values))
-    expected = [int.from_bytes((prefix + v)[skip : skip + 8].ljust(8, b"\x00"), "big") for v in values]
-    assert order.WordReader(array).words(skip).tolist() == expected
-    assert order.extremes(array) == (prefix + min(values), prefix + max(values))
-
-
-@given(values=st.lists(rows, min_size=1, max_size=40))
-def test_extremes_of_any_rows(values: list[bytes]) -> None:
-    assert order.extremes(pa.array(values, pa.binary())) == (min(values), max(values))
-
-
 def test_entries_that_come_in_order_are_not_copied() -> None:
     records = [Record(b"%08d" % number, b"f", b"q", b"", 1, False, b"v") for number in range(2000)]
     entries = to_entries(to_batch(records), 1)

@@ -15,7 +15,6 @@ from bookkeeper.storage.tablet import (
     BatchLimits,
     GroupMap,
     mask_for_groups,
-    min_max_row,
     split_by_tablets,
     validate_batch,
 )
@@ -68,11 +67,6 @@ def test_a_row_of_no_tablet_is_not_served(missing: int) -> None:
 
 def test_an_empty_batch_goes_nowhere() -> None:
     assert split_by_tablets(to_batch([]), tablets([])) == []
-
-
-@given(records=batches)
-def test_min_max_row(records: list[Record]) -> None:
-    assert min_max_row(to_batch(records)) == (min(r.row for r in records), max(r.row for r in records))
 
 
 @settings(deadline=None)

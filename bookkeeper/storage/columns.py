@@ -1,0 +1,100 @@
+"""Binary columns as their bytes lie in memory: offsets, words of eight bytes, least and greatest value.
+
+Arrives: Arrow arrays of binary values. Leaves: views and numbers; no value becomes an object of its own but what is
+asked for. Pure. Used by both rooms of ``storage`` and by whoever ships blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+WORD_BYTES = 8
+_KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
+
+
+def binary_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    """The ``len + 1`` offsets of a binary array into its data buffer, as a view."""
+    raw = array.buffers()[1]
+    if raw is None or raw.size == 0:
+        return np.zeros(len(array) + 1, np.int32)
+    return np.frombuffer(raw, np.int32, len(array) + 1, array.offset * 4)
+
+
+def binary_data(array: pa.Array) -> memoryview:
+    """The whole data buffer of a binary array."""
+    raw = array.buffers()[2]
+    return memoryview(b"") if raw is None else memoryview(raw)
+
+
+class WordReader:
+    """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
+
+    def __init__(self, array: pa.Array) -> None:
+        offsets = binary_offsets(array)
+        self._count = len(array)
+        self._first, self._last = int(offsets[0]), int(offsets[-1])
+        self._content = np.frombuffer(binary_data(array)[self._first : self._last], np.uint8)
+        lengths = np.diff(offsets)
+        self.width = int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
+        """The length that all values have, None when they differ."""
+        self._offsets = offsets
+        self.lengths: npt.NDArray[np.int64] = lengths.astype(np.int64)
+
+    def words(self, skip: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
+        if isinstance(skip, int) and self.width is not None and self.width >= WORD_BYTES:
+            return self._words_of_one_length(skip, self.width)
+        starts = np.minimum(self._starts + skip, self._ends)
+        left = np.minimum(self._ends - starts, WORD_BYTES)
+        words: npt.NDArray[np.uint64] = self._word_at[starts].astype(np.uint64)
+        words &= _KEEP_FIRST_BYTES[left]
+        return words
+
+    def _words_of_one_length(self, skip: int, width: int) -> npt.NDArray[np.uint64]:
+        if skip >= width:
+            return np.zeros(self._count, np.uint64)
+        start = min(skip, width - WORD_BYTES)
+        every = np.ndarray((self._count,), ">u8", self._content.data, start, (width,))
+        words: npt.NDArray[np.uint64] = every.astype(np.uint64)
+        if start < skip:
+            words <<= np.uint64(8 * (skip - start))
+        return words
+
+    @functools.cached_property
+    def _starts(self) -> npt.NDArray[np.int64]:
+        return self._offsets[:-1].astype(np.int64) - self._first
+
+    @functools.cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        return self._offsets[1:].astype(np.int64) - self._first
+
+    @functools.cached_property
+    def _word_at(self) -> npt.NDArray[np.uint64]:
+        """The eight bytes at every place; room behind the last, so that none is read beyond the column."""
+        data = np.zeros(self._last - self._first + WORD_BYTES, np.uint8)
+        data[: self._content.size] = self._content
+        return np.ndarray((self._content.size + 1,), dtype=">u8", buffer=data.data, strides=(1,))
+
+
+def extremes(array: pa.Array) -> tuple[bytes, bytes]:
+    """Least and greatest value of a binary column that is not empty; where all have one length, by their words."""
+    reader = WordReader(array)
+    candidates = array
+    for skip in range(0, reader.width or 0, WORD_BYTES):
+        words = reader.words(skip)
+        low, high = words.min(), words.max()
+        if low < high:
+            candidates = array.take(pa.array(np.flatnonzero((words == low) | (words == high))))
+            break
+    found = pc.min_max(candidates)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def min_max_row(batch: pa.RecordBatch) -> tuple[bytes, bytes]:
+    """Least and greatest row of a batch of at least one record."""
+    return extremes(batch.column("row"))
