@@ -47,12 +47,15 @@ def _random_suffix() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionProcess:
-    """The process behind a session, its file, and the end of the lease that was written last (boot clock, ns)."""
+    """The process behind a session, its file, and the end of the lease that was written last (boot clock, ns); when the
+    file is ``damage``d ("" = it is not), the latest end that it can have had.
+    """
 
     session_id: str
     pid: int
     path: Path
     expires_ns: int
+    damage: str = ""
 
 
 class EmbeddedCoordination:
@@ -125,11 +128,14 @@ class EmbeddedCoordination:
         for session_id, pid in rows:
             path = self._path(session_id).resolve()
             try:
-                record = look_at_lease(path).record
+                sight = look_at_lease(path)
             except FileNotFoundError:
                 continue
-            if record.boot_id == self._boot_id:
-                found.append(SessionProcess(session_id, pid, path, record.expires_ns))
+            if sight.damage:
+                latest_ns = self._clock.boot_ns() + self._settings.session_lease_ms * 1_000_000
+                found.append(SessionProcess(session_id, pid, path, latest_ns, sight.damage))
+            elif sight.record.boot_id == self._boot_id:
+                found.append(SessionProcess(session_id, pid, path, sight.record.expires_ns))
         return found
 
     def forget_session(self, session_id: str) -> None:

@@ -3,7 +3,8 @@
 Arrives: a file name and a lease. Leaves: :class:`EmbeddedSession`, valid as long as renewals reach the file in time.
 Survives a crash: the file; its lock (programs that this process starts do not inherit it) is free as soon as the
 process is gone, whatever killed it, which tells others at once. Renewals touch only this file, so that no other
-process can hold them up. Source: design section 5; rule R15.
+process can hold them up; one that finds something else there than the last one wrote says so, and makes it whole.
+Source: design section 5; rule R15.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import CoordinationSettings
-from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseSight, renewal_counts
-from bookkeeper.errors import CorruptionError, LeaseLostError
+from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseSight, is_intact, renewal_counts
+from bookkeeper.errors import CorruptionError, LeaseLostError, unavailable
 
 LOG = logging.getLogger(__name__)
 
@@ -26,15 +27,28 @@ _READS_MAX = 100
 
 
 def look_at_lease(path: Path) -> LeaseSight:
-    """What can be seen of the session whose file this is; raises FileNotFoundError, or CorruptionError when the record
-    never parses and its process holds the lock: without the process it does not matter what is there.
+    """What can be seen of the session whose file this is; raises FileNotFoundError, UnavailableError. Without its
+    process it does not matter what is there.
     """
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        held = _is_locked(descriptor)
-        return LeaseSight(_read_record(descriptor, path) if held else NO_RECORD, held)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return _look(descriptor, path)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unavailable(f"{path} can't be read", error) from error
+
+
+def _look(descriptor: int, path: Path) -> LeaseSight:
+    if not _is_locked(descriptor):
+        return LeaseSight(NO_RECORD, lock_held=False)
+    record = _read_record(descriptor)
+    if record is None:
+        return LeaseSight(NO_RECORD, lock_held=True, damage=f"{path} is damaged: it holds no lease record")
+    return LeaseSight(record, lock_held=True)
 
 
 def _is_locked(descriptor: int) -> bool:
@@ -45,13 +59,14 @@ def _is_locked(descriptor: int) -> bool:
     return False
 
 
-def _read_record(descriptor: int, path: Path) -> LeaseRecord:
+def _read_record(descriptor: int) -> LeaseRecord | None:
+    """None when it never parses."""
     for _ in range(_READS_MAX):  # a read may meet a renewal half-way: the checksum tells
         try:
             return LeaseRecord.decode(os.pread(descriptor, RECORD_BYTES + 1, 0))
         except CorruptionError:
             continue
-    raise CorruptionError(f"{path} holds no lease record; stop the cluster's processes and start them again")
+    return None
 
 
 class EmbeddedSession:
@@ -59,6 +74,7 @@ class EmbeddedSession:
 
     def __init__(self, session_id: str, path: Path, clock: Clock, boot_id: str, settings: CoordinationSettings) -> None:
         self._session_id = session_id
+        self._path = path
         self._clock = clock
         self._boot_id = boot_id
         self._lease_ns = settings.session_lease_ms * 1_000_000
@@ -67,6 +83,8 @@ class EmbeddedSession:
         self._close_lock = threading.Lock()
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._record = b""
+        """What the file holds."""
         before_ns = clock.boot_ns()
         self._write(self._descriptor, before_ns)
         self._valid_until_ns = before_ns + self._lease_ns
@@ -102,8 +120,12 @@ class EmbeddedSession:
 
     def _write(self, descriptor: int, before_ns: int) -> None:
         record = LeaseRecord(self._boot_id, before_ns + self._lease_ns).encode()
+        if not is_intact(os.pread(descriptor, RECORD_BYTES + 1, 0), self._record):
+            LOG.error("%s is damaged: it does not hold what was written last; it is written anew", self._path)
+            os.ftruncate(descriptor, RECORD_BYTES)
         if os.pwrite(descriptor, record, 0) != len(record):
             raise OSError(f"short write to the lease file of {self._session_id}")
+        self._record = record
 
     def _run(self) -> None:
         try:

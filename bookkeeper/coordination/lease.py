@@ -42,10 +42,13 @@ NO_RECORD = LeaseRecord("", 0)
 
 @dataclass(frozen=True, slots=True)
 class LeaseSight:
-    """What an observer sees of a session: its record, and whether its process still holds the lock."""
+    """What an observer sees of a session: its record, whether its process still holds the lock, and, when it does, why
+    its record can't be read ("" = it can).
+    """
 
     record: LeaseRecord
     lock_held: bool
+    damage: str = ""
 
 
 def renewal_counts(previous_until_ns: int, written_ns: int) -> bool:
@@ -57,8 +60,19 @@ def renewal_counts(previous_until_ns: int, written_ns: int) -> bool:
     return written_ns < previous_until_ns
 
 
+def is_intact(found: bytes, written: bytes) -> bool:
+    """Tell whether a session's file holds what its owner wrote last, and nothing besides."""
+    return found == written
+
+
 def is_dead(sight: LeaseSight, boot_id: str, now_ns: int, margin_ns: int) -> bool:
-    """Tell whether a session is dead for good: other boot, free lock (process gone), or lease and margin over."""
-    if sight.record.boot_id != boot_id or not sight.lock_held:
+    """Tell whether a session is dead for good: other boot, free lock (process gone), or lease and margin over.
+
+    A process that is there, with a record that can't be read, counts as alive: it mends the record with its next
+    renewal, or has none and is ended by its machine's supervisor; whoever took it for dead might be wrong.
+    """
+    if not sight.lock_held:
         return True
-    return now_ns > sight.record.expires_ns + margin_ns
+    if sight.damage:
+        return False
+    return sight.record.boot_id != boot_id or now_ns > sight.record.expires_ns + margin_ns

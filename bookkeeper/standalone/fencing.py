@@ -4,7 +4,8 @@ Arrives: the processes behind the sessions of one machine. Leaves: -9 for those 
 Such a process can do nothing that counts any more, but it may hold up others: one that was stopped inside a write
 transaction of an SQLite file keeps every other writer waiting, and a write to the books that it has begun would land
 whenever it is resumed. Ended here, it lets go of both, and no write is in flight for longer than a lease and a margin
-(rule R4 builds on that). Survives a crash: nothing; what is seen is read anew. Sources: design section 5; rule R15.
+(rule R4 builds on that). So is one whose lease can't be read for as long as a lease: it did not renew it, which would
+have mended the file. Survives a crash: nothing; what is seen is read anew. Sources: design section 5; rule R15.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def overdue(seen: Iterable[SessionProcess], now_ns: int, margin_ns: int) -> list
 
 @dataclass(slots=True)
 class Fence:
-    """One look after another; used by one thread. ``report`` gets a line for each process that was ended."""
+    """One look after another; used by one thread. ``report`` gets a line for each process that was ended, and for each
+    session's file that was found damaged.
+    """
 
     look: Callable[[], list[SessionProcess]]
     margin_ns: int
@@ -37,11 +40,22 @@ class Fence:
 
     def run_once(self, now_ns: int) -> None:
         """Look, and end what is overdue. A session that was forgotten since the last look counts on, as last seen."""
-        self._known |= {process.session_id: process for process in self.look()}
+        for process in self.look():
+            self._know(process)
         self._known = {key: process for key, process in self._known.items() if holds_session(process)}
         for process in overdue(self._known.values(), now_ns, self.margin_ns):
             if end(process):
                 self.report(f"{process.session_id} (pid {process.pid}) still ran after its lease was over; killed it")
+
+    def _know(self, process: SessionProcess) -> None:
+        """A lease that can't be read ends when it could have ended at the latest as that was first noticed."""
+        before = self._known.get(process.session_id)
+        if process.damage and before is not None and before.damage:
+            return
+        self._known[process.session_id] = process
+        if process.damage:
+            text = "its process writes it anew with its next renewal, or is ended"
+            self.report(f"the session file {process.damage} (pid {process.pid}); {text}")
 
 
 def holds_session(process: SessionProcess) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.errors import TransientError, unavailable
+from bookkeeper.errors import BookkeeperError, TransientError, unavailable
 from bookkeeper.standalone.directory import complete_cluster
 from bookkeeper.standalone.fencing import Fence
 from bookkeeper.standalone.readiness import wait_until_ready
@@ -33,7 +33,8 @@ SPACE_LOOK_MS = 1_000
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     """Run until told to stop; ``report`` gets one line when the cluster answers, one for each restart, and one when a
-    disk is full. What can't be used for now, as a full disk, is waited for.
+    disk is full. What can't be used for now, as a full disk, is waited for; a file that is damaged while processes run
+    is said, and ends none of them.
 
     Raises RefusedError when another supervisor runs this directory; then nothing was changed. Main thread only.
     """
@@ -77,13 +78,19 @@ def _say(report: Callable[[str], None], text: str) -> None:
         LOG.warning("nobody takes what there is to say (%s): %s", error, text)
 
 
-def _insist(act: Callable[[], T], say: Callable[[str], None], clock: Clock, stop: threading.Event) -> T | None:
-    """``act`` until it does not raise TransientError, each reason said once; None when ``stop`` was set before."""
+def _insist(
+    act: Callable[[], T],
+    say: Callable[[str], None],
+    clock: Clock,
+    stop: threading.Event,
+    passing: type[BookkeeperError] = TransientError,
+) -> T | None:
+    """``act`` until it does not raise ``passing``, each reason said once; None when ``stop`` was set before."""
     said = ""
     while True:
         try:
             return act()
-        except TransientError as error:
+        except passing as error:
             if error.message != said:
                 say(f"waiting: {error.message}")
             said = error.message
@@ -117,22 +124,19 @@ def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock
 
 def _fence(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
     opened = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
-    coordination = _insist(opened, report, clock, stop)
+    coordination = _insist(opened, report, clock, stop, BookkeeperError)
     if coordination is None:
         return
     fence = Fence(coordination.processes, settings.coordination.session_margin_ms * 1_000_000, report)
     try:
         while not clock.wait(stop, settings.coordination.session_renew_ms):
-            try:
-                fence.run_once(clock.boot_ns())
-            except TransientError as error:
-                LOG.warning("sessions can't be looked at, trying again: %s", error)
+            _insist(lambda: fence.run_once(clock.boot_ns()), report, clock, stop, BookkeeperError)
     finally:
         coordination.close()
 
 
 def _announce(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
-    state = _insist(partial(wait_until_ready, settings, clock, stop), report, clock, stop)
+    state = _insist(partial(wait_until_ready, settings, clock, stop), report, clock, stop, BookkeeperError)
     if state is not None:
         report(
             f"cluster {settings.instance.name} answers at {state.master} with {len(state.tservers)} tservers "

@@ -44,7 +44,9 @@ def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path:
         assert [cell.value for cell in cluster.client.scan("t").cells()] == [b"1"]
 
 
-def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced(tmp_path: Path) -> None:
+def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced_be_its_session_file_garbage(
+    tmp_path: Path,
+) -> None:
     lease = {"session_lease_ms": 4_000, "session_renew_ms": 500, "session_margin_ms": 500}
     overrides = {f"coordination.{name}": value for name, value in lease.items()}
     with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as cluster:
@@ -53,6 +55,20 @@ def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced(tmp_p
         cluster.wait_restarted("tserver1", stopped)
         cluster.wait_ready()
         assert f"(pid {stopped}) still ran after its lease was over; killed it" in cluster.log_text("standalone")
+
+        supervisor = psutil.Process(cluster.pid("master")).parent()
+        assert supervisor is not None
+        stopped, others = cluster.pid("tserver1"), [cluster.pid("master"), cluster.pid("replay")]
+        os.kill(stopped, signal.SIGSTOP)
+        for path in (cluster.directory / "coordination" / "sessions").iterdir():
+            path.write_bytes(b"rubbish" * 100)
+        cluster.wait_restarted("tserver1", stopped)
+        cluster.wait_ready()
+        said = cluster.log_text("standalone")
+        assert f"is damaged: it holds no lease record (pid {stopped}); its process writes it anew" in said
+        assert said.count(f"(pid {stopped}) still ran after its lease was over; killed it") == 1
+        assert [cluster.pid("master"), cluster.pid("replay")] == others, "who is alive mends its own"
+        assert supervisor.is_running()
 
 
 def test_ctrl_c_stops_everything_and_a_second_run_beside_the_first_is_refused(tmp_path: Path) -> None:

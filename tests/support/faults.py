@@ -61,6 +61,12 @@ FAULTS: dict[str, Fault] = {
         lambda sight, boot_id, now_ns, margin_ns: now_ns > sight.record.expires_ns - 10**9,  # noqa: ARG005
         "R15: a process is taken for dead while it may still acknowledge",
     ),
+    "lease-not-looked-at": Fault(
+        "bookkeeper.coordination.embedded_session",
+        "is_intact",
+        lambda found, written: True,  # noqa: ARG005
+        "R15: nobody can tell when the lease of a process ends, for as long as that process lives",
+    ),
     "death-not-written-down": Fault(
         "bookkeeper.coordination.embedded",
         "EmbeddedCoordination._write_dead",

@@ -6,17 +6,20 @@ import fcntl
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
 from bookkeeper.coordination.embedded_session import EXIT_THREAD_DIED, EmbeddedSession, look_at_lease
 from bookkeeper.coordination.lease import LeaseRecord, LeaseSight, is_dead
 from bookkeeper.errors import CorruptionError, UnavailableError
+from tests.support.coordination_process import CoordinationProcess
 from tests.support.faults import fault
 
 BOOT = "0b7b6a56-6c5e-4b43-9b53-3c4f6a1d2e3f"
@@ -165,11 +168,50 @@ def test_a_file_that_is_no_lease_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"rubbish")
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(CorruptionError, match="no lease record"):
-            look_at_lease(path)
+        seen = look_at_lease(path)
+        assert seen.damage == f"{path} is damaged: it holds no lease record"
+        assert not is_dead(seen, "boot", 2**62, 0), "whose process is there is not taken for dead by garbage"
     assert is_dead(look_at_lease(path), "boot", 0, 0), "without its process it does not matter what is there"
     with pytest.raises(FileNotFoundError):
         look_at_lease(tmp_path / "y")
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Iterator[Path]:
+    """The file of a session of another process, which renews it ten times a second."""
+    with CoordinationProcess("embedded", str(tmp_path)) as process:
+        yield tmp_path / "sessions" / process.ask("open", "tserver", "127.0.0.1:1")
+
+
+GARBAGE = [b"", b"rubbish", b"rubbish" * 100]
+
+
+def _is_mended(member: Path, garbage: bytes, limit_s: float) -> bool:
+    """Whether the file of a living session holds its lease again after somebody wrote garbage into it."""
+    member.write_bytes(garbage)
+    clock, never, began_ns = SystemClock(), threading.Event(), SystemClock().boot_ns()
+    while look_at_lease(member).damage:
+        if clock.boot_ns() - began_ns > limit_s * SECOND:
+            return False
+        clock.wait(never, 20)
+    return True
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_living_process_mends_its_lease(tmp_path: Path, member: Path, garbage: bytes) -> None:
+    coordination = EmbeddedCoordination(tmp_path, SETTINGS)
+    assert _is_mended(member, garbage, 60)
+    assert [info.alive for info in coordination.sessions("tserver")] == [True]
+    coordination.close()
+
+
+def test_without_a_look_at_what_is_there_garbage_behind_a_lease_stays(member: Path) -> None:
+    with fault("lease-not-looked-at"):
+        session = EmbeddedSession("own", member.with_name("own"), StepClock(), BOOT, SETTINGS)
+        member.with_name("own").write_bytes(b"rubbish" * 100)
+        assert session._renew()
+        assert look_at_lease(member.with_name("own")).damage
+        session.close()
 
 
 def test_left_over_files_of_sessions_nobody_knows_are_swept(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProces
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.fencing import Fence, end, holds_session, overdue
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, CoordinationProcess
+from tests.support.tservers import wait_until
 
 MARGIN_NS = MARGIN_MS * 1_000_000
 LIMIT_S = 60
@@ -67,6 +68,43 @@ def test_one_whose_session_was_forgotten_in_between_is_ended_too(store: Embedded
         fence.run_once(seen.expires_ns + MARGIN_NS + 1)
         psutil.Process(seen.pid).wait(LIMIT_S)
     store.forget_session(session)
+
+
+def test_a_stopped_process_whose_lease_can_not_be_read_is_said_and_ended_a_lease_later(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
+    with _member(tmp_path) as (member, session):
+        member.freeze()
+        path = tmp_path / "sessions" / session
+        path.write_bytes(b"rubbish" * 100)
+        said: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, said.append)
+        fence.run_once(0)
+        (seen,) = store.processes()
+        assert [info.alive for info in store.sessions("tserver")] == [True]
+        text = "its process writes it anew with its next renewal, or is ended"
+        assert said == [f"the session file {path} is damaged: it holds no lease record (pid {seen.pid}); {text}"]
+        fence.run_once(seen.expires_ns + MARGIN_NS + 1)
+        psutil.Process(seen.pid).wait(LIMIT_S)
+        assert said[1:] == [f"{session} (pid {seen.pid}) still ran after its lease was over; killed it"]
+        assert [info.alive for info in store.sessions("tserver")] == [False]
+
+
+def test_one_that_mends_its_lease_lives_on(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with _member(tmp_path) as (member, session):
+        member.freeze()
+        said: list[str] = []
+        fence = Fence(store.processes, MARGIN_NS, said.append)
+        (tmp_path / "sessions" / session).write_bytes(b"")
+        (seen,) = store.processes()
+        fence.run_once(0)
+        member.thaw()
+        wait_until(lambda: not store.processes()[0].damage, "a renewal")
+        (mended,) = store.processes()
+        fence.run_once(mended.expires_ns + MARGIN_NS)
+        assert len(said) == 1
+        assert member.ask("valid", session)
+        assert mended.pid == seen.pid
 
 
 def test_a_process_that_has_closed_its_session_lives_on(store: EmbeddedCoordination) -> None:
