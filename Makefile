@@ -62,6 +62,7 @@ soak: ## Run clusters under random faults of processes, network, disk (ROUNDS=10
 	@docker/venv.sh
 	@$(PY) -m tests.soak --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-clean: ## Remove what was built, not the engine's images
+clean: ## Remove what was built, not the engine's images; unmount the disks of tests that were killed
+	@[ ! -x $(PY) ] || $(PY) -m tests.support.small_disk
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	@find build -mindepth 1 -maxdepth 1 ! -name dockerd.log -exec rm -rf {} + 2>/dev/null || true
