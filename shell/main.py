@@ -20,6 +20,7 @@ from bookkeeper.standalone.run import run_standalone
 from shell.config_commands import config
 from shell.failures import run
 from shell.interactive import run_words
+from shell.monitor_command import monitor
 from shell.output import Output
 from shell.parameters import key_value
 from shell.secret_commands import secret
@@ -123,6 +124,7 @@ def shell(
 
 
 bookkeeper.add_command(config)
+bookkeeper.add_command(monitor)
 bookkeeper.add_command(secret)
 bookkeeper.add_command(wal)
 

@@ -172,13 +172,19 @@ class MonitorSettings(Section):
     host: str = setting(
         "127.0.0.1",
         "Address that the monitor binds",
-        "whoever reaches it may look, so nobody else may",
+        "what is not reached is not attacked",
         min_length=1,
     )
     port: Annotated[int, Field(ge=0, le=65535)] = setting(
         0,
         "Port of the monitor; 0 = there is none; each cluster on a machine needs its own",
         "init chooses a free one for each cluster",
+    )
+    authentication: Literal["secret", "none"] = setting(
+        "secret",
+        "secret: who looks shows a token that bookkeeper monitor DIR prints; none: whoever reaches the port may "
+        "look at names, numbers and errors of this cluster",
+        "a port that somebody can reach is found",
     )
     sample_interval_ms: Millis = setting(
         2_000,

@@ -23,6 +23,7 @@ from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.monitor.server import Monitor
 from bookkeeper.security.tls import tls_files
+from bookkeeper.security.viewers import viewers_of
 
 EXIT_FAILED = 1
 
@@ -46,7 +47,8 @@ def main(arguments: list[str]) -> int:
         table = open_metadata(settings.metadata_url)
         master = MasterProcess(settings, coordination, table, clock, port=options.port)
         source = MasterSource(master, settings, coordination, clock)
-        monitor = Monitor(settings.monitor, source, clock, monitor_port(options), tls_files(settings))
+        viewers, port = viewers_of(settings), monitor_port(options)
+        monitor = Monitor(settings.monitor, source, clock, viewers, port, tls_files(settings))
         master.service.monitor_url = lambda: monitor.url
         monitor.start()
         master.run(stop)

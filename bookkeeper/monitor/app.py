@@ -1,4 +1,4 @@
-"""The monitor's HTTP interface: health, readiness, JSON, metrics; and the pages beside them.
+"""The monitor's HTTP interface: health, readiness, JSON, metrics; the pages beside them, and the gate before all.
 
 Arrives: GET requests. Leaves: answers from the sampler's latest look; no request asks the master, and none changes
 anything. Data of the cluster comes from its leader: a master that stands by answers 503 and names the leader.
@@ -8,6 +8,7 @@ Known third party: starlette, here and in the pages.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,18 @@ from starlette.routing import Route
 
 from bookkeeper.clock import Clock
 from bookkeeper.monitor import views
+from bookkeeper.monitor.gate import IS_KNOWN, Gate
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
-from bookkeeper.monitor.pages import Pages
+from bookkeeper.monitor.pages import PAGES, Pages
 from bookkeeper.monitor.sampler import REST_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
+from bookkeeper.rpc.admission import RefusalLog
+from bookkeeper.security.viewers import Viewers
+
+LOG = logging.getLogger(__name__)
+
+HOW_TO_GET_IN = "show the token that bookkeeper monitor DIR --token prints, as Authorization: Bearer"
 
 STALE_AFTER_MS = 2 * REST_MAX_MS
 """A look that is older than this means that the monitor hangs."""
@@ -86,13 +94,13 @@ class Api:
         self._books()
         return views.kept(self._sampler.latest, selection(request))
 
-    async def _health(self, _request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
         healthy, view = views.health(self._sampler.latest, self._clock.boot_ns(), STALE_AFTER_MS)
-        return json_answer(view, 200 if healthy else 503)
+        return json_answer(told(request, view, "healthy"), 200 if healthy else 503)
 
-    async def _ready(self, _request: Request) -> Response:
+    async def _ready(self, request: Request) -> Response:
         ready, view = views.readiness(self._sampler.latest.seen)
-        return json_answer(view, 200 if ready else 503)
+        return json_answer(told(request, view, "ready"), 200 if ready else 503)
 
     async def _metrics(self, _request: Request) -> Response:
         return Response(exposition(self._sampler.latest), headers=HEADERS, media_type=CONTENT_TYPE)
@@ -107,6 +115,11 @@ class Api:
         return json_answer(view, error.status_code)
 
 
+def told(request: Request, view: dict[str, Any], verdict: str) -> dict[str, Any]:
+    """What somebody hears: a stranger the verdict alone."""
+    return view if request.scope[IS_KNOWN] else {verdict: view[verdict]}
+
+
 def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         return json_answer(answer(request))
@@ -114,10 +127,14 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return endpoint
 
 
-def build_app(sampler: Sampler, clock: Clock, interval_ms: int) -> Starlette:
-    """The application. It holds no state of its own; open pages look again every ``interval_ms``."""
-    api = Api(sampler, clock)
-    return Starlette(
-        routes=[*api.routes(), *Pages(sampler, interval_ms, selection).routes()],
-        exception_handlers={HTTPException: api.refused},
-    )
+def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers) -> Gate:
+    """The application behind its gate. It holds no state of its own; open pages look again every ``interval_ms``."""
+    api, pages = Api(sampler, clock), Pages(sampler, interval_ms, selection)
+    app = Starlette(routes=[*api.routes(), *pages.routes()], exception_handlers={HTTPException: api.refused})
+
+    def refused(request: Request, reason: str) -> Response:
+        if request.url.path in PAGES:
+            return pages.refused(request.url.path, viewers.cluster, reason)
+        return json_answer({"error": f"{reason}: {HOW_TO_GET_IN}", "path": request.url.path}, 401)
+
+    return Gate(app, viewers, RefusalLog(clock, LOG.warning), refused)

@@ -66,6 +66,11 @@ class Pages:
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
 
+    def refused(self, path: str, cluster: str, reason: str) -> Response:
+        """For somebody who may not look: how to get in."""
+        text = self._templates.get_template("refused.html").render(path=path, cluster=cluster, reason=reason)
+        return Response(text, 401, HEADERS, "text/html; charset=utf-8")
+
     async def _plots(self, _request: Request) -> Response:
         if self._plotly is None:
             return Response("plotly is not installed", 404, media_type="text/plain")

@@ -18,6 +18,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor.observation import Source
 from bookkeeper.security.tls import TlsFiles
+from bookkeeper.security.viewers import Viewers
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,14 +44,15 @@ class Monitor:
         settings: MonitorSettings,
         source: Source,
         clock: Clock,
+        viewers: Viewers,
         port: int | None = None,
         tls: TlsFiles | None = None,
     ) -> None:
-        """``port``: another one than that of the settings, for a second master; 0 = any free one. ``tls`` None: plain
-        HTTP.
+        """``viewers``: who may look. ``port``: another one than that of the settings, for a second master; 0 = any
+        free one. ``tls`` None: plain HTTP.
         """
         self._tls = tls
-        self._settings, self._source, self._clock = settings, source, clock
+        self._settings, self._source, self._clock, self._viewers = settings, source, clock, viewers
         self._is_wanted = port is not None or settings.port > 0
         self._port = settings.port if port is None else port
         self._stop = threading.Event()
@@ -65,8 +67,7 @@ class Monitor:
         listening = self._listening
         if listening is None:
             return ""
-        host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
-        return f"http{'s' if self._tls else ''}://{host}:{self._port}/"
+        return url_of(self._settings.host, self._port, self._tls is not None)
 
     def start(self) -> None:
         """Listen, unless there is to be no page. A port that is taken is tried again later, and nobody waits for it."""
@@ -97,7 +98,7 @@ class Monitor:
             return
         self._port = listening.getsockname()[1]
         self._listening = listening
-        LOG.info("the monitor answers at %s", self.url)
+        LOG.info("the monitor answers at %s%s", self.url, "" if self._viewers.accepted else ", whoever asks")
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -128,7 +129,7 @@ class Monitor:
         sampler = Sampler(self._source, self._clock, self._settings.sample_interval_ms)
         sampler.look()
         config = uvicorn.Config(
-            build_app(sampler, self._clock, self._settings.sample_interval_ms),
+            build_app(sampler, self._clock, self._settings.sample_interval_ms, self._viewers),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -159,6 +160,11 @@ class Monitor:
         except BaseException:
             LOG.critical("the monitor's look at the master failed; it begins anew", exc_info=True)
             server.should_exit = True
+
+
+def url_of(host: str, port: int, has_tls: bool) -> str:
+    """The address of a monitor, without a token."""
+    return f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def _with_tls(files: TlsFiles) -> dict[str, Any]:

@@ -6,6 +6,8 @@ may call everything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bookkeeper.errors import UnauthorizedError
 from bookkeeper.security.secret import Kind
 
@@ -59,6 +61,8 @@ CLIENT_METHODS = {
     "Replay": frozenset[str](),
 }
 
+METHODS: Mapping[Kind, Mapping[str, frozenset[str]]] = {"peer": PEER_METHODS, "client": CLIENT_METHODS}
+
 PROCESS_METHODS = {
     "Master": frozenset({"nudge", "report_work"}),
     "TServer": frozenset(
@@ -83,13 +87,17 @@ PROCESS_METHODS = {
 
 def may_call(kind: Kind, service: str, method: str) -> bool:
     """Whether the holder of a secret of this kind may call the method; what nobody has named is not allowed."""
-    if kind == "cluster" or method in EVERYBODY:
+    if kind == "cluster":
         return True
-    return method in (PEER_METHODS if kind == "peer" else CLIENT_METHODS)[service]
+    return kind in METHODS and (method in EVERYBODY or method in METHODS[kind][service])
 
 
 def refuse_call(kind: Kind, service: str, method: str, peer: str) -> None:
     """Raise UnauthorizedError unless the holder may call the method."""
     if not may_call(kind, service, method):
-        what = {"peer": "replicates to this cluster only", "client": "is a client's, not a process's"}
+        what = {
+            "peer": "replicates to this cluster only",
+            "client": "is a client's, not a process's",
+            "monitor": "is for the monitor only",
+        }
         raise UnauthorizedError(f"{service}.{method} is not for {peer}: its secret {what[kind]}")

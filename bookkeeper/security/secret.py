@@ -27,12 +27,13 @@ ID_BYTES = 8
 FILE_BYTES_MAX = 64 * 1024
 FILE_MODE = 0o600
 
-Kind = Literal["cluster", "client", "peer"]
+Kind = Literal["cluster", "client", "peer", "monitor"]
 
 MEANING: dict[Kind, str] = {
     "cluster": "Whoever has it is taken for a process of this cluster.",
     "client": "Whoever has it may use and administer this cluster.",
     "peer": "Whoever has it may replicate to this cluster, and nothing else.",
+    "monitor": "Whoever has it may look at the monitor of this cluster, and nothing else.",
 }
 
 _ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")

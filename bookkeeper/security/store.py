@@ -3,9 +3,10 @@
 Arrives: the directory of a cluster. Leaves: secrets by id. Survives a crash: the files. Files:
 
 * ``cluster.secret``: the processes of the cluster among themselves; ``client.secret``: its clients;
+* ``monitor.secret``: those who look at its monitor, and nothing else (:mod:`bookkeeper.security.viewers`);
 * ``from/NAME.secret``: made here for the peer NAME, which may replicate to this cluster with it;
 * ``to/ALIAS.secret``: got from the operator of the cluster that is defined here as ALIAS, and shown to it;
-* ``NAME.previous.secret`` beside any of the first three: let in too, while a secret is being changed.
+* ``NAME.previous.secret`` beside any of the first four: let in too, while a secret is being changed.
 
 Running processes see a change with the next connection: directories are looked at, files are read when one changed.
 """
@@ -30,7 +31,7 @@ PREVIOUS_SUFFIX = ".previous.secret"
 SETTLED_NS = 100_000_000
 """A directory that changed less than this before it was read is read again: clocks of file systems tick slowly."""
 
-OWN_HOLDERS: Mapping[Kind, str] = {"cluster": "processes", "client": "clients"}
+OWN_HOLDERS: Mapping[Kind, str] = {"cluster": "processes", "client": "clients", "monitor": "viewers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class SecretStore:
     # ---- what others ask
 
     def own(self, kind: Kind) -> Secret:
-        """The cluster's or its clients' secret. Raises NotFoundError, RefusedError, InvalidInputError."""
+        """The cluster's, its clients' or its viewers' secret. Raises NotFoundError, RefusedError, InvalidInputError."""
         try:
             return read_secret(self.file_of(kind))
         except NotFoundError:
@@ -73,12 +74,17 @@ class SecretStore:
             return self._last[kind]
 
     def file_of(self, kind: Kind) -> Path:
-        """Where the cluster's or its clients' secret is."""
+        """Where the cluster's, its clients' or its viewers' secret is."""
         return self.directory / f"{kind}{SUFFIX}"
 
     def accepted(self) -> Mapping[str, Secret]:
         """By id: who is let in now. A file that can't be read is passed over with a log line."""
-        return {kept.secret.id: kept.secret for kept in (*self._listed(""), *self._listed("from"))}
+        kept = (*self._listed(""), *self._listed("from"))
+        return {known.secret.id: known.secret for known in kept if opens_ports(known.secret.kind)}
+
+    def viewers(self) -> Sequence[Secret]:
+        """Whose tokens the monitor takes now, read as :meth:`accepted` does."""
+        return [kept.secret for kept in self._listed("") if kept.secret.kind == "monitor"]
 
     def presented(self) -> Sequence[Secret]:
         """What is shown to other clusters."""
@@ -196,6 +202,11 @@ class SecretStore:
         with self._lock:
             self._read[below] = (changed_ns if settled else -1, kept)
         return kept
+
+
+def opens_ports(kind: Kind) -> bool:
+    """Whether a secret of this kind lets anybody in at the ports of processes: that for the monitor does not."""
+    return kind != "monitor"
 
 
 def previous_of(path: Path) -> Path:

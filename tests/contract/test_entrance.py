@@ -21,8 +21,11 @@ from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.security.access import SECRET_FILE_VARIABLE, client_credentials, file_credentials
 from bookkeeper.security.secret import read_secret
+from bookkeeper.security.store import SecretStore
+from bookkeeper.security.viewers import cookie_of, token_of
 from shell.failures import ExitCode
 from tests.support.cluster import Cluster
+from tests.support.monitor_scene import read
 from tests.support.rpc_peer import RawPeer
 from tests.support.shell import quick
 
@@ -53,9 +56,11 @@ def _processes(cluster: Cluster) -> Iterator[psutil.Process]:
 
 
 def _keys(cluster: Cluster) -> list[bytes]:
-    keys = [read_secret(path).key for path in (cluster.directory / "secrets").rglob("*.secret")]
-    assert len(keys) >= 2
-    return [form for key in keys for form in (key, base64.b64encode(key), key.hex().encode())]
+    found = [read_secret(path) for path in (cluster.directory / "secrets").rglob("*.secret")]
+    keys = [secret.key for secret in found]
+    assert len(keys) >= 3
+    shown = [made(secret).encode() for secret in found for made in (token_of, cookie_of)]
+    return [form for key in keys for form in (key, base64.b64encode(key), key.hex().encode())] + shown
 
 
 def test_every_service_of_a_cluster_refuses_whoever_shows_nothing(west: Cluster) -> None:
@@ -121,6 +126,9 @@ def test_keys_are_in_no_file_no_output_no_argument_and_no_environment(west: Clus
     keys = _keys(west)
     with pytest.raises(NotAdmittedError):
         RpcPool(plain_hello(), RpcSettings()).master(west.quorum).tables()
+    token, url = token_of(SecretStore(west.directory).own("monitor")), f"http://127.0.0.1:{west.settings.monitor.port}"
+    for address, shown in ((f"{url}/?token={token}", ""), (f"{url}/tables", token), (f"{url}/?token=x{token}", "")):
+        read(address, shown)
     texts = {"repr": repr((west.settings, west.client, client_credentials(west.settings))).encode()}
     home, secrets = str(west.directory), [west.directory / "secrets" / below for below in ("", "from", "to")]
     for words in (

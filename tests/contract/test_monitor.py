@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +15,8 @@ from bookkeeper.monitor.metrics import PREFIX
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.cluster import Cluster
 from tests.support.masters import MasterNode
-from tests.support.monitor_scene import LIMIT_S, Scene, get, lagging
+from tests.support.monitor_scene import Scene, get, lagging, read
+from tests.support.shell import quick
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -75,14 +75,33 @@ def test_what_is_behind_is_kept_for_whom_it_is_behind(scene: Scene) -> None:
 
 
 def test_metrics_say_the_same(scene: Scene) -> None:
-    with urlopen(f"{scene.url}/metrics", timeout=LIMIT_S) as answer:
-        families = {found.name: found for found in text_string_to_metric_families(answer.read().decode())}
+    text = read(f"{scene.url}/metrics", scene.token)[1]
+    families = {found.name: found for found in text_string_to_metric_families(text)}
     labels = {"table": scene.table, "peer": scene.cluster}
     (lag,) = [found for found in families[f"{PREFIX}replication_lag_records"].samples if found.labels == labels]
     (age,) = [found for found in families[f"{PREFIX}replication_lag_seconds"].samples if found.labels == labels]
     assert lag.value == scene.lag_records
     assert age.value > 0
     assert families[f"{PREFIX}tservers"].samples[0].value == 2
+
+
+def test_a_stranger_sees_nothing_and_finds_its_address_in_the_log_without_what_it_showed(scene: Scene) -> None:
+    for path in ("", "files", "metrics", "api/overview", "static/monitor.css", "nothing"):
+        assert read(f"{scene.url}/{path}")[0] == 401, path
+        assert read(f"{scene.url}/{path}", "wrong" + scene.token)[0] == 401, path
+    assert get(f"{scene.url}/ready") == (200, {"ready": True})
+    assert get(f"{scene.url}/health") == (200, {"healthy": True})
+    log = scene.west.log_text("master")
+    assert "the monitor shows nothing without its token, and none was shown; closed" in log
+    assert scene.token not in log
+
+
+def test_the_command_prints_the_address_that_opens_it(scene: Scene) -> None:
+    home = str(scene.west.directory)
+    assert quick("monitor", home).out == f"{scene.door}\n"
+    assert quick("monitor", home, "--token").out == f"{scene.token}\n"
+    told = quick("monitor", home, "--json").json
+    assert told == {"url": scene.door, "address": f"{scene.url}/", "token": scene.token}
 
 
 def test_the_leader_is_healthy_and_ready_and_has_a_history(scene: Scene) -> None:
@@ -99,10 +118,10 @@ def test_a_master_that_stands_by_answers_and_says_where_the_leader_is(scene: Sce
         wait_until(lambda: bool(ADDRESS.search(log.read_text())), "the second master's monitor answers")
         found = ADDRESS.search(log.read_text())
         assert found is not None
-        overview = get(f"{found[1]}/api/overview")[1]
+        overview = get(f"{found[1]}/api/overview", scene.token)[1]
         assert (overview["leads"], overview["leader"]["monitor"]) == (False, f"{scene.url}/")
         assert overview["leader"]["address"] == scene.west.quorum
-        assert get(f"{found[1]}/api/peers")[0] == 503
+        assert get(f"{found[1]}/api/peers", scene.token)[0] == 503
         assert get(f"{found[1]}/ready")[0] == 200
     finally:
         second.kill9()

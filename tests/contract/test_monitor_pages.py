@@ -36,8 +36,9 @@ def scene(west: Cluster, east: Cluster) -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
+def browser(scene: Scene) -> Iterator[Chrome]:
     with chromium() as driver:
+        driver.get(scene.door)
         yield driver
 
 
@@ -66,6 +67,29 @@ def test_pages_load_without_complaints_and_nothing_comes_from_another_host(brows
         assert [name for name in loaded if not name.startswith(scene.url)] == []
     browser.execute_script("console.error('this is seen')")
     assert len(complaints(browser)) == 1
+
+
+def test_a_browser_comes_in_by_the_address_or_by_the_token_and_shows_neither_afterwards(scene: Scene) -> None:
+    with chromium(*PHONE) as stranger:
+        stranger.get(f"{scene.url}/files")
+        assert "shows nothing without its token" in stranger.find_element(By.CLASS_NAME, "problem").text
+        assert stranger.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert scene.table not in stranger.page_source
+        stranger.find_element(By.ID, "token").send_keys("wrong", Keys.ENTER)
+        until(stranger, "return location.search !== '' && !!document.getElementById('token')")
+        assert "is not, or no longer" in stranger.find_element(By.CLASS_NAME, "problem").text
+        stranger.find_element(By.ID, "token").send_keys(scene.token, Keys.ENTER)
+        until(stranger, "return Number(document.body.dataset.updates) > 0")
+        assert stranger.current_url == f"{scene.url}/files"
+        assert stranger.execute_script("return document.cookie") == ""
+        assert all("401" in line for line in complaints(stranger))
+        (cookie,) = stranger.get_cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert cookie["value"] != scene.token
+        stranger.delete_all_cookies()
+        until(stranger, "return !!document.getElementById('token')")
+        stranger.get(scene.door)
+        assert stranger.current_url == f"{scene.url}/"
 
 
 def test_numbers_are_those_of_the_books_and_plots_are_drawn(browser: Chrome, scene: Scene) -> None:

@@ -19,6 +19,7 @@ OPENING, CLOSING, PROMPT = "```console", "```", "$ "
 
 _VOLATILE = (  # ids of tables have letters too: (id 1a, …), east:1a, the column before "online", a record's second word
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
+    (re.compile(r"\btoken=[\w-]{43}"), "token=<token>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?"), "<time>"),
     (re.compile(r"\b[a-z]+\d*-\d+-[0-9a-f]{8}\b"), "<session>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "<address>"),

@@ -39,6 +39,7 @@ def main() -> None:
         ):
             scene.until("api/files", lambda body: any(row["last_error"] for row in body["files"]))
             scene.until("api/history", lambda body: len(body["at_ms"]) >= POINTS)
+            browser.get(scene.door)
             for shot, path, width, height in SHOTS:
                 resize(browser, width, height)
                 browser.get(f"{scene.url}/{path}")

@@ -85,6 +85,48 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda path, mode: None,  # noqa: ARG005
         "issue 5: a secret that others can read is used all the same",
     ),
+    "viewers-come-in-everywhere": (
+        "bookkeeper.security.store",
+        "opens_ports",
+        lambda kind: True,  # noqa: ARG005
+        "issue 5: who may look at the monitor comes in at the ports of processes",
+    ),
+    "the-monitor-asks-nobody": (
+        "bookkeeper.monitor.gate",
+        "accepted_by",
+        lambda viewers: None,  # noqa: ARG005
+        "issue 5: whoever reaches the monitor's port may look",
+    ),
+    "any-token-will-do": (
+        "bookkeeper.security.viewers",
+        "is_same",
+        lambda expected, shown: bool(shown),  # noqa: ARG005
+        "issue 5: who shows something that looks like a token may look",
+    ),
+    "tokens-stay-in-the-address": (
+        "bookkeeper.monitor.gate",
+        "address_without_token",
+        lambda request: str(request.url),
+        "issue 5: the token stays in a browser's history, and others read it from the screen",
+    ),
+    "scripts-read-the-cookie": (
+        "bookkeeper.monitor.gate",
+        "hand_out",
+        lambda answer, name, value, is_secure: answer.set_cookie(name, value),  # noqa: ARG005
+        "issue 5: pages of other sites make a browser show the cookie, scripts read it",
+    ),
+    "refusals-say-what-was-shown": (
+        "bookkeeper.monitor.gate",
+        "reason_of",
+        lambda request, cookie: f"{request.url} {request.headers.get('authorization')} is wrong",  # noqa: ARG005
+        "issue 5: tokens are in the log: one of another cluster, or one that is a letter short",
+    ),
+    "strangers-hear-more": (
+        "bookkeeper.monitor.app",
+        "told",
+        lambda request, view, verdict: view,  # noqa: ARG005
+        "issue 5: health and readiness tell whoever asks what only viewers may know",
+    ),
     "every-refusal-is-logged": (
         "bookkeeper.rpc.admission",
         "is_quiet",

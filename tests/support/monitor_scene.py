@@ -11,25 +11,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from bookkeeper.client import Mutation
+from bookkeeper.security.store import SecretStore
+from bookkeeper.security.viewers import token_of
 from tests.support.cluster import Cluster
 
 LIMIT_S = 60
 PEER = "east"
 
 
-def get(url: str) -> tuple[int, Any]:
+def get(url: str, token: str = "") -> tuple[int, Any]:
     """Status code and JSON."""
-    code, text = read(url)
+    code, text = read(url, token)
     return code, json.loads(text)
 
 
-def read(url: str) -> tuple[int, str]:
-    """Status code and text."""
+def read(url: str, token: str = "") -> tuple[int, str]:
+    """Status code and text, for whoever shows the token."""
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urlopen(url, timeout=LIMIT_S) as answer:
+        with urlopen(Request(url, headers=shown), timeout=LIMIT_S) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -53,9 +56,19 @@ class Scene:
         """Where the monitor of west's master answers."""
         return f"http://127.0.0.1:{self.west.settings.monitor.port}"
 
+    @property
+    def token(self) -> str:
+        """What opens it."""
+        return token_of(SecretStore(self.west.directory).own("monitor"))
+
+    @property
+    def door(self) -> str:
+        """The address with which a browser comes in."""
+        return f"{self.url}/?token={self.token}"
+
     def get(self, path: str) -> Any:
         """JSON of an endpoint that answers 200."""
-        code, body = get(f"{self.url}/{path}")
+        code, body = get(f"{self.url}/{path}", self.token)
         assert code == 200, body
         return body
 

@@ -19,9 +19,12 @@ from bookkeeper.monitor.observation import (
     TServerSeen,
 )
 from bookkeeper.rpc.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.security.viewers import Viewers
 
 EAST = TargetKey("east", "7", "1", 1)
 SHOWN = LeaderSeen("127.0.0.1:9797", 3, "http://127.0.0.1:9100/")
+WHOEVER = Viewers(None, "west", "i-west")
+"""The monitor asks nobody."""
 
 
 def status(file: str, phase: str = "waiting", records: int = 10, table: str = "cities") -> TargetStatus:

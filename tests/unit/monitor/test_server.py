@@ -22,14 +22,14 @@ from bookkeeper.monitor import server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
 from bookkeeper.monitor.server import Monitor
 from tests.support.certificates import Authority
-from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, SetSource, books, kept, status
+from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, WHOEVER, SetSource, books, kept, status
 
 LIMIT_S = 60
 
 
 @contextmanager
 def serving(source: SetSource, port: int | None = 0) -> Iterator[Monitor]:
-    monitor = Monitor(MonitorSettings(), source, SystemClock(), port)
+    monitor = Monitor(MonitorSettings(), source, SystemClock(), WHOEVER, port)
     monitor.start()
     try:
         yield monitor
@@ -139,7 +139,7 @@ def test_a_look_that_breaks_ends_the_page_for_a_moment_only(monkeypatch: pytest.
 def test_with_tls_it_shows_its_certificate_and_speaks_nothing_else(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path / "ca")
     files = authority.sign("west")
-    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), 0, files)
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), WHOEVER, 0, files)
     monitor.start()
     try:
         assert monitor.url.startswith("https://127.0.0.1:")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.rpc.rights import CLIENT_METHODS, EVERYBODY, PEER_METHODS, PROCESS_METHODS, may_call
+from bookkeeper.errors import UnauthorizedError
+from bookkeeper.rpc.rights import CLIENT_METHODS, EVERYBODY, PEER_METHODS, PROCESS_METHODS, may_call, refuse_call
 from bookkeeper.rpc.schema import load_contract
 
 
@@ -34,3 +35,10 @@ def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> No
     for call in (("TServer", "load_tablet"), ("TServer", "replicate"), ("Master", "nudge"), ("Replay", "run")):
         assert not may_call("client", *call)
     assert not may_call("client", "Master", "a_method_of_tomorrow")
+
+
+def test_the_secret_of_the_monitor_opens_nothing_else() -> None:
+    calls = [(service, method) for service, methods in load_contract().services.items() for method in methods]
+    assert not [call for call in calls if may_call("monitor", *call)]
+    with pytest.raises(UnauthorizedError, match="is for the monitor only"):
+        refuse_call("monitor", "Master", "tables", "viewers")

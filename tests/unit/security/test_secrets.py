@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import re
 import stat
 import traceback
 from dataclasses import replace
@@ -26,6 +27,7 @@ from bookkeeper.security.access import (
 )
 from bookkeeper.security.secret import Secret, format_secret, new_secret, parse_secret, read_secret, write_secret
 from bookkeeper.security.store import SETTLED_NS, SecretStore
+from bookkeeper.security.viewers import cookie_of, holder_of, token_of
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.faults import fault
 
@@ -127,6 +129,37 @@ def test_a_cluster_gets_its_secrets_once(store: SecretStore) -> None:
     ]
     assert dict(store.accepted()) == {secret.id: secret for secret in own}
     assert list(store.presented()) == []
+
+
+def test_the_monitors_secret_is_for_the_monitor_and_is_changed_like_others(store: SecretStore) -> None:
+    before = store.own("monitor")
+    assert list(store.viewers()) == [before]
+    assert before.id not in store.accepted()
+    after = store.renew("viewers").secret
+    assert {secret.id for secret in store.viewers()} == {before.id, after.id}
+    store.forget("viewers")
+    assert list(store.viewers()) == [after]
+    assert not {before.id, after.id} & store.accepted().keys()
+    with pytest.raises(RefusedError, match="secret renew"):
+        store.forget("viewers", everything=True)
+    with pytest.raises(InvalidInputError, match="not a cluster"):
+        store.make_for_peer("viewers", "west", "i-west")
+
+
+def test_without_its_rule_who_may_look_comes_in_everywhere(store: SecretStore) -> None:
+    with fault("viewers-come-in-everywhere"), pytest.raises(AssertionError):
+        test_the_monitors_secret_is_for_the_monitor_and_is_changed_like_others(store)
+
+
+def test_tokens_and_cookies_are_of_one_secret_and_show_nothing_of_it() -> None:
+    secrets = [MADE, new_secret("monitor", "west", "i-west", "viewers", 0)]
+    made = [form(secret) for secret in secrets for form in (token_of, cookie_of)]
+    assert len({*made, base64.urlsafe_b64encode(MADE.key).decode().rstrip("=")}) == 5
+    assert all(re.fullmatch(r"[\w-]{43}", text) for text in made)
+    assert [holder_of(secrets, token_of, text) for text in made] == [secrets[0], None, secrets[1], None]
+    assert holder_of(secrets, token_of, "") is None
+    assert holder_of([], token_of, made[0]) is None
+    assert holder_of(secrets, token_of, "\udcff\x00ü" + made[0]) is None
 
 
 def test_a_secret_for_a_peer_is_made_once(store: SecretStore) -> None:
