@@ -22,7 +22,7 @@ from tests.support.workloads_pair import Pair
 
 AFTERWARDS = 5
 """Batches that must be written when all faults are healed."""
-SETTLED_EVERY = 5
+SETTLED_EVERY = 10
 """Rounds between looks for what is left behind."""
 
 
@@ -42,6 +42,8 @@ def run_rounds(pair: Pair, seed: int, rounds: range, trace: Trace) -> None:
 def run_round(pair: Pair, seed: int, number: int, trace: Trace) -> None:
     """One round."""
     run_steps(pair, plan_round(seed, number), trace)
+    pair.wait_replicated()
+    trace.say(f"{pair.written()}  everything is replicated")
     pair.check()
     trace.say(f"{pair.written()}  both clusters hold what was written")
 

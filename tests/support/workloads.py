@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from bookkeeper.client import Mutation
@@ -58,12 +58,26 @@ def mutation_of(change: RowChange) -> Mutation:
     return mutation
 
 
-def cells_after(workload: Workload, count: int) -> dict[CellKey, bytes]:
+@dataclass(slots=True)
+class Expectation:
+    """What the batches of a workload leave, asked for again and again as they become more."""
+
+    workload: Workload
+    _cells: dict[CellKey, bytes] = field(default_factory=dict)
+    _count: int = 0
+
+    def after(self, count: int) -> Mapping[CellKey, bytes]:
+        """What the first ``count`` batches leave, at least as many as asked for before."""
+        assert count >= self._count
+        for number in range(self._count, count):
+            apply_changes(self._cells, self.workload.batch(number))
+        self._count = count
+        return self._cells
+
+
+def cells_after(workload: Workload, count: int) -> Mapping[CellKey, bytes]:
     """What the first ``count`` batches leave."""
-    cells: dict[CellKey, bytes] = {}
-    for number in range(count):
-        apply_changes(cells, workload.batch(number))
-    return cells
+    return Expectation(workload).after(count)
 
 
 def apply_changes(cells: dict[CellKey, bytes], changes: Iterable[RowChange]) -> None:

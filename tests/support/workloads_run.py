@@ -11,11 +11,12 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from bookkeeper.client import Client
 from bookkeeper.clock import Clock
 from bookkeeper.errors import TransientError, UnavailableError
-from tests.support.workloads import CellKey, Workload, cells_after, mutation_of, undefined_pointers
+from tests.support.workloads import CellKey, Expectation, Workload, mutation_of, undefined_pointers
 
 LOG = logging.getLogger(__name__)
 
@@ -41,10 +42,14 @@ class Loader:
     """Writers that gave up; what they left in doubt was sent again."""
     in_doubt: bool = False
     """Batch number ``acknowledged`` was sent and not acknowledged."""
+    expectation: Expectation = field(init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _stop: threading.Event = field(default_factory=threading.Event)
     _executor: ThreadPoolExecutor | None = None
     _running: Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.expectation = Expectation(self.workload)
 
     def start(self) -> None:
         """Go on with the next batch."""
@@ -110,44 +115,44 @@ class Loader:
 def read_cells(client: Client, table: str) -> dict[CellKey, tuple[int, bytes]]:
     """Everything a scan shows; raises AssertionError when it shows a cell twice, or cells out of order."""
     found: dict[CellKey, tuple[int, bytes]] = {}
-    last_row = b""
-    for cell in client.scan(table).cells():
-        key = (cell.row, cell.family, cell.qualifier)
-        assert key not in found, f"table {table} shows cell {key} twice"
-        assert cell.row >= last_row, f"table {table} shows row {cell.row!r} after {last_row!r}"
-        found[key] = (cell.timestamp, cell.value)
-        last_row = cell.row
+    last_row, shown = b"", 0
+    for batch in client.scan(table):
+        rows = batch.column("row").to_pylist()
+        assert all(before <= row for before, row in pairwise([last_row, *rows])), f"table {table} shows rows unsorted"
+        keys = zip(rows, *(batch.column(name).to_pylist() for name in ("family", "qualifier")), strict=True)
+        values = zip(*(batch.column(name).to_pylist() for name in ("timestamp", "value")), strict=True)
+        found.update(zip(keys, values, strict=True))
+        last_row, shown = rows[-1], shown + len(rows)
+        assert len(found) == shown, f"table {table} shows a cell twice, of a row up to {last_row!r}"
     return found
 
 
 def differences(expected: Mapping[CellKey, bytes], found: Found, where: str) -> list[str]:
     """Lost, unexpected and wrong cells; a bounded number of lines."""
     lines = []
-    for key in sorted(expected.keys() | found.keys()):
+    wrong = {key for key, wanted in expected.items() if (there := found.get(key)) is None or there[1] != wanted}
+    for key in sorted(wrong | (found.keys() - expected.keys())):
         wanted, there = expected.get(key), found.get(key)
         if there is None:
             lines.append(f"{where}: cell {key} is lost; it holds {wanted!r}")
         elif wanted is None:
             lines.append(f"{where}: cell {key} should not be there: {there}")
-        elif there[1] != wanted:
+        else:
             lines.append(f"{where}: cell {key} holds {there}, not {wanted!r}")
     return _bounded(lines, where)
 
 
 def replica_differences(west: Found, east: Found, table: str) -> list[str]:
     """Cells of the peer that are not those of the primary, timestamps included."""
-    lines = [
-        f"{table}: cell {key} is {west.get(key)} on west and {east.get(key)} on east"
-        for key in sorted(west.keys() | east.keys())
-        if west.get(key) != east.get(key)
-    ]
+    unequal = {key for key, cell in west.items() if east.get(key) != cell} | (east.keys() - west.keys())
+    lines = [f"{table}: cell {key} is {west.get(key)} on west and {east.get(key)} on east" for key in sorted(unequal)]
     return _bounded(lines, table)
 
 
 def check_workload(loader: Loader, west: Client, east: Client) -> list[str]:
     """Compare both clusters with what the acknowledged batches imply, and with each other."""
     workload = loader.workload
-    expected = cells_after(workload, loader.acknowledged)
+    expected = loader.expectation.after(loader.acknowledged)
     found = {"west": read_cells(west, workload.table), "east": read_cells(east, workload.table)}
     problems = replica_differences(found["west"], found["east"], workload.table)
     for name, cells in found.items():

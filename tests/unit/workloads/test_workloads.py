@@ -11,7 +11,7 @@ from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, Location
 from bookkeeper.model import StreamKey, TargetKey
 from tests.soak.plan import STEPS_MAX, Fault, plan_round
-from tests.support.workloads import LinkedList, Mix, Workload, cells_after, undefined_pointers
+from tests.support.workloads import Expectation, LinkedList, Mix, Workload, cells_after, undefined_pointers
 from tests.support.workloads_books import ClusterView, leftovers
 from tests.support.workloads_run import DIFFERENCES_MAX, differences, replica_differences
 
@@ -34,6 +34,13 @@ def test_a_list_has_no_undefined_pointer_until_a_row_is_lost() -> None:
     assert undefined_pointers(cells) == []
     lost = LinkedList(1, width=10).row(2, 7)
     assert undefined_pointers({key: value for key, value in cells.items() if key[0] != lost}) == [lost]
+
+
+@pytest.mark.parametrize("workload", [LinkedList(3), Mix(3)])
+def test_what_is_expected_is_the_same_in_one_step_and_in_many(workload: Workload) -> None:
+    expectation = Expectation(workload)
+    steps = [dict(expectation.after(count)) for count in (0, 3, 3, 20)]
+    assert steps == [cells_after(type(workload)(3), count) for count in (0, 3, 3, 20)]  # type: ignore[call-arg]
 
 
 def test_a_row_of_the_last_batch_is_missed_by_the_expectation() -> None:
