@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
-from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
+from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError, unavailable
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.job import run_job
 from bookkeeper.replay.journal import Journal
@@ -203,6 +203,9 @@ class ReplayService:
                 return [result for file in files for result in self._run_isolating(file, 1)]
             died = f"the task that shipped the range died: {one_line(error)}"
             results = [unshipped(r, RangeError(TASK_FAILED_CODE, died, transient=True)) for r in ranges]
+        except OSError as error:  # its temporary files met a full disk, or the JVM went away
+            refused = RangeError.of(unavailable("Spark could not be given the ranges", error))
+            results = [unshipped(r, refused) for r in ranges]
         self._journal.end(run, ranges, results)
         return results
 

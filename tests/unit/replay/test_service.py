@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import queue
 import subprocess
 from pathlib import Path
@@ -11,7 +13,17 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import new_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.replay.process import PeerWatch
-from bookkeeper.replay.ranges import RangeError, RangeResult, check_range
+from bookkeeper.replay.ranges import (
+    RANGE_SCHEMA,
+    RESULT_SCHEMA,
+    RangeError,
+    RangeResult,
+    check_range,
+    decode_table,
+    encode_table,
+    ranges_to_table,
+    results_from_table,
+)
 from bookkeeper.replay.service import (
     EXIT_BROKEN,
     ReplayService,
@@ -107,6 +119,29 @@ def test_a_process_that_stops_ends_its_jvm_and_does_not_call_that_a_failure(tmp_
     service.stop(grace_ms=60_000)
     assert process.returncode == 0
     assert left.empty()
+
+
+class FullSpark:
+    """A session whose temporary files do not fit on their disk."""
+
+    def createDataFrame(self, data: object) -> None:  # noqa: N802
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(data)[:0])
+
+
+def test_ranges_that_spark_has_no_disk_for_are_tried_again_and_say_why(tmp_path: Path) -> None:
+    settings = new_settings(tmp_path, "west")
+    settings.logs_dir.mkdir()
+    service = ReplayService(settings, SystemClock())
+    service._spark, service._started = FullSpark(), True  # type: ignore[assignment]
+    service._warm.set()
+    ranges = [a_range("file:///a", 1, 9, range_id=1), a_range("file:///b", 5, 9, range_id=2)]
+    answer = service.run(encode_table(ranges_to_table(ranges).to_batches(), RANGE_SCHEMA))
+    found = results_from_table(decode_table(answer, RESULT_SCHEMA))
+    assert [(r.range_id, r.acked_offset) for r in found] == [(1, 0), (2, 4)]
+    for error in [r.error for r in found]:
+        assert error is not None
+        assert (error.code, error.transient) == ("no_space", True)
+        assert "make room there" in error.message
 
 
 def test_spark_waits_until_a_peer_is_defined(tmp_path: Path) -> None:
