@@ -2,7 +2,9 @@
 
 Arrives: settings. Leaves: a serving process. Survives a crash: see each part. Start: bind, open the session, read the
 configuration, open the first log, serve. A clean end: take no more calls, flush every tablet, seal the log, close its
-cells, end the session; whoever loads the tablets next has nothing to recover. A lost lease ends the process at once.
+cells, end the session; whoever loads the tablets next has nothing to recover. What waits for something that does not
+come (room on a disk, the books) is given up, and a clean end that takes too long becomes that of a crash: recovery does
+the rest. A lost lease ends the process at once.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ SEALED_LOG_AGE_MS = 30_000
 MEMORY_MEMTABLES = 8
 """Memtables of all tablets together hold at most about this many full ones."""
 BOOKS_CLOSE_MS = 5_000
+STOP_MAX_MS = 30_000
+"""A clean end that takes longer is none: the tablets are away for as long as it lasts."""
 
 
 class TServerProcess:
@@ -222,7 +226,9 @@ class TServerProcess:
         """End cleanly; what can't be done now is left to recovery, and nothing that was acknowledged is lost."""
         parts = self._parts
         LOG.info("session %s ends", self.session_id)
+        start_thread("stop", self._watch_stop, self._die)
         self._server.stop()
+        parts.persistence.stop()
         parts.worker.stop()
         parts.configuration.close()
         parts.compactor.close()
@@ -231,7 +237,6 @@ class TServerProcess:
         parts.receiver.close()
         parts.incoming.close()
         parts.loader.unload_all()
-        parts.persistence.stop()
         parts.committer.close()
         parts.sorter.close()
         parts.index.close()
@@ -241,6 +246,10 @@ class TServerProcess:
         self._session.close()
         self._pool.close()
         LOG.info("session %s has ended", self.session_id)
+
+    def _watch_stop(self) -> None:
+        if not self._clock.wait(self._ended, STOP_MAX_MS):
+            self._die(f"session {self.session_id} did not end in {STOP_MAX_MS} ms; the rest is left to recovery")
 
     def _watch_lease(self) -> None:
         while not self._clock.wait(self._ended, LEASE_LOOK_MS):

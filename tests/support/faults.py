@@ -67,6 +67,12 @@ FAULTS: dict[str, Fault] = {
         lambda found, written: True,  # noqa: ARG005
         "R15: nobody can tell when the lease of a process ends, for as long as that process lives",
     ),
+    "retries-outlive-the-order-to-end": Fault(
+        "bookkeeper.tserver.threads",
+        "Persistence.stop",
+        lambda self: None,  # noqa: ARG005
+        "a tserver that is told to end waits for as long as the disk of its books is full",
+    ),
     "death-not-written-down": Fault(
         "bookkeeper.coordination.embedded",
         "EmbeddedCoordination._write_dead",
