@@ -112,7 +112,7 @@ class Cycle:
         self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
         if news.fresh_replay:
             self.dispatcher.retry_now()
-        self.dispatcher.try_now(news.retries, self.books.snapshot.files)
+        self.dispatcher.press(news.retries, self.books.snapshot.files)
         if news.full or began_ns >= self._full_at_ns or self._config_changed():
             self.full()
             self.health.full_cycles += 1

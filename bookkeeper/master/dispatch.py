@@ -86,6 +86,13 @@ class Dispatcher:
                 self.shipping.take_back(key)
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
+    def press(self, streams: Iterable[WorkKey], files: Mapping[bytes, FileEntry]) -> None:
+        """A person wants these tried at once."""
+        pressed = list(streams)
+        self.try_now(pressed, files)
+        for key in pressed:
+            self.shipping.press(key)
+
     def set_aside(self, files: Mapping[bytes, FileEntry]) -> None:
         """Let queues go on that wait for a range in quarantine: what the policy sets aside now, and what a person did.
 

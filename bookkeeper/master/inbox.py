@@ -74,7 +74,7 @@ class Inbox:
             self._news.fresh_replay = True
         self.event.set()
 
-    def try_now(self, key: WorkKey) -> None:
+    def press(self, key: WorkKey) -> None:
         """A person wants this stream to be tried at once."""
         with self._lock:
             self._news.retries.append(key)

@@ -90,7 +90,7 @@ class QuarantineDesk:
         if key is not None:
             self.fate.run("retry_range", range_args(key), timeout_ms)
         else:
-            self.inbox.try_now(expect_named(range_id, self._blocking()).work)
+            self.inbox.press(expect_named(range_id, self._blocking()).work)
 
     def skip(self, range_id: str, timeout_ms: int) -> None:
         """Give a range up, blocking or held; returns when nothing keeps its file for it.

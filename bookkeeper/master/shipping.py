@@ -42,6 +42,8 @@ class Shipment:
     """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
     failures: int = 0
     next_try_ns: int = 0
+    pressed: bool = False
+    """A person has asked for a try since the last word of a worker."""
     worker: str | None = None
     records: int = 0
     sent_bytes: int = 0
@@ -170,10 +172,20 @@ class Shipping:
         sums.resends += report.resends
 
     def try_now(self, key: WorkKey) -> None:
-        """A person has seen to it, or the range that failed has been set aside: nothing holds the queue back."""
+        """What failed has been seen to, or set aside: nothing holds the queue back."""
         shipment = self.shipments.get(key)
         if shipment is not None:
             self._clear(shipment)
+
+    def press(self, key: WorkKey) -> None:
+        """A person wants it tried at once: neither its own pause nor its peer's counts, nor a failure of a try that has
+        begun already.
+        """
+        shipment = self.shipments.get(key)
+        if shipment is not None:
+            self._clear(shipment)
+            shipment.pressed = True
+            self.peer(key[1].cluster).next_try_ns = 0
 
     def session_ended(self, session: str) -> None:
         """A tserver is gone with all that it had in flight."""
@@ -202,11 +214,15 @@ class Shipping:
 
     def _succeeded(self, shipment: Shipment, report: Report) -> None:
         self._clear(shipment)
+        shipment.pressed = False
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
         """A transient failure is the peer's: all of its work waits. Any other one holds back this range alone."""
         shipment.error = report.error
+        if is_excused(shipment):
+            shipment.pressed = False
+            return
         if report.error_transient:
             peer = self.peer(report.target.cluster)
             self._fail(peer, now_ns)
@@ -232,6 +248,13 @@ def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.first, one.last) == (other.first, other.last)
+
+
+def is_excused(shipment: Shipment) -> bool:
+    """The failure may be of a try that had begun before a person had seen to it, and a worker that is shipping a range
+    does not queue it a second time: so it is tried once more, without a pause.
+    """
+    return shipment.pressed
 
 
 def lands(flight: Flight, report: Report) -> bool:

@@ -51,7 +51,8 @@ def wal(directory: Path, name: str, blocks: int, size: int, targets: Sequence[Ta
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("west")
     base = new_settings(directory, "west", instance_id=WEST)
-    replay = base.replay.model_copy(update={"message_timeout_ms": 10_000, "message_retries": 1})
+    # A run waits for a slot, and a message for its answer, for longer than a busy machine takes for others beside them.
+    replay = base.replay.model_copy(update={"message_timeout_ms": int(LIMIT_S * 1000), "message_retries": 1})
     write_settings(base.model_copy(update={"replay": replay}))
     trust_everybody(base)
     return directory

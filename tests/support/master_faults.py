@@ -299,6 +299,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda table, reign, ranges: None,  # noqa: ARG005
         "design 7: a range that fails for good is passed, and nothing remembers it",
     ),
+    "a-try-under-way-counts": (
+        "bookkeeper.master.shipping",
+        "is_excused",
+        lambda shipment: False,  # noqa: ARG005
+        "design 7: a range that a person has seen to waits again, for a try that had begun before",
+    ),
     "quarantine-keeps-nothing": (
         "bookkeeper.master.gc",
         "quarantined_files",

@@ -107,7 +107,8 @@ def damage(uri: str, offset: int, *, header: bool = False) -> None:
     """Turn a byte of the block that holds record ``offset``: in its payload, or in its header."""
     at = next(at for at in read_headers(uri) if at.last_offset >= offset)
     place = at.position + frame_bytes(0, 0) if header else at.end_position - ALIGNMENT
-    path = path_of(uri)
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0xFF
-    path.write_bytes(content)
+    with path_of(uri).open("r+b") as log:  # in place: a log that is written over from its start is empty for a moment
+        log.seek(place)
+        (byte,) = log.read(1)
+        log.seek(place)
+        log.write(bytes([byte ^ 0xFF]))

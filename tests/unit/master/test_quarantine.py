@@ -12,7 +12,7 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.master import quarantine
 from bookkeeper.master.quarantine import HELD_MAX, RangeKey, blocking_ranges, read_rows, scan_rows, write_rows
 from bookkeeper.master.quarantine_desk import QuarantineDesk
-from bookkeeper.master.shipping import Report
+from bookkeeper.master.shipping import Flight, Report
 from bookkeeper.master.status import Now, target_states
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Cell, Row
@@ -68,6 +68,27 @@ def test_what_is_no_blocks_fault_never_blocks_for_good() -> None:
     for _ in range(9):
         work.report(failure(name("s1"), 2, None), now_ns=0)
     assert list(blocking_ranges(work, 1)) == []
+
+
+@pytest.mark.parametrize("late", [failure(name("s1"), 2), report(name("s1"), 2, error="busy")])
+def test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late: Report) -> None:
+    work = shipping(base_ms=600_000, max_ms=600_000)
+    stream = (name("s1"), EAST)
+    for said in (failure(name("s1"), 2), report(name("s1"), 2, error="down")):
+        work.report(said, now_ns=0)
+    work.press(stream)
+    assert (work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) == (0, 0)
+    work.hand_out(stream, Flight("s1", "", 3, 9, 0))
+    work.report(late, now_ns=0)
+    assert work.shipment(stream).flight is None, "it is handed out again"
+    assert (work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) == (0, 0)
+    work.report(late, now_ns=0)
+    assert max(work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) > 0, "that one had begun afterwards"
+
+
+def test_without_that_rule_a_range_that_was_mended_waits_again() -> None:
+    with fault("a-try-under-way-counts"), pytest.raises(AssertionError):
+        test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(failure(name("s1"), 2))
 
 
 def test_the_status_says_why_and_which_command_releases_it() -> None:

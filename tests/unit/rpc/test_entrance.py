@@ -18,7 +18,7 @@ from bookkeeper.errors import BookkeeperError, IncompatibleError, NotAdmittedErr
 from bookkeeper.rpc import handshake
 from bookkeeper.rpc.admission import QUIET_MS, RefusalLog
 from bookkeeper.rpc.client import UNREACHED, plain_hello
-from bookkeeper.rpc.handshake import HEAD, Kind
+from bookkeeper.rpc.handshake import HEAD, Challenge, Kind
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import Credentials, Entrance
@@ -80,44 +80,42 @@ def test_a_refusal_is_one_line_in_the_log_with_the_address(caplog: pytest.LogCap
     assert "refused: replay of cluster west lets in only who proves a secret" in line
 
 
+@contextmanager
+def answering(server: RpcServer, answer: Callable[[Challenge], bytes]) -> Iterator[tuple[RawPeer, bytes]]:
+    """A guest who has greeted as if it had the secret and sent this proof; and the proof."""
+    guest = RawPeer(server.address)
+    guest.send(_greeting(OWN))
+    proof = handshake.pack(Kind.PROOF, answer(handshake.read_challenge(guest.hear_handshake())))
+    guest.send(proof)
+    yield guest, proof
+    guest.close()
+
+
+def proof_with(key: bytes) -> Callable[[Challenge], bytes]:
+    return lambda challenge: handshake.client_proof(key, _greeting(OWN), challenge.nonce, challenge.chosen)
+
+
 def test_a_wrong_proof_is_refused() -> None:
-    with guarded(OWN) as server:
-        stranger = RawPeer(server.address)
-        stranger.send(_greeting(OWN))
-        challenge = handshake.read_challenge(stranger.hear_handshake())
-        wrong = handshake.client_proof(OTHER.key, _greeting(OWN), challenge.nonce, challenge.chosen)
-        stranger.send(handshake.pack(Kind.PROOF, wrong))
+    with guarded(OWN) as server, answering(server, proof_with(OTHER.key)) as (stranger, _):
         assert stranger.hear_handshake().kind is Kind.REFUSAL
         assert stranger.is_closed_by_server()
-        stranger.close()
 
 
 def test_a_servers_own_proof_lets_nobody_in() -> None:
-    with guarded(OWN) as server:
-        mirror = RawPeer(server.address)
-        mirror.send(_greeting(OWN))
-        challenge = handshake.read_challenge(mirror.hear_handshake())
-        mirror.send(handshake.pack(Kind.PROOF, challenge.proof))
+    with guarded(OWN) as server, answering(server, lambda challenge: challenge.proof) as (mirror, _):
         assert mirror.hear_handshake().kind is Kind.REFUSAL
-        mirror.close()
 
 
 def test_what_was_overheard_once_lets_nobody_in() -> None:
-    with guarded(OWN) as server:
-        heard = RawPeer(server.address)
-        heard.send(_greeting(OWN))
-        challenge = handshake.read_challenge(heard.hear_handshake())
-        proof = handshake.client_proof(OWN.key, _greeting(OWN), challenge.nonce, challenge.chosen)
-        heard.send(handshake.pack(Kind.PROOF, proof))
+    with guarded(OWN) as server, answering(server, proof_with(OWN.key)) as (heard, proof):
         assert heard.hear_handshake().kind is Kind.WELCOME
         again = RawPeer(server.address)
-        again.send(_greeting(OWN) + handshake.pack(Kind.PROOF, proof))
+        again.send(_greeting(OWN) + proof)
         answers = [again.hear_handshake().kind]
         if answers == [Kind.CHALLENGE]:
             answers.append(again.hear_handshake().kind)
         assert answers[-1] is Kind.REFUSAL
-        for peer in (heard, again):
-            peer.close()
+        again.close()
 
 
 def test_nothing_is_called_before_the_handshake_is_over() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.path_world import Cluster, Record, check_once, runs_held, settle
 
+Step = tuple[str, int, int, int]
 ROWS = [b"a", b"c", b"e", b"k", b"p", b"z"]
 
 
@@ -49,6 +52,10 @@ class Map:
         (found,) = (found for found in source.edges if found.to.name == edge[1])
         for log in source.logs:
             source.ship(found, log.uri, blocks)
+
+    def settle(self) -> None:
+        """Ship until nothing is outstanding."""
+        settle(list(self.clusters.values()))
 
     def check(self) -> None:
         for name, cluster in self.clusters.items():
@@ -167,7 +174,7 @@ def test_r22_what_is_remembered_of_paths_in_order_stays_small(tmp_path: Path) ->
     for _ in range(20):
         places.write("a", BOTH)
         places.write("a", BOTH[:3])
-        settle(list(places.clusters.values()))
+        places.settle()
     places.check()
     held = [runs_held(places[name]) for name in "abcd"]
     assert held[:3] == [0, 2, 4], "one for each two tablets that have rows in common"
@@ -177,7 +184,7 @@ def test_r22_what_is_remembered_of_paths_in_order_stays_small(tmp_path: Path) ->
 # ---- any topology, any order
 
 
-def steps() -> st.SearchStrategy[list[tuple[str, int, int, int]]]:
+def steps() -> st.SearchStrategy[list[Step]]:
     kinds = ["write"] * 4 + ["ship"] * 6 + ["again", "crash", "flush", "split", "merge", "roll", "toggle"]
     return st.lists(
         st.tuples(st.sampled_from(kinds), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)), max_size=60
@@ -203,7 +210,7 @@ def reachable(joined: list[tuple[str, str]], origin: str, family: str) -> set[st
         found |= more
 
 
-def perform(places: Map, step: tuple[str, int, int, int], batch: list[Record]) -> None:
+def perform(places: Map, step: Step, batch: list[Record]) -> None:
     kind, one, two, three = step
     cluster = places["abcd"[one % 4]]
     all_edges = [*cluster.edges, *cluster.old_edges]
@@ -224,17 +231,30 @@ def perform(places: Map, step: tuple[str, int, int, int], batch: list[Record]) -
         cluster.roll()
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
-@given(joined=edges, cut=st.tuples(borders, borders, borders, borders), todo=steps(), data=st.data())
-def test_r22_however_paths_meet_every_record_is_applied_once(
-    joined: list[tuple[str, str]],
-    cut: tuple[list[bytes], ...],
-    todo: list[tuple[str, int, int, int]],
-    data: st.DataObject,
-) -> None:
+ANY_MAP: dict[str, st.SearchStrategy[Any]] = {
+    "joined": edges,
+    "cut": st.tuples(borders, borders, borders, borders),
+    "todo": steps(),
+    "data": st.data(),
+}
+many = settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
+
+
+@contextmanager
+def places_of(joined: list[tuple[str, str]], cut: tuple[list[bytes], ...]) -> Iterator[Map]:
+    """Clusters a to d, cut and joined so; gone afterwards."""
     with TemporaryDirectory() as name:
         places = Map(Path(name), borders=dict(zip("abcd", cut, strict=True)))
         places.join(*(edge + group for edge, group in joined))
+        yield places
+
+
+@many
+@given(**ANY_MAP)
+def test_r22_however_paths_meet_every_record_is_applied_once(
+    joined: list[tuple[str, str]], cut: tuple[list[bytes], ...], todo: list[Step], data: st.DataObject
+) -> None:
+    with places_of(joined, cut) as places:
         wanted: dict[str, set[int]] = {cluster: set() for cluster in "abcd"}
         for step in todo:
             if step[0] == "toggle":
@@ -245,23 +265,18 @@ def test_r22_however_paths_meet_every_record_is_applied_once(
             for value, (_, family) in enumerate(batch, first):
                 for cluster in reachable(joined, "abcd"[step[1] % 4], family.decode()):
                     wanted[cluster].add(value)
-        settle(list(places.clusters.values()))
+        places.settle()
         places.check()
         for cluster, values in wanted.items():
             assert places[cluster].applied.keys() == values
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
-@given(joined=edges, cut=st.tuples(borders, borders, borders, borders), todo=steps(), data=st.data())
+@many
+@given(**ANY_MAP)
 def test_r22_while_edges_come_and_go_what_is_sent_is_applied_once(
-    joined: list[tuple[str, str]],
-    cut: tuple[list[bytes], ...],
-    todo: list[tuple[str, int, int, int]],
-    data: st.DataObject,
+    joined: list[tuple[str, str]], cut: tuple[list[bytes], ...], todo: list[Step], data: st.DataObject
 ) -> None:
-    with TemporaryDirectory() as name:
-        places = Map(Path(name), borders=dict(zip("abcd", cut, strict=True)))
-        places.join(*(edge + group for edge, group in joined))
+    with places_of(joined, cut) as places:
         for step in todo:
             if step[0] != "toggle":
                 perform(places, step, data.draw(batches) if step[0] == "write" else [])
@@ -272,5 +287,5 @@ def test_r22_while_edges_come_and_go_what_is_sent_is_applied_once(
                 places[toggled[0]].disable(known[0])
             else:
                 places.join(toggled + ["", "g", "h"][step[2] % 3])
-        settle(list(places.clusters.values()))
+        places.settle()
         places.check()
