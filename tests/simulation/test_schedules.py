@@ -15,7 +15,7 @@ schedule  where
 19-21     here
 22        ``test_schedules_files``
 23-25     here
-26        part 3: it needs a second path
+26        ``test_schedules_paths``, and where it is a pure function
 27        ``test_schedules_targets``
 28        ``test_schedules_files``
 ========  =====================================================================================================

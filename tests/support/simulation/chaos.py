@@ -1,4 +1,4 @@
-"""Two clusters that replicate into each other, and everything that may happen to them.
+"""Clusters that replicate into each other, and everything that may happen to them.
 
 Arrives: names of things that happen, each with a number that says how, so that any sequence of them is a schedule.
 Leaves: the world they led to. Between two of them random tasks go on for a while.
@@ -29,12 +29,12 @@ HAPPENINGS: Mapping[str, Happening] = {**DAILY, **SELDOM}
 class Chaos:
     """One schedule. Any number is good for anything."""
 
-    def __init__(self, world: World, seed: int, climate: Climate | None = None) -> None:
+    def __init__(self, world: World, seed: int, climate: Climate | None = None, stage: type[Stage] = Stage) -> None:
         self.climate = climate or drawn(seed, tuple(DAILY), tuple(SELDOM), ROWS)
         self.world = world
         self.kernel = world.kernel
         self.kernel.note(f"seed {seed}: {self.climate}")
-        self.stage = Stage(world, Random(seed), self.climate.rows, self.climate.both_ways)
+        self.stage = stage(world, Random(seed), self.climate.rows, self.climate.both_ways)
 
     def happen(self, name: str, number: int) -> None:
         """Let something happen."""
@@ -59,9 +59,9 @@ class Chaos:
         judge_at_rest(self.world)
 
 
-def run_schedule(world: World, seed: int, length: int) -> None:
+def run_schedule(world: World, seed: int, length: int, stage: type[Stage] = Stage) -> None:
     """A whole schedule from one number."""
-    chaos = Chaos(world, seed)
+    chaos = Chaos(world, seed, stage=stage)
     rng = Random(seed)
     for _ in range(length):
         chaos.happen(rng.choice(chaos.climate.urn), rng.randrange(2**30))

@@ -86,7 +86,11 @@ def target_equals_source(world: World, cluster: Cluster, target: TargetKey, peer
     for here, copy in common:
         if replace(here, seq=0) != replace(copy, seq=0):
             broken.append(f"changed: {here} is {copy} at {target}")
-    return broken + order_kept([pair for pair in common if pair[0].value not in behind], target)
+    kept = [pair for pair in common if pair[0].value not in behind]
+    for writer in sorted(world.clusters):
+        written = {write.value for write in world.writes if write.cluster == writer}
+        broken += order_kept([pair for pair in kept if pair[0].value in written], target)
+    return broken
 
 
 def values_in(world: World, target: TargetKey, chosen: Excused) -> set[bytes]:
@@ -101,7 +105,9 @@ def values_in(world: World, target: TargetKey, chosen: Excused) -> set[bytes]:
 
 
 def order_kept(pairs: list[tuple[Entry, Entry]], target: TargetKey) -> list[str]:
-    """Records of one cell come in the same order on both sides."""
+    """Records of one cell come in the same order on both sides. They are of one cluster's users: what others wrote may
+    come between them by another path.
+    """
     cells: dict[tuple[bytes, bytes, bytes], list[tuple[Entry, Entry]]] = {}
     for here, copy in pairs:
         cells.setdefault((here.row, here.family, here.column), []).append((here, copy))

@@ -153,12 +153,18 @@ class Ledger:
             if entry.value in known:
                 self.break_law(f"twice: {entry.value!r} is applied again in tablet {block.tablet} of {instance}")
             known[entry.value] = block.file
+        taken = self.taken(instance, block.came_through[2])
         for entry in block.entries:
-            self._judge_gap(instance, block, entry, known)
+            self._judge_gap(instance, block, entry, taken)
 
-    def _judge_gap(self, instance: str, block: LoggedBlock, entry: Entry, known: dict[bytes, str]) -> None:
-        """Everything for this target that was written before the record is here too: to its row, whichever tablets the
-        row lay in, and else by the record's tablet for the tablet that takes it.
+    def taken(self, instance: str, table: str) -> set[bytes]:
+        """What a table holds that came from elsewhere, whichever way."""
+        pairs = (known for (of, pair), known in self.received.items() if of == instance and pair[2] == table)
+        return {value for known in pairs for value in known}
+
+    def _judge_gap(self, instance: str, block: LoggedBlock, entry: Entry, known: set[bytes]) -> None:
+        """Everything for this target that was written before the record is here too, by this path or another: to its
+        row, whichever tablets the row lay in, and else by the record's tablet for the tablet that takes it.
         """
         assert block.came_through is not None
         source, source_table, target_table, incarnation = block.came_through

@@ -1,11 +1,12 @@
-"""Two clusters with tables, and how a number chooses one of what is there.
+"""Clusters with tables, and how a number chooses one of what is there.
 
-Arrives: a world without clusters. Leaves: west and east, started, the first table of west replicated to east.
+Arrives: a world without clusters. Leaves: west and east, started, the first table of west replicated to east; or three
+of them, where what users write in west comes to east by two paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from tests.support.simulation.cluster import Cluster, Node
@@ -42,23 +43,36 @@ class Stage:
         self.released = 0
         self.patience_ns = 0
         self.west = world.add_cluster("west", {"replication.quarantine": rng.choice(("auto", "manual"))})
-        self.east = world.add_cluster("east", EAST)
-        self.clusters = (self.west, self.east)
+        self.east = world.add_cluster("east", self.takes)
+        self.clusters: tuple[Cluster, ...] = (self.west, self.east)
         self.west.create_table("t", "1", [b"m"], [GOLD])
         self.west.create_table("u", "3", [])
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
         self.east.create_table("u", "4", [b"k"])
+        self._join()
+
+    takes: Mapping[str, object] = EAST
+    """Settings of east: it takes short values only."""
+
+    def _join(self) -> None:
+        """Start everything, and replicate."""
         for cluster in self.clusters:
-            cluster.define(self.peer_of(cluster))
-            world.boot(cluster, masters=2)
-        world.enable(self.west, "t", self.east)
+            for peer in self.peers_of(cluster):
+                cluster.define(peer)
+            self.world.boot(cluster, masters=2)
+        self.world.enable(self.west, "t", self.east)
+
+    def peers_of(self, cluster: Cluster) -> Sequence[Cluster]:
+        """Those that a cluster may replicate to."""
+        return [self.east if cluster is self.west else self.west]
 
     def peer_of(self, cluster: Cluster) -> Cluster:
-        """The other one."""
-        return self.east if cluster is self.west else self.west
+        """One of them."""
+        peers = self.peers_of(cluster)
+        return peers[0] if len(peers) == 1 else self.rng.choice(peers)
 
     def cluster(self, rng: Random) -> Cluster:
-        """One of the two."""
+        """One of those that there are."""
         return rng.choice(self.clusters)
 
     def source(self, rng: Random) -> Cluster:
@@ -108,3 +122,24 @@ class Stage:
                 task = self.command(cluster, "disable_replication", table, [], peer)
                 if task is not None:
                     self.repairs[key] = task
+
+
+class Triangle(Stage):
+    """West replicates to south and to east, south to east; east may be made to replicate to west. Nobody refuses a
+    value: what is set aside on one path is no concern of schedules about several.
+    """
+
+    takes: Mapping[str, object] = {}
+
+    def _join(self) -> None:
+        self.south = self.world.add_cluster("south")
+        self.clusters = (self.west, self.south, self.east)
+        self.south.create_table("t", "5", [b"k"], [GOLD])
+        self.south.create_table("u", "6", [])
+        super()._join()
+        self.world.enable(self.west, "t", self.south)
+        self.world.enable(self.south, "t", self.east)
+
+    def peers_of(self, cluster: Cluster) -> Sequence[Cluster]:
+        """West's, south's, or east's."""
+        return {"west": [self.south, self.east], "south": [self.east], "east": [self.west]}[cluster.name]

@@ -1,0 +1,134 @@
+"""Several paths to one cluster (rule R22, schedule 26): real clusters over simulated edges, green with their rule, red
+without it, and a random search that finds by itself what is broken.
+
+West replicates to south and to east, and south to east; so each record comes to east twice. What concerns borders,
+quarantine, files and longer ways is shown where it is a pure function (``tests/unit/tserver/test_paths.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.faults import fault
+from tests.support.simulation.chaos import run_schedule
+from tests.support.simulation.kernel import StuckError
+from tests.support.simulation.stage import Triangle
+from tests.support.simulation.trio import Trio
+from tests.support.simulation.users import GOLD, PLAIN
+from tests.support.simulation.world import LawBrokenError, World, simulation
+
+SEEDS = (4, 1, 0)
+LENGTH = 60
+
+# ---- the schedules
+
+
+def both_ways(world: World) -> None:
+    """Each path brings each record."""
+    trio = Trio(world)
+    trio.enable_all()
+    for row in (b"a", b"k", b"x"):
+        world.put(trio.west, "t", row)
+    trio.rest()
+
+
+def crash_between(world: World) -> None:
+    """The straight path brings a record, east's tservers die, the other path brings it."""
+    trio = Trio(world)
+    trio.enable_all()
+    slow = trio.hold_south()
+    trio.until_there(world.put(trio.west, "t", b"a"))
+    for node in trio.east.alive(trio.east.tservers):
+        trio.east.kill(node)
+        trio.east.start_tserver()
+    world.kernel.release(slow)
+    trio.rest()
+
+
+def slow_path(world: World) -> None:
+    """The straight path has long ended, and its log is gone, when the other path brings the same."""
+    trio = Trio(world)
+    trio.enable_all()
+    slow = trio.hold_south()
+    trio.until_there(world.put(trio.west, "t", b"a"))
+    trio.end_west()
+    trio.flush_east()
+    world.kernel.release(slow)
+    trio.rest()
+
+
+def another_group(world: World) -> None:
+    """One group goes straight and by way of south, the other one by way of south only."""
+    trio = Trio(world)
+    world.enable(trio.west, "t", trio.east, groups=[GOLD.name])
+    world.enable(trio.west, "t", trio.south)
+    world.enable(trio.south, "t", trio.east)
+    slow = trio.hold_south()
+    wrote = world.put(trio.west, "t", b"a", families=(PLAIN, *GOLD.families))
+    trio.until_there([write for write in wrote if write.family != PLAIN])
+    world.kernel.release(slow)
+    trio.rest()
+
+
+def off_for_a_while(world: World) -> None:
+    """The straight path is disabled and enabled again; what it left out comes by way of south, and later. Each record
+    has a cell of its own: in one, equal timestamps would come in the other order.
+    """
+    trio = Trio(world)
+    trio.enable_all()
+    slow = trio.hold_south()
+    trio.until_there(world.put(trio.west, "t", b"a"))
+    world.disable(trio.west, "t", trio.east)
+    world.put(trio.west, "t", b"a", column=b"q2")
+    world.enable(trio.west, "t", trio.east)
+    trio.until_there(world.put(trio.west, "t", b"a", column=b"q3"))
+    world.kernel.release(slow)
+    trio.rest()
+
+
+SCHEDULES: dict[str, tuple[Callable[[World], None], str]] = {  # a schedule, and what turns it red
+    "both ways": (both_ways, "paths-are-not-compared"),
+    "a crash between": (crash_between, "crash-forgets-the-paths"),
+    "a slow path": (slow_path, "paths-are-forgotten-at-once"),
+    "another group": (another_group, "high-water-for-all-paths"),
+    "off for a while": (off_for_a_while, "enabled-since-ever"),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_26_a_record_that_comes_by_several_paths_is_applied_once(name: str, tmp_path: Path) -> None:
+    with simulation(tmp_path / "world") as world:
+        SCHEDULES[name][0](world)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_26_red_without_its_rule(name: str, tmp_path: Path) -> None:
+    schedule, switch = SCHEDULES[name]
+    with fault(switch), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError):
+        schedule(world)
+
+
+# ---- the search
+
+
+def search(directory: Path) -> None:
+    """Whatever may happen to three clusters."""
+    for seed in SEEDS:
+        with simulation(directory / str(seed), seed) as world:
+            run_schedule(world, seed, LENGTH, Triangle)
+
+
+def test_no_schedule_of_three_clusters_breaks_a_law(tmp_path: Path) -> None:
+    search(tmp_path)
+
+
+FOUND = ("crash-forgets-the-paths", "paths-are-forgotten-at-once", "paths-are-not-compared")
+
+
+@pytest.mark.parametrize("switch", FOUND)
+def test_random_schedules_of_three_clusters_find_a_broken_rule(switch: str, tmp_path: Path) -> None:
+    with fault(switch), pytest.raises((LawBrokenError, StuckError), match="twice"):
+        search(tmp_path)
