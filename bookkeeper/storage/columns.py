@@ -1,4 +1,4 @@
-"""Binary columns as their bytes lie in memory: offsets, words of eight bytes, least and greatest value.
+"""Binary columns as their bytes lie in memory: offsets, lengths, words of eight bytes, least and greatest value.
 
 Arrives: Arrow arrays of binary values. Leaves: views and numbers; no value becomes an object of its own but what is
 asked for. Pure. Used by both rooms of ``storage`` and by whoever ships blocks.
@@ -29,6 +29,39 @@ def binary_data(array: pa.Array) -> memoryview:
     """The whole data buffer of a binary array."""
     raw = array.buffers()[2]
     return memoryview(b"") if raw is None else memoryview(raw)
+
+
+def content_bytes(array: pa.Array) -> int:
+    """Bytes of all values together."""
+    offsets = binary_offsets(array)
+    return int(offsets[-1]) - int(offsets[0])
+
+
+def common_length(array: pa.Array) -> int | None:
+    """The length of each value of a binary column, None when they differ, or when it is no such column."""
+    if not pa.types.is_binary(array.type) or array.null_count or not len(array):
+        return None
+    offsets = binary_offsets(array)
+    length = int(offsets[1] - offsets[0])
+    if int(offsets[-1] - offsets[0]) != length * len(array):  # most columns of many lengths are known at once
+        return None
+    return length if bool((np.diff(offsets) == length).all()) else None
+
+
+def is_constant(array: pa.Array) -> bool:
+    """Whether all values of a binary column, at least one, are the same."""
+    length = common_length(array)
+    if length is None:
+        return False
+    first = int(binary_offsets(array)[0])
+    content = np.frombuffer(binary_data(array)[first : first + length * len(array)], np.uint8)
+    return bool((content[length:] == content[: content.size - length]).all())
+
+
+def distinct(array: pa.Array) -> list[bytes]:
+    """The values of a binary column, each once; mostly it is one."""
+    found: list[bytes] = (array.slice(0, 1) if is_constant(array) else pc.unique(array)).to_pylist()
+    return found
 
 
 class WordReader:

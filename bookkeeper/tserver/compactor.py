@@ -114,8 +114,9 @@ class Compactor:
         tablet.compacted = begun
 
     def compact_due(self, tablet: ServedTablet) -> None:
-        """Merge what is due by the sizes of segments. Raises TransientError."""
-        for merge in due_merges(tablet.data.segments, tablet.data.properties):
+        """Merge what is due by the sizes of segments; little while flush follows flush. Raises TransientError."""
+        filling = self._flusher.fills(tablet)
+        for merge in due_merges(tablet.data.segments, tablet.data.properties, filling=filling):
             inputs: Sequence[SegmentRef] = merge.inputs
             if merge.whole_group:
                 self._flusher.flush(tablet)

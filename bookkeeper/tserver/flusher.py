@@ -33,6 +33,9 @@ LOG = logging.getLogger(__name__)
 
 TICK_MS = 500
 REST_MS = 10_000
+FILLING_MS = 5_000
+"""ms after a flush because of much in memory during which a tablet is taken to go on filling up."""
+
 FLUSHES_TO_EMPTY_MAX = 4
 """An unload flushes this often at most: once for what was set aside before, once for the rest."""
 
@@ -56,14 +59,17 @@ class TabletMemory:
     sealed_log_age_ms: int
     memtable_bytes: int = 0
 
+    def is_old(self, limits: FlushLimits) -> bool:
+        """Whether a log is kept for this tablet too long."""
+        return self.sealed_log_age_ms >= limits.sealed_log_age_ms
+
 
 def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> list[bytes]:
     """Tablets to flush now, the fullest first; when all together hold too much, the fullest is among them."""
     due = {
         row
         for row, memory in memories.items()
-        if memory.active_bytes >= (memory.memtable_bytes or limits.memtable_bytes)
-        or memory.sealed_log_age_ms >= limits.sealed_log_age_ms
+        if memory.active_bytes >= (memory.memtable_bytes or limits.memtable_bytes) or memory.is_old(limits)
     }
     if memories and sum(memory.active_bytes for memory in memories.values()) > limits.total_bytes:
         due.add(max(memories, key=lambda row: memories[row].active_bytes))
@@ -96,6 +102,8 @@ class Flusher:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._sealed_since_ns: dict[str, int] = {}
+        self._full_ns: dict[bytes, int] = {}
+        """Tablets, by row, to when they were last flushed for what they held."""
         self._kept_since_ns = clock.boot_ns()
         self.flushes_done = 0
 
@@ -155,6 +163,11 @@ class Flusher:
         except OSError as error:
             raise unavailable(f"segments of tablet {tablet.extent} can't be written", error) from error
 
+    def fills(self, tablet: ServedTablet) -> bool:
+        """Whether the tablet's memory was full a moment ago, and will be soon again if writes go on. Any thread."""
+        full_ns = self._full_ns.get(tablet.row)
+        return full_ns is not None and self._clock.boot_ns() - full_ns < FILLING_MS * 1_000_000
+
     # ---- the thread
 
     def start(self) -> None:
@@ -177,9 +190,13 @@ class Flusher:
             self._clock.wait(self._wake, TICK_MS)
             self._wake.clear()
             by_row = {tablet.row: tablet for tablet in self._registry.all() if tablet.accepting}
-            for row in due_tablets(self._look(by_row), self._limits):
+            memories = self._look(by_row)
+            for row in due_tablets(memories, self._limits):
                 if not self._closed.is_set():
                     self._flush_or_say(by_row[row])
+                    if not memories[row].is_old(self._limits):
+                        self._full_ns[row] = self._clock.boot_ns()
+            self._full_ns = {row: at for row, at in self._full_ns.items() if row in by_row}
             self._give_back_memory()
 
     def _give_back_memory(self) -> None:

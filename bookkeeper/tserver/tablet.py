@@ -22,7 +22,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
 from bookkeeper.roots import root_of
-from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
 from bookkeeper.storage.wal import block_pb2 as pb
@@ -60,7 +60,7 @@ class ReceivedBlock:
 def share_of(batch: pa.RecordBatch) -> Share:
     """What the commit thread needs to know of a batch of at least one record."""
     low, high = min_max_row(batch)
-    return Share(batch, pc.unique(batch.column("family")).to_pylist(), low, high)
+    return Share(batch, distinct(batch.column("family")), low, high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
+from bookkeeper.tserver import flusher as flushing
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
@@ -81,6 +82,24 @@ def test_what_is_dead_when_a_tablet_comes_to_rest_elsewhere_goes_too(west: Groun
 
 
 # ---- beside others
+
+
+def test_a_tablet_whose_memory_was_full_a_moment_ago_is_taken_to_fill_up(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    west.set_properties("1", {**QUIET, "table.flush.memtable_bytes": "2000"})
+    node = west.local()
+    west.assign(node, extent)
+    tablet, flusher = node.process.parts.registry.serving(extent), node.process.parts.flusher
+    west.write(node, extent, records([(b"a", b"1")]))
+    west.tserver(node).flush_tablet(extent)
+    assert not flusher.fills(tablet)
+    west.write(node, extent, records([(b"b", b"1" * 2_000)]))
+    wait_until(lambda: len(tablet.data.segments) == 2, "a flush because of much in memory")
+    with patch.object(flushing, "FILLING_MS", 3_600_000):
+        wait_until(lambda: flusher.fills(tablet), "the tablet is taken to fill up")
+    with patch.object(flushing, "FILLING_MS", 0):
+        assert not flusher.fills(tablet)
+    node.stop()
 
 
 def test_writes_and_flushes_do_not_wait_for_a_merge(west: Ground) -> None:

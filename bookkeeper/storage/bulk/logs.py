@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp
 from bookkeeper.rpc.messages import ImportedLog
 from bookkeeper.storage.bulk.whole import Lengths
-from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
 
@@ -78,7 +77,7 @@ class ImportLogs:
 
     def _block(self, extent: Extent, batch: pa.RecordBatch, first_offset: int) -> Block:
         low, high = min_max_row(batch)
-        present = self.groups.by_group(pc.unique(batch.column("family")).to_pylist())
+        present = self.groups.by_group(distinct(batch.column("family")))
         header = BlockHeader(
             first_offset=first_offset,
             record_count=batch.num_rows,

@@ -26,6 +26,10 @@ INPUTS_MAX = 32
 """Segments of one merge: each costs memory for a row group or two."""
 
 
+WHILE_FILLING = 3
+"""Times as many segments as else are left alone while a tablet fills up: merges would take what writes need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Segments to merge. ``whole_group``: they are all that the tablet has of their locality group."""
@@ -34,12 +38,15 @@ class Merge:
     whole_group: bool
 
 
-def due_merges(segments: Iterable[SegmentRef], properties: TableProperties) -> list[Merge]:
-    """What to merge now, at most one merge for each locality group."""
+def due_merges(segments: Iterable[SegmentRef], properties: TableProperties, *, filling: bool = False) -> list[Merge]:
+    """What to merge now, at most one merge for each locality group; ``filling``: only of groups that have far too many
+    segments. Then many are merged at once: so a record is rewritten less often than when each merge was due.
+    """
     by_group: dict[str, list[SegmentRef]] = {}
     for ref in segments:
         by_group.setdefault(ref.group, []).append(ref)
-    chosen = [(pick(refs, properties), refs) for _, refs in sorted(by_group.items())]
+    left_alone = properties.segments_max * WHILE_FILLING if filling else 0
+    chosen = [(pick(refs, properties), refs) for _, refs in sorted(by_group.items()) if len(refs) > left_alone]
     return [Merge(tuple(inputs), len(inputs) == len(refs)) for inputs, refs in chosen if inputs]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.columns import binary_data, binary_offsets
+from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes
 
 ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable=False)])
 """What memtables and segments hold; in them a timestamp is never null."""
@@ -83,6 +83,17 @@ def cell_at(batch: pa.RecordBatch, index: int) -> Cell:
     """Cell of one entry or record; for a few of a batch only."""
     row, family, qualifier, visibility = (batch.column(name)[index].as_py() for name in KEY_COLUMNS[:4])
     return row, family, qualifier, visibility
+
+
+_FIXED_BYTES = float(sum(field.type.bit_width for field in ENTRY_SCHEMA if not pa.types.is_binary(field.type)) / 8)
+_BINARY_COLUMNS = [index for index, field in enumerate(ENTRY_SCHEMA) if pa.types.is_binary(field.type)]
+_OFFSET_BYTES = 4
+
+
+def entry_bytes(entries: pa.RecordBatch) -> float:
+    """Bytes of at least one entry in memory; ``nbytes`` takes 50 times as long on a slice."""
+    variable = sum(content_bytes(entries.column(index)) for index in _BINARY_COLUMNS)
+    return variable + len(entries) * (_FIXED_BYTES + _OFFSET_BYTES * len(_BINARY_COLUMNS))
 
 
 SAMPLE_STEP = 64

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.columns import binary_offsets
+from bookkeeper.storage.columns import binary_offsets, common_length
 
 FEW = 1024
 """Below this many places it is not worth looking at lengths."""
@@ -42,14 +42,3 @@ def _gather_fixed(column: pa.Array, length: int, places: pa.Array) -> pa.Buffer:
     content = column.buffers()[2].slice(begin, length * len(column))
     fixed = pa.Array.from_buffers(pa.binary(length), len(column), [None, content])
     return fixed.take(places).buffers()[1]
-
-
-def common_length(column: pa.Array) -> int | None:
-    """The length of each value of a binary column, None when they differ, or when it is no such column."""
-    if not pa.types.is_binary(column.type) or column.null_count or not len(column):
-        return None
-    offsets = binary_offsets(column)
-    length = int(offsets[1] - offsets[0])
-    if int(offsets[-1] - offsets[0]) != length * len(column):  # most columns of many lengths are known at once
-        return None
-    return length if bool((np.diff(offsets) == length).all()) else None

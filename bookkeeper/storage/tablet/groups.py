@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import DEFAULT_GROUP
+from bookkeeper.storage.columns import distinct
 
 
 def mask_for_groups(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.BooleanArray:
@@ -60,7 +61,7 @@ class GroupMap:
 
     def groups_present(self, batch: pa.RecordBatch) -> dict[str, list[bytes]]:
         """Groups that have a record in ``batch``, each with the sorted families present."""
-        return self.by_group(pc.unique(batch.column("family")).to_pylist())
+        return self.by_group(distinct(batch.column("family")))
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, GroupMap) and self._groups == other._groups

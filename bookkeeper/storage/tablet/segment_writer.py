@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes, distinct, is_constant
 from bookkeeper.storage.tablet import bloom, segment_format
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, entry_bytes
 from bookkeeper.storage.tablet.order import adjacent_equal
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
 from bookkeeper.storage.tablet.settings import TabletSettings
@@ -30,15 +31,55 @@ from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_
 WHOLE_COLUMNS = 1 << 16
 """Values that Parquet encodes at once: a row group's columns whole, a quarter faster than in parts."""
 
+SAMPLE_BYTES = 1 << 16
+WORTH_IT = 0.9
+"""Values are compressed when a sample of them becomes smaller than so many times its size."""
 
-def _parquet_writer(sink: pa.NativeFile, compression: str) -> pq.ParquetWriter:
+
+def is_squeezed(values: pa.Array, compression: str) -> bool:
+    """Whether compressing values like these is worth its time; images, what is encrypted or compressed is not."""
+    first = int(binary_offsets(values)[0])
+    sample = binary_data(values)[first : first + min(content_bytes(values), SAMPLE_BYTES)]
+    if compression == "none" or not sample:
+        return False
+    return int(pa.compress(sample, compression).size) < WORTH_IT * len(sample)
+
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.binary())
+_WRITTEN_SCHEMA = pa.schema(
+    [f.with_type(_DICTIONARY) if f.name in segment_format.DICTIONARY_COLUMNS else f for f in ENTRY_SCHEMA]
+)
+"""The same bytes in the file; Parquet need not look for the distinct values where there is one, as mostly."""
+
+
+def _with_dictionaries(entries: pa.RecordBatch) -> pa.RecordBatch:
+    """The entries in the schema in which they are written."""
+    columns = [
+        _dictionary_of(column) if field.type == _DICTIONARY else column
+        for field, column in zip(_WRITTEN_SCHEMA, entries.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_SCHEMA)
+
+
+def _dictionary_of(column: pa.Array) -> pa.DictionaryArray:
+    if not is_constant(column):
+        return column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(column), np.int32)), column.slice(0, 1))
+
+
+def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch) -> pq.ParquetWriter:
+    """``first``: what will be written first; it decides whether values are compressed. Pages have no checksums: the
+    index has one of each row group, and of more bytes.
+    """
+    codecs = dict.fromkeys(ENTRY_SCHEMA.names, compression)
+    if not is_squeezed(first.column("value"), compression):
+        codecs["value"] = "none"
     return pq.ParquetWriter(
         sink,
-        ENTRY_SCHEMA,
-        compression=compression,
+        _WRITTEN_SCHEMA,
+        compression=codecs,
         use_dictionary=segment_format.DICTIONARY_COLUMNS,
         write_statistics=["row"],
-        write_page_checksum=True,
         store_schema=False,
         write_batch_size=WHOLE_COLUMNS,
     )
@@ -74,7 +115,8 @@ class SegmentWriter:
         self._settings = settings
         self._ops = ops
         self._sink = pa.OSFile(str(self.temporary), "wb")
-        self._writer = _parquet_writer(self._sink, settings.compression)
+        self._writer: pq.ParquetWriter | None = None
+        """From the first row group on."""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_records = 0
         self._waiting_bytes = 0
@@ -90,7 +132,7 @@ class SegmentWriter:
         low = 0
         while low < entries.num_rows:
             rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
-            average = max(rest.nbytes / rest.num_rows, 1)
+            average = entry_bytes(rest) / rest.num_rows
             fits = int((self._settings.row_group_bytes - self._waiting_bytes) / average)
             part = rest.slice(0, max(1, fits))
             self._waiting.append(part)
@@ -109,19 +151,21 @@ class SegmentWriter:
         self._last_row = rows[-1].as_py()
         self._hashes.append(bloom.hash_rows(rows if new.all() else rows.filter(pa.array(new))))
         if len(self._families) <= segment_format.FAMILIES_MAX:
-            self._families.update(pc.unique(entries.column("family")).to_pylist())
+            self._families.update(distinct(entries.column("family")))
         extremes = pc.min_max(entries.column("seq"))
         self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
 
     def _write_row_group(self) -> None:
-        records, first, last = self._waiting_records, self._waiting[0], self._waiting[-1]
+        group = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        if self._writer is None:
+            self._writer = _parquet_writer(self._sink, self._settings.compression, group)
         start = self._sink.tell()
-        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=records)
+        self._writer.write_batch(_with_dictionaries(group), row_group_size=group.num_rows)
         self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
-        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": records}
+        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": group.num_rows}
         for name in KEY_COLUMNS:
-            line[f"first_{name}"] = first.column(name)[0].as_py()
-            line[f"last_{name}"] = last.column(name)[-1].as_py()
+            line[f"first_{name}"] = group.column(name)[0].as_py()
+            line[f"last_{name}"] = group.column(name)[-1].as_py()
         self._index.append(line)
 
     def finish(self, flush_id: int) -> NewSegment:
@@ -130,6 +174,7 @@ class SegmentWriter:
         """
         if self._waiting:
             self._write_row_group()
+        assert self._writer is not None
         self._writer.add_key_value_metadata(self._metadata())
         self._writer.close()
         self._sink.close()
@@ -179,7 +224,8 @@ class SegmentWriter:
     def discard(self) -> None:
         """Give up: remove what was written, published or not, as long as nobody was told of it."""
         with contextlib.suppress(OSError, pa.ArrowException):  # a file that is thrown away need not be complete
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         self._sink.close()
         self.temporary.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)

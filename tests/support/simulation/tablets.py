@@ -147,9 +147,9 @@ def counts(ref: SegmentRef, row: bytes) -> bool:
     return not ref.ranges or any(rows.contains(row) for rows in ref.ranges)
 
 
-def eager_merges(segments: Sequence[SegmentRef], properties: TableProperties) -> list[Merge]:
+def eager_merges(segments: Sequence[SegmentRef], properties: TableProperties, *, filling: bool) -> list[Merge]:
     """Two segments are enough: schedules are short."""
-    del properties
+    del properties, filling
     return [Merge(tuple(segments), whole_group=len(segments) % 2 == 0)] if len(segments) > 1 else []
 
 

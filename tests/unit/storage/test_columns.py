@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.storage.columns import WordReader, extremes, min_max_row
+from bookkeeper.storage.columns import WordReader, content_bytes, distinct, extremes, is_constant, min_max_row
 from tests.support.tablet_model import Record, batches, rows, to_batch
 
 
@@ -39,3 +39,13 @@ def test_extremes_of_any_rows(values: list[bytes]) -> None:
 @given(records=batches)
 def test_min_max_row(records: list[Record]) -> None:
     assert min_max_row(to_batch(records)) == (min(r.row for r in records), max(r.row for r in records))
+
+
+@given(
+    values=st.lists(st.sampled_from([b"", b"a", b"ab", b"abab"]), min_size=1, max_size=6), around=st.binary(max_size=3)
+)
+def test_a_column_of_one_value_is_told_from_others(values: list[bytes], around: bytes) -> None:
+    array = pa.array([around, *values, around], pa.binary()).slice(1, len(values))
+    assert is_constant(array) == (len(set(values)) == 1)
+    assert sorted(distinct(array)) == sorted(set(values))
+    assert content_bytes(array) == sum(map(len, values))

@@ -27,7 +27,7 @@ from bookkeeper.storage.tablet import (
     leftovers,
     parse_name,
 )
-from bookkeeper.storage.tablet.compaction import families_outside, pick
+from bookkeeper.storage.tablet.compaction import WHILE_FILLING, families_outside, pick
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
@@ -308,6 +308,14 @@ def test_a_record_is_rewritten_a_logarithmic_number_of_times() -> None:
             segments.append(SegmentRef(f"m{flushes}", "g", 1, total, b"a", b"b", 1, 1, 1))
     assert len(segments) <= DEFAULT_PROPERTIES.segments_max
     assert rewritten / (100 * flushes) < 8
+
+
+def test_while_a_tablet_fills_up_only_far_too_many_segments_are_merged() -> None:
+    left_alone = DEFAULT_PROPERTIES.segments_max * WHILE_FILLING
+    assert due_merges(refs(*[5] * left_alone), DEFAULT_PROPERTIES)
+    assert due_merges(refs(*[5] * left_alone), DEFAULT_PROPERTIES, filling=True) == []
+    [merge] = due_merges(refs(*[5] * (left_alone + 1)), DEFAULT_PROPERTIES, filling=True)
+    assert len(merge.inputs) == left_alone + 1
 
 
 def test_groups_are_merged_each_for_itself() -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.columns import common_length
 from bookkeeper.storage.tablet import gather as module
-from bookkeeper.storage.tablet.gather import common_length, gather
+from bookkeeper.storage.tablet.gather import gather
 
 lengths = st.sampled_from([(0, 0), (3, 3), (1, 7), (100, 100)])
 

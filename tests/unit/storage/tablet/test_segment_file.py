@@ -65,6 +65,22 @@ def test_any_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
     assert (column.compression, column.statistics.min) == ("LZ4", b"row016")
 
 
+def test_columns_of_one_value_and_of_many_read_alike(tmp_path: Path) -> None:
+    families = [b"a"] * 20 + [b"b"] * 12 + [b"c%d" % i for i in range(18)]
+    mixed = [record._replace(family=family) for record, family in zip(RECORDS, families, strict=True)]
+    ref = write(tmp_path, mixed)
+    assert read(ref) == [(*record, seq) for seq, record in enumerate(mixed, 1)]
+    assert pq.read_table(path_of(ref.uri)).column("family").to_pylist() == families
+
+
+def test_values_are_compressed_where_that_makes_them_smaller(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    for value, codec in [(b"abcd" * 60, "LZ4"), (chance.randbytes(240), "UNCOMPRESSED"), (b"", "UNCOMPRESSED")]:
+        ref = write(tmp_path, [record._replace(value=value) for record in RECORDS[:1]])
+        columns = pq.read_metadata(path_of(ref.uri)).row_group(0)
+        assert [columns.column(index).compression for index in (0, 6)] == ["LZ4", codec]
+
+
 def test_row_groups_end_at_records_and_at_bytes(tmp_path: Path) -> None:
     path = path_of(write(tmp_path, RECORDS).uri)
     assert [pq.read_metadata(path).row_group(i).num_rows for i in range(4)] == [16, 16, 16, 2]
