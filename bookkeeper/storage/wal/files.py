@@ -26,6 +26,9 @@ from bookkeeper.storage.wal.frame import Source
 IOV_MAX = 1024
 """Buffers that one ``writev`` takes on Linux."""
 
+MAPPED_WINDOW_BYTES = 1 << 22
+"""Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice."""
+
 REMOTE_WINDOW_BYTES = 1 << 18
 """Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
 
@@ -156,11 +159,17 @@ def write_all(fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview], ops: F
             index += 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MappedSource:
-    """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid."""
+    """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid.
+
+    Whoever reads on and on would have the whole file in its memory, as far as anybody can tell. So what lies behind
+    is let go; whoever looks there again finds it in the page cache.
+    """
 
     content: pa.Buffer
+    mapped: mmap.mmap | None = None
+    _held_from: int = 0
 
     @property
     def size(self) -> int:
@@ -169,6 +178,10 @@ class MappedSource:
 
     def read(self, position: int, length: int) -> pa.Buffer:
         """See :class:`Source`."""
+        if self.mapped is not None and position - self._held_from >= 2 * MAPPED_WINDOW_BYTES:
+            end = position // MAPPED_WINDOW_BYTES * MAPPED_WINDOW_BYTES - MAPPED_WINDOW_BYTES
+            self.mapped.madvise(mmap.MADV_DONTNEED, self._held_from, end - self._held_from)
+            self._held_from = end
         return self.content.slice(position, length)
 
 
@@ -208,7 +221,8 @@ def map_file(path: Path) -> MappedSource:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return MappedSource(pa.py_buffer(b""))
-            return MappedSource(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return MappedSource(pa.py_buffer(mapped), mapped)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path}") from error
     except IsADirectoryError as error:

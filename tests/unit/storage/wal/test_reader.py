@@ -31,7 +31,7 @@ from bookkeeper.storage.wal import (
     read_seal,
     uri_of,
 )
-from bookkeeper.storage.wal.files import open_remote, open_source
+from bookkeeper.storage.wal.files import MAPPED_WINDOW_BYTES, map_file, open_remote, open_source
 from bookkeeper.storage.wal.frame import Source
 from bookkeeper.storage.wal.seal import write_seal
 from tests.support.faults import fault
@@ -261,3 +261,25 @@ def test_readers_stop_at_the_seal(tmp_path: Path) -> None:
 def test_a_reader_that_passes_the_seal_would_ship_what_is_not_there(tmp_path: Path) -> None:
     with fault("read-past-the-seal"), pytest.raises(AssertionError):
         check_reader_stops_at_the_seal(tmp_path)
+
+
+def mapped_bytes(path: Path) -> int:
+    """How much of a mapped file is in this process's memory."""
+    _, _, rest = Path("/proc/self/smaps").read_text().partition(str(path))
+    return next(int(line.split()[1]) * 1024 for line in rest.splitlines() if line.startswith("Rss:"))
+
+
+def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_path: Path) -> None:
+    path, step = tmp_path / "long", MAPPED_WINDOW_BYTES // 4
+    size = 8 * MAPPED_WINDOW_BYTES
+    with path.open("wb") as file:
+        for at in range(0, size, step):
+            file.write(at.to_bytes(8, "big") * (step // 8))
+    source, first = map_file(path), None
+    for at in range(0, size, step):
+        read = source.read(at, step)
+        first = first or read
+        assert read.to_pybytes() == at.to_bytes(8, "big") * (step // 8)
+        assert mapped_bytes(path) <= 3 * MAPPED_WINDOW_BYTES + step
+    assert first is not None
+    assert first.to_pybytes() == bytes(step), "whoever still holds it finds it again"
