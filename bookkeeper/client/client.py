@@ -132,7 +132,7 @@ class Client:
         may have been written, and a scan of the row tells.
         """
         retry = retrying(self._clock, self._rng, self._stopped, deadline_ms, "a conditional write")
-        writer = ConditionalWriter(self._locator(table), self._pool, retry)
+        writer = ConditionalWriter(self._locator(table), self._pool, retry, self._clock)
         return writer.write_if(mutation, conditions, durability)
 
     def scan(
@@ -163,7 +163,7 @@ class Client:
         except BookkeeperError as error:
             LOG.debug("nobody says why: %s", error.message)
             return ""
-        return "; ".join(text for name, text in sorted(facts.items()) if name.startswith(NEEDS_HELP))
+        return "; ".join(dict.fromkeys(text for name, text in sorted(facts.items()) if name.startswith(NEEDS_HELP)))
 
     def close(self) -> None:
         """Disconnect; idempotent."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import tenacity
 
-from bookkeeper.client.locations import TableMap
+from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.mutation import Changes, Mutation
+from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
     NotServingError,
@@ -47,17 +48,20 @@ class ConditionalWriter:
     locate: Callable[[], TableMap]
     pool: RpcPool
     retry: tenacity.Retrying
+    clock: Clock
 
     def write_if(self, mutation: Mutation, conditions: Sequence[Condition], durability: str) -> bool:
         """See :meth:`Client.write_if`."""
         changes = Changes()
         changes.add(mutation)
         records = encode_batch(changes.encode())
+        helpless = Helpless(self.clock)
 
         def attempt() -> bool:
             tablets = self.locate()
             place = tablets.index_of(mutation.row)
             extent, address = tablets.extents[place], tablets.addresses[place]
+            helpless.note(tablets, (extent,))
             if address is None:
                 raise NotServingError(f"nobody serves tablet {extent} now")
             tserver = self.pool.tserver(address, CALL_TIMEOUT_MS)

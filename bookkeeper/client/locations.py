@@ -6,25 +6,32 @@ old: tservers check, and whoever is sent away asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from bookkeeper.errors import NotServingError
+from bookkeeper.clock import Clock
+from bookkeeper.errors import CorruptionError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletLocation
 
 Locate = Callable[[], Sequence[TabletLocation]]
 
+HELPLESS_MS = 5_000
+"""How long a tablet has to need a person's help until whoever waits for it gives up: a file may have been mended, and
+the master not have tried yet.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves, ``placed``
-    see :class:`TabletLocation`.
+    see :class:`TabletLocation`; ``problems`` of those that nobody can serve until a person helps.
     """
 
     extents: tuple[Extent, ...]
     addresses: tuple[str | None, ...]
     placed: tuple[int | None, ...]
+    problems: Mapping[Extent, str] = field(default_factory=dict)
 
     def address_of(self, extent: Extent) -> str | None:
         """Who serves the tablet; None also when there is no such tablet."""
@@ -58,4 +65,25 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
         tuple(found.extent for found in ordered),
         tuple(found.address for found in ordered),
         tuple(found.placed for found in ordered),
+        {found.extent: found.problem for found in ordered if found.problem},
     )
+
+
+@dataclass(slots=True)
+class Helpless:
+    """The tablets that somebody waits for and that a person has to help, and since when (boot clock) they are said to
+    need it. One wait of one thread, or under its lock.
+    """
+
+    clock: Clock
+    _since_ns: dict[Extent, int] = field(default_factory=dict)
+
+    def note(self, found: TableMap, wanted: Collection[Extent]) -> None:
+        """The latest answer about the tablets that are waited for. Raises CorruptionError, with the reason, when one of
+        them has needed help for :data:`HELPLESS_MS`.
+        """
+        now_ns = self.clock.boot_ns()
+        self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in wanted if extent in found.problems}
+        for extent, since_ns in self._since_ns.items():
+            if now_ns - since_ns >= HELPLESS_MS * 1_000_000:
+                raise CorruptionError(f"nobody can serve tablet {extent}: {found.problems[extent]}")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bookkeeper.client.locations import TableMap
+from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
 from bookkeeper.errors import NotServingError
@@ -93,9 +93,12 @@ class Scanner:
         self._rng = rng
         self._wanted = wanted
         self._map: TableMap | None = None
+        self._helpless = Helpless(clock)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches that are not empty; raises UnavailableError when a tablet stays out of reach."""
+        """Batches that are not empty; raises NotServingError when a tablet stays out of reach, CorruptionError when it
+        does so until a person helps.
+        """
         ended = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
             try:
@@ -141,6 +144,7 @@ class Scanner:
         self._map = None  # until the page came, nobody knows whether it is still right
         index = located.index_of(place.row)
         extent, address = located.extents[index], located.addresses[index]
+        self._helpless.note(located, (extent,))
         if address is None:
             raise NotServingError(f"nobody serves tablet {extent} now")
         wanted = self._wanted
@@ -162,5 +166,5 @@ class Scanner:
                 wanted.authorizations,
             )
         )
-        self._map = located
+        self._map, self._helpless = located, Helpless(self._clock)
         return extent, page

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Self
 
 import pyarrow as pa
 
-from bookkeeper.client.locations import TableMap
+from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
 from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
@@ -117,6 +117,8 @@ class BatchWriter:
         self._error: BookkeeperError | None = None
         self._last_failure: BookkeeperError | None = None
         self._failing: dict[Extent, _Failing] = {}
+        self._located = TableMap((), (), ())
+        self._helpless = Helpless(clock)
         self._lanes: dict[str, threading.Thread] = {}
         self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
         self._router.start()
@@ -263,8 +265,9 @@ class BatchWriter:
 
     def _count_looks(self) -> int:
         """How often the most stubborn of the stuck tablets was looked for, this time included; raises
-        UnavailableError when one of them is stuck for longer than the deadline.
+        UnavailableError when one of them is stuck for longer than the deadline, CorruptionError when it needs a person.
         """
+        self._helpless.note(self._located, self._queues.stuck())
         now_ns = self._clock.boot_ns()
         known = {*self._queues.extents(), UNLOCATED}
         self._failing = {extent: failing for extent, failing in self._failing.items() if extent in known}
@@ -284,6 +287,7 @@ class BatchWriter:
             self._last_failure = error
             return
         with self._changed:
+            self._located = found
             self._queues.relocate(found)
             self._failing.pop(UNLOCATED, None)
             for address in self._queues.addresses() - set(self._lanes):

@@ -251,7 +251,7 @@ def assemble(
         strays=Strays(
             table, reign, clock, settings.tables_dir, settings.wal_dir, books_flight_ms(settings), tservers.live
         ),
-        queries=Queries(table, tservers, config, clock),
+        queries=Queries(table, tservers, config, clock, placement.problems),
         quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
     )
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from bookkeeper.errors import BookkeeperError, CorruptionError, TransientError
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.recovery import RESTORE
 from bookkeeper.master.snapshot import TabletView
 from bookkeeper.master.tablet_balance import Assignment, assign_free, even_out, misplaced
 from bookkeeper.master.tservers import TServers
@@ -68,6 +69,9 @@ class Placement:
 
         Raises TransientError, LeaseLostError.
         """
+        for row in dict(self.problems):
+            if row not in tablets:
+                self.problems.pop(row, None)
         with self._placing:
             claimed = self.claimed()
             return self._place({row: t for row, t in tablets.items() if row not in claimed}, live, unsealed)
@@ -100,14 +104,20 @@ class Placement:
         return changed
 
     def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
-        """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it."""
+        """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it; else that log
+        is what keeps it away.
+        """
         if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
             return tablet
         logs = [log.uri for log in self.tservers.logs_of(tablet.session) if not log.sealed]
         if not all(log in self.unrecoverable for log in logs):
             return tablet
         row = self.table.get(tablet.row, ("log",))
-        return tablet if row is not None and uses_any(row, logs) else replace(tablet, session=None, address=None)
+        damaged = [] if row is None else [log for log in logs if uses_any(row, [log])]
+        if not damaged:
+            return replace(tablet, session=None, address=None)
+        self.problems[tablet.row] = f"{self.unrecoverable[damaged[0]]}; {RESTORE}"
+        return tablet
 
     def _write(self, assignments: Iterable[Assignment], live: Mapping[str, str]) -> dict[bytes, TabletView]:
         """Put locations at one rank of this reign, before any order is given."""

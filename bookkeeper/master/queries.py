@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
@@ -39,9 +39,12 @@ class Queries:
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
     clock: Clock
+    problems: Mapping[bytes, str] = field(default_factory=dict)
+    """Rows of the tablets that can't be loaded until a person helps, and why."""
 
     def locate(self, table_id: str) -> list[TabletLocation]:
-        """Every tablet of a table in order, and where it is served; None while its tserver is dead or not chosen.
+        """Every tablet of a table in order, where it is served, None while its tserver is dead or not chosen, and why
+        it can't be served until a person helps.
 
         Raises NotFoundError, and BrokenChainError while tablets change: then nobody could tell what is whose.
         """
@@ -53,7 +56,7 @@ class Queries:
         for before, after in zip([None, *views], [*views, None], strict=True):
             verify_chain(before, after, (table_id,))
         return [
-            TabletLocation(view.extent, live.get(view.session or ""), keys.placed(row))
+            TabletLocation(view.extent, live.get(view.session or ""), keys.placed(row), self.problems.get(row.key))
             for view, row in zip(views, rows, strict=True)
         ]
 

@@ -23,6 +23,8 @@ from bookkeeper.storage.wal import Promise, recover
 
 LOG = logging.getLogger(__name__)
 
+RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
+
 OTHER_KINDS = ("master", "replay")
 FIRST_SECTION = b"~"
 """Rows of tablets sort below this."""

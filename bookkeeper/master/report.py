@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 
 from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.recovery import RESTORE
 from bookkeeper.rpc.messages import OperationInfo
 
 OPERATIONS_SHOWN_MAX = 100
 
 NEEDS_HELP = "needs help:"
 """Facts whose names begin so are why some tablet is not served, and stay until a person does something."""
-
-RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
 
 
 def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:

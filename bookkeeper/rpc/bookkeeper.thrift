@@ -37,6 +37,7 @@ struct TabletLocation {
   1: required Extent extent
   2: optional string address              // absent = nobody serves it
   3: optional i64 placed                  // rises whenever the tablet is given to another tserver, split or merged
+  4: optional string problem              // why nobody can serve it until a person helps, as a damaged file
 }
 
 struct OperationInfo {

@@ -38,12 +38,14 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class TabletLocation:
     """Where a tablet is served; ``address`` None while nobody serves it. ``placed`` rises whenever the tablet is given
-    to another tserver, split or merged; None when it was never given to one.
+    to another tserver, split or merged; None when it was never given to one. ``problem``: why nobody can serve it until
+    a person helps, None when there is no such reason.
     """
 
     extent: Extent
     address: str | None
     placed: int | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

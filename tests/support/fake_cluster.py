@@ -158,6 +158,8 @@ class FakeCluster:
         self.placement: dict[Extent, int | None] = {e: n % tservers for n, e in enumerate(self.extents)}
         self.tservers = [FakeTServer() for _ in range(tservers)]
         self.masters = [FakeMaster(self, leads=n == 0) for n in range(masters)]
+        self.problems: dict[Extent, str] = {}
+        """Why a tablet needs a person's help."""
         self.leader: str | None = None
         self._stack = ExitStack()
         self.tserver_servers: list[RpcServer] = []
@@ -178,7 +180,7 @@ class FakeCluster:
 
         placed = len(self.extents)
         return tuple(
-            TabletLocation(extent, address(extent), placed - number)
+            TabletLocation(extent, address(extent), placed - number, self.problems.get(extent))
             for number, extent in enumerate(reversed(self.extents))
         )
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import Cell, Client
+from bookkeeper.client import Cell, Client, locations
 from bookkeeper.client.locations import table_map
-from bookkeeper.errors import NotFoundError, NotServingError
+from bookkeeper.errors import CorruptionError, NotFoundError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletLocation
 from tests.support.fake_cluster import FakeCluster, extents_of
@@ -39,6 +39,19 @@ def _filled(cluster: FakeCluster) -> None:
 
 def _rows(batches: Any) -> bytes:
     return b"".join(row for batch in batches for row in batch.column("row").to_pylist())
+
+
+def test_a_tablet_that_a_person_has_to_help_ends_the_scan_long_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 200)
+    with FakeCluster(*extents_of(b"g", b"p"), tservers=3) as cluster, Client.connect(cluster.quorum) as client:
+        _filled(cluster)
+        cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
+        expected = bytes(LETTERS)
+        assert _rows(client.scan("t")) == expected, "who serves it after all has the last word"
+        cluster.move(_1=None)
+        with pytest.raises(CorruptionError, match=r"can serve tablet .*: log x is damaged; restore the file"):
+            _rows(client.scan("t"))
+        assert _rows(client.scan("t", None, b"g")) + _rows(client.scan("t", b"q")) == b"abcdefqrstuvwxyz"
 
 
 @pytest.mark.parametrize(

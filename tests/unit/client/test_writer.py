@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bookkeeper.client import BatchWriter, Client, Mutation
+from bookkeeper.client import BatchWriter, Client, Mutation, locations
 from bookkeeper.errors import (
     BookkeeperError,
+    CorruptionError,
     InvalidInputError,
     NotFoundError,
     OverloadedError,
@@ -23,6 +24,7 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.messages import WriteBatch
 from bookkeeper.storage.wal import decode_batch
 from tests.support.fake_cluster import FakeCluster, extents_of
+from tests.support.tservers import wait_until
 
 SMALL: dict[str, Any] = {"batch_bytes": 2_000, "request_bytes": 4_000}
 
@@ -176,6 +178,39 @@ def test_a_table_without_a_tserver_is_waited_for_and_then_given_up() -> None:
             for batch in writer.unwritten():
                 another.add_batch(batch)
         assert _orders(cluster)[b"r"][0] == 1
+
+
+def _helpless(cluster: FakeCluster) -> None:
+    """The first tablet, given to a tserver that can't load it."""
+    first, _ = cluster.extents
+    cluster.problems[first] = "log x is damaged; restore the file"
+    cluster.tservers[0].serves -= {first}
+
+
+def test_a_tablet_that_a_person_has_to_help_ends_the_writer_long_before_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 200)
+    with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
+        _helpless(cluster)
+        writer = client.writer("t", deadline_ms=3_600_000)
+        writer.add_all([_put(b"a", 1), _put(b"z", 2)])
+        with pytest.raises(CorruptionError, match=r"^1 records .*: log x is damaged; restore the file"):
+            writer.close()
+        assert [r["value"] for batch in writer.unwritten() for r in batch.to_pylist()] == [b"1"]
+        assert list(_orders(cluster)) == [b"z"], "the other tablet needs no help"
+
+
+def test_a_problem_that_is_over_in_time_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 3_600_000)
+    with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
+        _helpless(cluster)
+        with client.writer("t", batch_bytes=1) as writer:
+            writer.add(_put(b"a", 1))
+            wait_until(lambda: cluster.masters[0].calls.count("locate") > 3, "a few looks")
+            cluster.problems.clear()
+            cluster.move()
+        assert _orders(cluster)[b"a"] == [1]
 
 
 def test_a_refusal_ends_the_writer_at_once_and_names_what_is_left() -> None:

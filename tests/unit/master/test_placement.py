@@ -12,6 +12,7 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.placement import Placement, may_load
+from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
@@ -206,10 +207,17 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     assert placed.master.recovery.problems
     placed.place()
     assert _location(world)[0] == home.session, "the damaged log has records of it"
+    queries = Queries(world.table, placed.master.tservers, world.config, world.clock, placed.placement.problems)
+    ((there, problem),) = [(found.address, found.problem) for found in queries.locate("1") if found.extent == LAST]
+    assert there is None
+    assert problem is not None
+    assert f"{log.as_uri()} is damaged" in problem
+    assert "; restore the file, or decide" in problem
     world.table.delete([CellKey(b"1<", column) for column in cell], keys.first_use_rank(1))
     other = next(tserver for tserver in tservers if tserver is not home)
     placed.until_held(other, LAST)
     assert _location(world)[0] == other.session
+    assert not any(found.problem for found in queries.locate("1"))
 
 
 def test_a_damaged_log_holds_back_the_tablets_that_use_it_and_no_others(
