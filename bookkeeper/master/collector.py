@@ -22,11 +22,12 @@ from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
 from bookkeeper.master.snapshot import BrokenChainError, tablet_view
-from bookkeeper.master.strays import is_over
+from bookkeeper.master.strays import is_over, note_strays
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.model import TargetKey
+from bookkeeper.storage.bulk.logs import is_of_taken
 from bookkeeper.storage.wal import delete_log
 
 LOG = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class Collector:
     read_config: Callable[[], ClusterConfig]
     flight_ms: int
     missing: dict[bytes, MissingFile] = field(default_factory=dict)
+    unnamed: dict[str, int] = field(default_factory=dict)
+    """Logs that stand for files of other clusters and that nobody names, and since when this reign has known."""
     gone: dict[str, int] = field(default_factory=dict)
     """Marked files that are gone, and since when (boot clock, ns) this reign has known."""
     deleted: int = 0
@@ -118,9 +121,19 @@ class Collector:
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
         self.reign.check()
-        fresh = gc.to_mark(seen.logs, seen.referenced, seen.live, frozenset(seen.marked))
+        fresh = self._without_late(gc.to_mark(seen.logs, seen.referenced, seen.live, frozenset(seen.marked)))
         if fresh:
             self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in fresh], keys.ONCE_RANK)
+
+    def _without_late(self, uris: list[str]) -> list[str]:
+        """Without logs of dead sessions that a late put may name still (R4). One that stands for files of another
+        cluster is not what its tablets' memory was: without it, the put that names it would lose these files' way on.
+        """
+        now_ns = self.clock.boot_ns()
+        self.unnamed = note_strays(self.unnamed, filter(may_be_named_late, uris), now_ns)
+        flight_ns = self.flight_ms * 1_000_000
+        late = {uri for uri, since_ns in self.unnamed.items() if not is_over(since_ns, now_ns, flight_ns)}
+        return [uri for uri in uris if uri not in late]
 
     def delete(self, seen: Inventory) -> list[str]:
         """Delete files that an earlier run marked and that nothing refers to now."""
@@ -198,6 +211,11 @@ class Collector:
         for cluster, cells in sorted(by_cluster.items()):
             for first in range(0, len(cells), STREAMS_MAX):
                 self.fate.submit("stream_done", stream_done_args(cluster, cells[first : first + STREAMS_MAX]))
+
+
+def may_be_named_late(uri: str) -> bool:
+    """Whether a put that is in flight still may be the first one that names this log, and mean it."""
+    return is_of_taken(uri)
 
 
 def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[str]:

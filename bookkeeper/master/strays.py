@@ -8,8 +8,8 @@ to an earlier holder, is named by now, or never will be once no write can be in 
 compaction's file says which holder's it is. Whatever a present holder may be writing is left alone.
 
 Files that other clusters were sending to a tserver lie in a directory of its session and go with the session: tablets
-that took them have names of their own. Segments beside the log of an import go with the log, and alone when a master
-that was stopped put them there after it.
+that took them have names of their own. Segments beside a log go with the log, and alone when a process that was stopped
+put them there after it.
 Sources: design section 10, rule 2; books.md R1, R4 and R17.
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.clock import Clock
-from bookkeeper.master.gc import IMPORT_SESSION
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.tservers import LOG_SUFFIX
 from bookkeeper.metadata import keys, values
@@ -143,8 +142,9 @@ class Strays:
             return []
         for directory in of_dead_sessions(sorted(incoming_dir(self.tables_dir).glob("*")), self.live()):
             shutil.rmtree(directory, ignore_errors=True)
-        for path in without_log(self.wal_dir / IMPORT_SESSION):
-            path.unlink(missing_ok=True)
+        for directory in sorted(self.wal_dir.glob("*")):
+            for path in without_log(directory):
+                path.unlink(missing_ok=True)
         named = read_named(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES))
         self.known = note_strays(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))

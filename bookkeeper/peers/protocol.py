@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from bookkeeper.config import Settings
 from bookkeeper.model import StreamKey
+from bookkeeper.roots import Root
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.bulk.whole import WholeLog
 
@@ -113,10 +114,13 @@ class ReplicaSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A whole source file as segments: what a message would say of it, and the files."""
+    """A whole source file as segments: what a message would say of it, and the files. ``root``: where its records were
+    first written, with the same offsets; None = in the file itself (R22).
+    """
 
     provenance: tuple[str, ...]
     log: WholeLog
+    root: Root | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def offer_of(token: str, stream: StreamKey, whole: WholeFile) -> SegmentsOffer:
         column_bytes=log.lengths.column,
         value_bytes=log.lengths.value,
         segments=tuple(OfferedSegment(segment.entry.encode(), segment.sha256) for segment in log.segments),
+        root=None if whole.root is None else whole.root.encode(),
     )
 
 

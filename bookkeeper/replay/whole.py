@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.peers.protocol import ReplicaSession, WholeAnswer, WholeFile, WholeSession
 from bookkeeper.replay import filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
+from bookkeeper.roots import Root, root_of
 from bookkeeper.storage.bulk.whole import WholeLog, WholeSegment, whole_of
-from bookkeeper.storage.wal import BlockHeader, read_headers
+from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
+from bookkeeper.storage.wal.descent import descent_from_pb
 
 AS_SEGMENTS = "whole segments"
 AS_RECORDS = "records"
@@ -61,6 +63,18 @@ def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[Who
     return tuple(part for part in whole.segments if stamp.groups is None or part.entry.group in stamp.groups)
 
 
+def root_in(header: BlockHeader) -> Root | None:
+    """Rule R22: where the records of a log were first written that another cluster sent; None = in this file. They have
+    the offsets that they have there (see ``tserver.onward``). Raises CorruptionError.
+    """
+    if not header.HasField("origin"):
+        return None
+    found = descent_from_pb(header.descent, root_of(stream_from_pb(header.origin.stream)))
+    if len(found.records) != 1 or found.records[0][1].first != 1:
+        raise CorruptionError("its first block does not say that it begins where its records were first written")
+    return found.records[0][0]
+
+
 def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: Clock, patience_ms: int) -> Tried:
     """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
     errors of the peer are in the result.
@@ -72,6 +86,7 @@ def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: 
             return Tried()
         header = next(read_headers(r.file)).header
         reason = reason_for_records(r, whole, header)
+        root = root_in(header)
         wanted = replace(whole, segments=wanted_segments(r, whole, header))
     except (BookkeeperError, OSError) as error:
         return Tried(reason=f"its segments can't be read: {error}")
@@ -82,7 +97,7 @@ def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: 
         if not isinstance(session, WholeSession):
             return Tried(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
-        answer = session.ship_whole(WholeFile(provenance, wanted), started_ns + patience_ms * 1_000_000)
+        answer = session.ship_whole(WholeFile(provenance, wanted, root), started_ns + patience_ms * 1_000_000)
     except BookkeeperError as error:
         return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
     if answer.declined is not None:

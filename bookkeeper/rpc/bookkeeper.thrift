@@ -175,6 +175,12 @@ struct AdoptRequest {                     // all that one tablet gets of an impo
   3: required list<ImportedSegment> segments
   4: optional ImportedLog log             // of a replicated table
   5: optional i64 through                 // of another cluster's stream: its last offset, which the segments hold all of; absent = an import here
+  6: optional Onward onward               // of another cluster's stream
+}
+
+struct Onward {                           // what a cluster between has to say of a file that it hands on
+  1: required list<string> provenance     // instance ids that its records have passed, the sender's included
+  2: optional string root                 // where the records were first written; absent = the source file itself
 }
 
 // ---- replication status
@@ -285,6 +291,7 @@ struct SegmentsOffer {
   7: required i64 column_bytes
   8: required i64 value_bytes
   9: required list<OfferedSegment> segments
+  10: optional string root                // instance id, log and table where its records were first written, with the same offsets; absent = the source file itself
 }
 
 struct OfferAnswer {

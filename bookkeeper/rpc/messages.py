@@ -207,10 +207,21 @@ class ImportedLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Onward:
+    """What a cluster between has to say of another one's file: the instances that its records have passed, and where
+    they were first written (``Root.encode``; None = in that file).
+    """
+
+    provenance: tuple[str, ...]
+    root: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptRequest:
     """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
 
-    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset.
+    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
+    ``onward`` is of such a stream.
     """
 
     extent: Extent
@@ -218,6 +229,7 @@ class AdoptRequest:
     segments: tuple[ImportedSegment, ...]
     log: ImportedLog | None = None
     through: int | None = None
+    onward: Onward | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ class OfferedSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsOffer:
-    """A whole source file as segments, for one target table; the longest row, column part and value in bytes."""
+    """A whole source file as segments, for one target table; the longest row, column part and value in bytes.
+
+    ``root`` (``Root.encode``): where its records were first written, with the same offsets; None = in that file.
+    """
 
     stream_session: str
     stream: StreamKey
@@ -31,6 +34,7 @@ class SegmentsOffer:
     column_bytes: int
     value_bytes: int
     segments: tuple[OfferedSegment, ...]
+    root: str | None = None
 
 
 TAKEN, WANTED, DECLINED = "taken", "wanted", "declined"

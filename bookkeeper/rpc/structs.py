@@ -28,6 +28,7 @@ STRUCTS: tuple[type, ...] = (
     model.LocalityGroup,
     offers.OfferAnswer,
     offers.OfferedSegment,
+    messages.Onward,
     messages.OperationInfo,
     messages.QuarantinedRange,
     messages.ReplicateRequest,

@@ -9,8 +9,8 @@ also after the segments were compacted away. One that comes when the import is o
 message of a stream that is over (R20).
 
 Whole files of another cluster's import are taken in the same way, as all of a stream that may come as records, too
-(``taker``): by a tablet that has none of these, and whose table has no targets of its own, for the files have no log
-here that would go to them.
+(``taker``): by a tablet that has none of these. Where the table has targets of its own, a log is made here that stands
+for the files (``onward``), and all is as if they had been imported here.
 
 The tablet takes no writes meanwhile, and what it holds is flushed first: so the import comes behind all that was
 written before and in front of all that is written later, in sequence numbers as well as for the peers (rule R24: its
@@ -31,7 +31,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.roots import Held, Part, Runs, root_of
+from bookkeeper.roots import Held, Part, Runs
 from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
@@ -43,7 +43,8 @@ from bookkeeper.tserver.commit import CloseTablet, CommitPath
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.loading import first_flush_id
-from bookkeeper.tserver.offers import Standing, standing_of, targets_reason
+from bookkeeper.tserver.offers import Standing, first_root, standing_of, targets_reason
+from bookkeeper.tserver.onward import OnwardLogs, OwnLog
 from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.registry import Registry
@@ -93,7 +94,7 @@ def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[byte
     """
     if request.through is None:
         return state
-    root, runs = root_of(request.stream), Runs.of((1, request.through))
+    root, runs = first_root(request.stream, request.onward), Runs.of((1, request.through))
     held = state.held.get(root, Held())
     for family in sorted(families):
         held = held.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
@@ -131,17 +132,20 @@ def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
     """Rules R18 and R22: raise DeclinedError when the tablet has some of the records, by the stream or by another path:
     what it lacks comes as records.
     """
-    if request.through is not None and tablet.held.known(root_of(request.stream)).parts:
+    if request.through is not None and tablet.held.known(first_root(request.stream, request.onward)).parts:
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file} by another path")
     known = tablet.known_high_water(request.stream)
     if standing_of(known, request.stream in tablet.ahead, through_of(request)) is Standing.SOME:
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file}")
 
 
-def refuse_targets(view: TableView) -> None:
-    """Raise DeclinedError for a table with targets: a file of another cluster would not reach them (R13, R21)."""
-    if view.stamps:
-        raise DeclinedError(targets_reason(view))
+def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
+    """Raise DeclinedError for a table with targets when these files are not all of their log, or not the tablet's
+    alone: they could not go on with a log of the tablet (R13, R21).
+    """
+    records = sum(ref.records for ref in wanted)
+    if view.stamps and (request.onward is None or records != request.through or any(ref.ranges for ref in wanted)):
+        raise DeclinedError(targets_reason(view, "and this is a part of a log"))
 
 
 class Follow:
@@ -158,7 +162,9 @@ class Follow:
     def prepare(self, next_offset: int) -> list[DraftBlock]:
         """See :class:`bookkeeper.storage.wal.Submission`."""
         del next_offset
-        self._tablet.follow(self._state, self._request.stream, through_of(self._request))
+        request = self._request
+        root = first_root(request.stream, request.onward)
+        self._tablet.follow(self._state, request.stream, through_of(request), root)
         return []
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
@@ -192,8 +198,10 @@ class Adopter:
         persistence: Persistence,
         nudge: Callable[[], None],
         die: Die,
+        onward: OnwardLogs,
     ) -> None:
-        """``nudge`` tells the master that there is something to replicate."""
+        """``nudge`` tells the master that there is something to replicate. ``onward``: see there."""
+        self._onward = onward
         self._registry = registry
         self._flusher = flusher
         self._loader = loader
@@ -213,14 +221,15 @@ class Adopter:
         wanted = [segment_ref(given.uri, SegmentEntry.decode(given.entry)) for given in request.segments]
         check_rows(request.extent, wanted)
         if request.through is None:
-            self._adopt(request, wanted)
+            self._adopt(request, wanted, None)
             return
         desk = self._path.desk
         with desk.gate.passing():
-            refuse_targets(desk.view.table(request.extent.table_id))
-            self._adopt(request, wanted)
+            view = desk.view.table(request.extent.table_id)
+            refuse_parts(view, request, wanted)
+            self._adopt(request, wanted, view)
 
-    def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
+    def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
         with self._loader.only_one(request.extent):
             tablet = self._registry.serving(request.extent)
             forgets = tablet.forgets
@@ -230,17 +239,20 @@ class Adopter:
             if not self._index.is_open(request.stream):
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._flusher.flush(tablet)  # so that writers wait for what comes meanwhile only
-            self._path.cross(CloseTablet(tablet))
-            try:
-                self._flusher.empty(tablet)
-                with tablet.flush_lock:
-                    self._take(tablet, wanted, request, forgets)
-            finally:
-                self._path.cross(OpenTablet(tablet))
+            with self._onward.log_of(request, wanted, view) as own:
+                self._path.cross(CloseTablet(tablet))
+                try:
+                    self._flusher.empty(tablet)
+                    with tablet.flush_lock:
+                        self._take(tablet, wanted, replace(request, log=own.log), forgets, own)
+                finally:
+                    self._path.cross(OpenTablet(tablet))
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
         self._nudge()
 
-    def _take(self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgets: int) -> None:
+    def _take(
+        self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgets: int, own: OwnLog
+    ) -> None:
         if is_taken(tablet, request):  # as records, while it was flushed
             return
         refuse_mixture(tablet, request)
@@ -255,6 +267,7 @@ class Adopter:
         state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], last_seq, request)
         state = with_whole(state, request, families)
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals)
+        own.is_named = True
         try:
             self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))
             tablet.data.replace_segments((), new)

@@ -23,6 +23,7 @@ from typing import Any
 from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, InvalidInputError, OverloadedError, StreamExpiredError, unavailable
 from bookkeeper.model import StreamKey
+from bookkeeper.rpc.messages import Onward
 from bookkeeper.rpc.offers import SegmentPart
 from bookkeeper.storage.wal.files import FileOps, make_directory, uri_of, write_all
 from bookkeeper.tserver.offers import OfferedFile
@@ -51,6 +52,7 @@ class Upload:
     stream: StreamKey
     to_offset: int
     files: tuple[_File, ...]
+    onward: Onward | None
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: bool = False
@@ -93,11 +95,14 @@ class Incoming:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, stream: StreamKey, to_offset: int, files: Sequence[OfferedFile]) -> tuple[int, ...]:
+    def begin(
+        self, stream: StreamKey, to_offset: int, files: Sequence[OfferedFile], onward: Onward | None = None
+    ) -> tuple[int, ...]:
         """Expect these files; returns how many bytes of each are here. Raises OverloadedError."""
         with self._lock:
             known = self._uploads.get(stream)
-            if known is not None and (known.to_offset, known.offered) == (to_offset, tuple(files)):
+            said = to_offset, tuple(files), onward
+            if known is not None and (known.to_offset, known.offered, known.onward) == said:
                 known.used_ns = self._clock.boot_ns()
                 return tuple(file.held for file in known.files)
             if known is not None:
@@ -107,6 +112,7 @@ class Incoming:
                 stream,
                 to_offset,
                 tuple(_File(self._directory / f"{name}.{number:05d}", file) for number, file in enumerate(files)),
+                onward,
                 self._clock.boot_ns(),
             )
             if fresh.size_bytes + sum(upload.size_bytes for upload in self._uploads.values()) > TOTAL_BYTES_MAX:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from bookkeeper.errors import InvalidInputError
+from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import Root, root_of
+from bookkeeper.rpc.messages import Onward
 from bookkeeper.rpc.offers import SegmentsOffer
 from bookkeeper.storage.bulk import part_of_segment
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
@@ -63,8 +65,8 @@ def reason_to_decline(
 ) -> str | None:
     """Why the offer is not taken into this table, None when it may be."""
     size = sum(file.entry.size_bytes for file in files)
-    if view.stamps:
-        return targets_reason(view)
+    if view.stamps and sum(file.entry.records for file in files) != offer.to_offset:
+        return targets_reason(view, "and these files hold a part of their log only")
     if GroupMap({group.name: group.families for group in offer.groups}) != view.groups:
         return f"table {view.name} has other locality groups here"
     if len(files) > FILES_MAX or size > OFFER_BYTES_MAX:
@@ -81,9 +83,37 @@ def reason_to_decline(
     return over[0] if over else None
 
 
-def targets_reason(view: TableView) -> str:
+def reason_of_tablets(view: TableView, tablets: int) -> str | None:
+    """Why so many tablets do not take the files: of a table with targets they go on with the log of one (R13)."""
+    if view.stamps and tablets > 1:
+        return targets_reason(view, f"and {tablets} of its tablets share these files")
+    return None
+
+
+def targets_reason(view: TableView, why: str) -> str:
     """Why a table with targets takes records: its own log, which they go into, is what its peers get (R13, R21)."""
-    return f"table {view.name} is replicated further from here"
+    return f"table {view.name} is replicated further from here, {why}"
+
+
+def onward_of(offer: SegmentsOffer) -> Onward:
+    """What has to be said of the files where they go on. Raises CorruptionError."""
+    if offer.root is not None:
+        decode_root(offer.root)
+    return Onward(offer.provenance, offer.root)
+
+
+def decode_root(raw: str) -> Root:
+    """Raises CorruptionError."""
+    try:
+        return Root.decode(raw)
+    except ValueError as error:
+        raise CorruptionError(f"{raw!r} is no log of a cluster: {error}") from error
+
+
+def first_root(stream: StreamKey, onward: Onward | None) -> Root:
+    """Rule R22: where the records of a stream that comes as files were first written."""
+    raw = None if onward is None else onward.root
+    return root_of(stream) if raw is None else decode_root(raw)
 
 
 def shares_of(files: Sequence[OfferedFile], extents: Sequence[Extent]) -> dict[Extent, dict[int, SegmentEntry]]:

@@ -38,6 +38,7 @@ from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.locations import Locations
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.master_link import MasterLink
+from bookkeeper.tserver.onward import OnwardLogs
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
@@ -144,7 +145,10 @@ class TServerProcess:
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
-        adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die)
+        onward = OnwardLogs(
+            settings.wal_dir / session.session_id, settings.instance.instance_id, session.session_id, clock
+        )
+        adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward)
         limits = service_limits(settings)
         locations = Locations(self._metadata)
         receiver = self._receiver(registry, path, configuration, locations, streams, index, limits.batch)

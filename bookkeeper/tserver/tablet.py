@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
-from bookkeeper.roots import root_of
+from bookkeeper.roots import Root, root_of
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
@@ -266,13 +266,14 @@ class ServedTablet:
         """The sequence number of the next record."""
         return self._next_seq
 
-    def follow(self, state: FlushState, stream: StreamKey, offset: int) -> None:
-        """Go on behind a state that the books have and that no flush made: an import's, which is this of a stream."""
+    def follow(self, state: FlushState, stream: StreamKey, offset: int, root: Root) -> None:
+        """Go on behind a state that the books have and that no flush made: an import's, which is this of a stream, and
+        of this root.
+        """
         self._next_seq = state.last_seq + 1
         self._applied_seq = state.last_seq
         self.last_wals = tuple(WalPlace(*place) for place in state.last_wals)
         self._staged_wal = self.last_wals[0].file if len(self.last_wals) == 1 else ""
-        root = root_of(stream)
         if root in state.held:
             self.held.apply({root: state.held[root]})
         self.apply_high_water(stream, offset)

@@ -35,7 +35,16 @@ from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.incoming import Incoming, Upload
 from bookkeeper.tserver.locations import Located, Locations
-from bookkeeper.tserver.offers import OfferedFile, Standing, files_of, reason_to_decline, shares_of, standing_of
+from bookkeeper.tserver.offers import (
+    OfferedFile,
+    Standing,
+    files_of,
+    onward_of,
+    reason_of_tablets,
+    reason_to_decline,
+    shares_of,
+    standing_of,
+)
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver, check_provenance
 from bookkeeper.tserver.streams import Streams
@@ -89,17 +98,19 @@ class Taker:
         self._streams.check(offer.stream_session, stream)
         view = self._configuration.table(stream.target_table_id)
         files = files_of(offer)
+        onward = onward_of(offer)
         reason = reason_to_decline(offer, files, view, self._receiver.limits)
         if reason is None:
             standings = self._standings(offer, files)
-            if standings == {Standing.ALL}:
+            if set(standings) == {Standing.ALL}:
                 return OfferAnswer(TAKEN)
+            reason = reason_of_tablets(view, len(standings))
             if Standing.SOME in standings:
                 reason = "some of its records are here"
         if reason is not None:
             LOG.info("%s comes as records: %s", stream.file, reason)
             return OfferAnswer(DECLINED, reason)
-        return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files))
+        return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files, onward))
 
     def put(self, part: SegmentPart) -> None:
         """See :meth:`Incoming.put`."""
@@ -127,11 +138,12 @@ class Taker:
         tablets = {tablet.extent: tablet for tablet in self._locations.of_table(stream.target_table_id)}
         return tablets, shares_of(files, list(tablets))
 
-    def _standings(self, offer: SegmentsOffer, files: Sequence[OfferedFile]) -> set[Standing]:
+    def _standings(self, offer: SegmentsOffer, files: Sequence[OfferedFile]) -> list[Standing]:
+        """Of each tablet that the files reach."""
         tablets, shares = self._tablets(offer.stream, files)
         waits = [self._calls.submit(self._standing, tablets[extent], offer) for extent in shares]
         try:
-            return {wait.result() for wait in waits}
+            return [wait.result() for wait in waits]
         except BookkeeperError:
             self._locations.forget(offer.stream.target_table_id)
             raise
@@ -169,7 +181,7 @@ class Taker:
     def _order(self, tablet: Located, upload: Upload, share: Mapping[int, SegmentEntry]) -> None:
         uris = upload.uris
         segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
-        request = AdoptRequest(tablet.extent, upload.stream, segments, through=upload.to_offset)
+        request = AdoptRequest(tablet.extent, upload.stream, segments, through=upload.to_offset, onward=upload.onward)
         adopt: Callable[[AdoptRequest], None] = self._adopter.adopt
         if self._address(tablet) != self._receiver.own_address:
             adopt = self._pool.tserver(self._address(tablet), self._call_timeout_ms).adopt_segments

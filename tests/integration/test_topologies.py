@@ -17,6 +17,7 @@ import pytest
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.model import LocalityGroup
+from bookkeeper.replay.whole import AS_SEGMENTS
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 
@@ -170,17 +171,74 @@ def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere
     assert all(clusters.sent(name) <= 4 * ROWS for name in "abc"), "over two edges each, its own and one other's"
 
 
+def imported(clusters: Map, cluster: str) -> dict[bytes, int]:
+    """Some rows come as an import of that cluster; returns how many versions each has."""
+    incoming = clusters.directory / f"incoming-{cluster}"
+    incoming.mkdir()
+    lines = [f"{cluster}{number:03},f,q,{number}" for number in range(ROWS)]
+    (incoming / "rows.csv").write_text("\n".join(["row,family,qualifier,value", *lines]))
+    clusters[cluster].client.tables.import_directory("t", incoming)
+    return {f"{cluster}{number:03}".encode(): 1 for number in range(ROWS)}
+
+
+def ways(clusters: Map, cluster: str) -> list[str]:
+    """How a cluster's logs of imports went: as files, as records, or not at all, for they had been there."""
+    found = (result for result in clusters[cluster].replay.results if result.way)
+    return sorted({"nothing" if "none of it" in result.way else result.way.partition(":")[0] for result in found})
+
+
+def test_round_a_circle_an_import_goes_as_whole_files_and_not_back(clusters: Map) -> None:
+    clusters.add("a", "b", "c", splits=[b"a020"], properties=KEPT)
+    for source, peer in ("ab", "bc", "ca"):
+        clusters.join(source, peer)
+    rows = imported(clusters, "a")
+    clusters["a"].put("t", b"a000", b"later")
+    clusters.settle()
+    assert [versions(clusters[name]) for name in "abc"] == [{**rows, b"a000": 2}] * 3
+    newest = [next(cell.value for cell in clusters[name].client.scan("t").cells()) for name in "abc"]
+    assert newest == [b"later"] * 3
+    assert [ways(clusters, name) for name in "abc"] == [[AS_SEGMENTS], [AS_SEGMENTS], ["nothing"]]
+
+
+def test_two_masters_give_each_other_their_imports_as_whole_files(clusters: Map) -> None:
+    clusters.add("a", "b", properties=KEPT)
+    clusters.join("a", "b")
+    clusters.join("b", "a")
+    rows = imported(clusters, "a") | imported(clusters, "b")
+    clusters.settle()
+    assert [versions(clusters[name]) for name in "ab"] == [rows, rows]
+    assert [ways(clusters, name) for name in "ab"] == [["nothing", AS_SEGMENTS]] * 2
+
+
+def test_at_the_end_of_a_chain_tablets_that_are_cut_otherwise_share_what_came_whole(clusters: Map) -> None:
+    clusters.add("a", "b", properties=KEPT)
+    clusters.add("c", splits=[b"a010", b"a030"], properties=KEPT)
+    clusters.join("a", "b")
+    clusters.join("b", "c")
+    rows = imported(clusters, "a")
+    clusters.settle()
+    assert [versions(clusters[name]) for name in "abc"] == [rows] * 3
+    assert [ways(clusters, name) for name in "ab"] == [[AS_SEGMENTS]] * 2
+
+
+def test_between_them_tablets_that_share_a_file_get_records(clusters: Map) -> None:
+    clusters.add("a", "c", properties=KEPT)
+    clusters.add("b", splits=[b"a010"], properties=KEPT)
+    clusters.join("a", "b")
+    clusters.join("b", "c")
+    rows = imported(clusters, "a")
+    clusters.settle()
+    assert [versions(clusters[name]) for name in "abc"] == [rows] * 3
+    assert ways(clusters, "a") == ["records"]
+
+
 def test_r22_an_import_that_comes_whole_by_one_path_and_as_records_by_another_is_there_once(clusters: Map) -> None:
-    clusters.add("a", "b", "c", splits=[b"r020"], properties=KEPT)
+    clusters.add("a", "b", "c", splits=[b"a020"], properties=KEPT)
     for source, peer in ("ab", "ac", "bc"):
         clusters.join(source, peer)
-    incoming = clusters.directory / "incoming"
-    incoming.mkdir()
-    lines = [f"r{number:03},f,q,{number}" for number in range(ROWS)]
-    (incoming / "rows.csv").write_text("\n".join(["row,family,qualifier,value", *lines]))
-    clusters["a"].client.tables.import_directory("t", incoming)
+    rows = imported(clusters, "a")
     clusters.settle()
-    assert versions(clusters["c"]) == {f"r{number:03}".encode(): 1 for number in range(ROWS)}
+    assert versions(clusters["c"]) == rows
 
 
 def test_r22_a_group_may_go_straight_and_another_by_way_of_a_third(clusters: Map) -> None:

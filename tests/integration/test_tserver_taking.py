@@ -251,26 +251,6 @@ def test_r20_a_file_whose_stream_is_over_is_not_taken(west: Ground, given: Given
     assert west.scan(node, WHOLE) == {}
 
 
-def _to_others(west: Ground, given: Given) -> None:
-    """A table with targets of its own gets records: they are in its log, stamped for them (R13, R21)."""
-    node = _served(west, WHOLE)
-    order = given.order(west, node, WHOLE)
-    west.enable("1")
-    west.tserver(node).confirm_config(west.coordination.generation())
-    answer = given.send_whole(west, node)
-    assert (answer.state, "replicated further" in answer.reason) == ("declined", True)
-    with pytest.raises(DeclinedError):
-        west.tserver(node).adopt_segments(order)
-    given.send_records(west, node)
-    blocks = own_blocks(west, node)
-    assert [list(block.header.provenance) for block in blocks] == [["east-instance"]]
-    assert [len(block.header.stamps) for block in blocks] == [1]
-
-
-def test_r13_a_table_with_targets_gets_records(west: Ground, given: Given) -> None:
-    _to_others(west, given)
-
-
 def _by_another_path(west: Ground, given: Given, node: LocalNode) -> ReplicateResult:
     """The same records from a cluster between."""
     stream = replace(given.stream, source_instance_id="between", file="file:///between.wal")
@@ -351,7 +331,6 @@ def test_tables_with_other_locality_groups_get_records(west: Ground, given: Give
         ("imports-are-taken-again and mixtures-are-taken", _comes_again),
         ("imports-are-not-remembered", _comes_again),
         ("mixtures-are-taken", test_r18_a_tablet_with_some_records_takes_no_file),
-        ("targets-are-overlooked", _to_others),
         ("damage-on-the-way-counts", _damaged),
     ],
 )

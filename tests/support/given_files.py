@@ -12,6 +12,7 @@ import pyarrow as pa
 from bookkeeper.model import Extent, Stamp, StreamKey, TargetKey
 from bookkeeper.peers.protocol import WholeFile
 from bookkeeper.peers.whole_files import offer_of, parts_of
+from bookkeeper.roots import Root
 from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ReplicateResult
 from bookkeeper.rpc.offers import OfferAnswer
 from bookkeeper.storage.bulk import convert
@@ -21,7 +22,7 @@ from bookkeeper.storage.bulk.whole import WholeLog, keep_segments, whole_of
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.tserver.offers import files_of, shares_of
+from bookkeeper.tserver.offers import files_of, onward_of, shares_of
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 
 SOURCE = "east-instance"
@@ -35,13 +36,20 @@ class Given:
     log: str
     whole: WholeLog
     stream: StreamKey
+    root: Root | None = None
+    provenance: tuple[str, ...] = (SOURCE,)
+
+    @property
+    def file(self) -> WholeFile:
+        """What its cluster says of it."""
+        return WholeFile(self.provenance, self.whole, self.root)
 
     # ---- as files
 
     def offer(self, west: Ground, node: Node) -> tuple[str, OfferAnswer]:
         """A token, and what the tserver says of the whole file."""
         token = west.tserver(node).open_stream(self.stream)
-        return token, west.tserver(node).offer_segments(offer_of(token, self.stream, WholeFile((SOURCE,), self.whole)))
+        return token, west.tserver(node).offer_segments(offer_of(token, self.stream, self.file))
 
     def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
         """Send the files."""
@@ -59,11 +67,11 @@ class Given:
     def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:
         """What a tablet is told when the files have come; they may be taken where they lie."""
         west.tserver(node).open_stream(self.stream)
-        offer = offer_of("", self.stream, WholeFile((SOURCE,), self.whole))
+        offer = offer_of("", self.stream, self.file)
         (share,) = shares_of(files_of(offer), [extent]).values()
         uris = [segment.uri for segment in self.whole.segments]
         segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
-        return AdoptRequest(extent, self.stream, segments, through=self.whole.records)
+        return AdoptRequest(extent, self.stream, segments, through=self.whole.records, onward=onward_of(offer))
 
     # ---- as records
 

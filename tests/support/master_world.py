@@ -247,12 +247,13 @@ class World:
         stamped: bool = True,
         after: Sequence[tuple[int, str, int]] = (),
         seal: bool = False,
+        prefix: str = "",
     ) -> str:
         """A real log with one record a block, tablets in turn; ``after``: (block number from 1, file, offset)."""
         header = FileHeader(
             instance_id=self.settings.instance.instance_id, session_id=session_id, created_time_ms=CREATED_MS
         )
-        path = self.settings.wal_dir / session_id / f"{number:06d}.wal"
+        path = self.settings.wal_dir / session_id / f"{prefix}{number:06d}.wal"
         path.parent.mkdir(exist_ok=True)
         writer = WalWriter.create(path, header)
         predecessors = {place: Predecessor(file=file, offset=offset) for place, file, offset in after}

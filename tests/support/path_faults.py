@@ -42,6 +42,12 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         up_to_here,
         "R22: what one path left out, and another one brings, is lost",
     ),
+    "files-begin-where-they-were-handed-on": (
+        "bookkeeper.replay.whole",
+        "root_in",
+        lambda header: None,  # noqa: ARG005
+        "R22: a file that a cluster between hands on is taken for another one than that which its origin sends",
+    ),
     "enabled-since-ever": (
         "bookkeeper.replay.descents",
         "taken_since",

@@ -46,10 +46,28 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "R18: what was deleted since it came as records comes back with the file",
     ),
     "targets-are-overlooked": (
-        "bookkeeper.tserver.adopter",
-        "refuse_targets",
-        lambda view: None,  # noqa: ARG005
+        "bookkeeper.tserver.onward",
+        "goes_on",
+        lambda view: False,  # noqa: ARG005
         "R13: what a table takes as a file never reaches its own peers",
+    ),
+    "parts-go-on-as-wholes": (
+        "bookkeeper.tserver.adopter",
+        "refuse_parts",
+        lambda view, request, wanted: None,  # noqa: ARG005
+        "R13: files that can not go on as they are keep their records from coming",
+    ),
+    "nobody-knows-what-a-file-has-passed": (
+        "bookkeeper.tserver.onward",
+        "describe",
+        lambda header, request, root: None,  # noqa: ARG005
+        "R21: what went round comes back",
+    ),
+    "taken-logs-go-at-once": (
+        "bookkeeper.master.collector",
+        "may_be_named_late",
+        lambda uri: False,  # noqa: ARG005
+        "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),
     "nobody-waits-at-the-gate": (
         "bookkeeper.tserver.gate",

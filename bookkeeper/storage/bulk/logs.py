@@ -9,7 +9,7 @@ finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from bookkeeper.storage.bulk.whole import Lengths
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+
+TAKEN_PREFIX = "taken-"
+"""How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""
 
 LOGS_MAX = 500
 """Most tablets of a replicated table that one import may have records for: so many logs are written at once."""
@@ -40,6 +43,8 @@ class ImportLogs:
     extents: Sequence[Extent]
     groups: GroupMap
     stamps: Sequence[Stamp]
+    describe: Callable[[BlockHeader], None] = lambda header: None  # noqa: ARG005
+    """Adds to a block's header what else is to be said."""
     lengths: Lengths = field(default_factory=Lengths)
     """The longest of what was added."""
     _writers: dict[Extent, WalWriter] = field(default_factory=dict)
@@ -90,7 +95,13 @@ class ImportLogs:
             min_row=low,
             max_row=high,
         )
+        self.describe(header)
         return Block(header, encode_batch(batch))
+
+
+def is_of_taken(uri: str) -> bool:
+    """Whether a log stands for files of another cluster."""
+    return uri.rpartition("/")[2].startswith(TAKEN_PREFIX)
 
 
 def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
+from bookkeeper.storage.bulk.logs import TAKEN_PREFIX
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
@@ -201,3 +202,37 @@ def test_nothing_is_called_missing_while_the_directory_of_logs_may_not_be_mounte
         master.collect(1)
         world.clock.jump(10_000_000)
     assert not world.repl(file)
+
+
+def _named_late(world: World) -> None:
+    """A tserver takes files of another cluster, is stopped in the put that names their log, and the put lands late."""
+    witness, stopped = world.tserver(), world.tserver()
+    world.log(witness, 1)
+    log = world.log(stopped, 3, seal=True, prefix=TAKEN_PREFIX)
+    world.kill(stopped)
+    master = world.master()
+    assert master.collect(3) == []
+    world.closed(b"1<", log, 3)
+    world.clock.jump(LATE_MS)
+    assert master.collect(3) == []
+    assert world.exists(log), "the put has come, and peers get the files by this log"
+
+
+def test_r4_a_log_that_stands_for_files_stays_while_a_put_may_name_it(world: World) -> None:
+    _named_late(world)
+
+
+def test_r4_without_the_rule_its_files_go_nowhere(world: World) -> None:
+    with fault("taken-logs-go-at-once"), pytest.raises(AssertionError):
+        _named_late(world)
+
+
+def test_r4_a_log_that_stands_for_files_goes_when_nobody_can_name_it_any_more(world: World) -> None:
+    witness, stopped = world.tserver(), world.tserver()
+    world.log(witness, 1)
+    log = world.log(stopped, 3, seal=True, prefix=TAKEN_PREFIX)
+    world.kill(stopped)
+    master = world.master()
+    assert master.collect() == []
+    world.clock.jump(LATE_MS)
+    assert master.collect() == [log]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import (
+    CorruptionError,
     DeclinedError,
     InvalidInputError,
     NoSpaceError,
@@ -26,6 +27,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, LocalityGroup, RowRange, Stamp, StreamKey, TargetKey
+from bookkeeper.roots import Root, root_of
 from bookkeeper.rpc.offers import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.bulk.whole import sha256_of
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
@@ -38,6 +40,9 @@ from bookkeeper.tserver.offers import (
     OfferedFile,
     Standing,
     files_of,
+    first_root,
+    onward_of,
+    reason_of_tablets,
     reason_to_decline,
     shares_of,
 )
@@ -82,13 +87,26 @@ def test_what_a_table_does_not_take_as_files_is_said() -> None:
     offer = _offer(_entry())
     assert _reason(offer) == ""
     stamp = stamp_to_pb(Stamp(TargetKey("south", "r", "1", 1), None))
-    assert "replicated further" in _reason(offer, replace(VIEW, stamps=(stamp,)))
+    replicated = replace(VIEW, stamps=(stamp,))
+    assert _reason(offer, replicated) == ""
+    assert "replicated further" in _reason(_offer(_entry(1)), replicated), "files of some groups have no log"
+    assert "2 of its tablets" in (reason_of_tablets(replicated, 2) or "")
+    assert reason_of_tablets(replicated, 1) is reason_of_tablets(VIEW, 2) is None
     assert "locality groups" in _reason(offer, replace(VIEW, groups=GroupMap({})))
     assert "a row of 10" in _reason(offer, limits=replace(BatchLimits(), row_bytes_max=9))
     assert "a column of 20" in _reason(offer, limits=replace(BatchLimits(), column_bytes_max=19))
     assert "a value of 30" in _reason(offer, limits=replace(BatchLimits(), value_bytes_max=29))
     with patch("bookkeeper.tserver.offers.OFFER_BYTES_MAX", 9):
         assert "too many" in _reason(offer)
+
+
+def test_r22_an_offer_says_where_its_records_were_first_written() -> None:
+    root = Root("north", "file:///import/7.wal", "3")
+    handed_on = replace(_offer(_entry()), root=root.encode())
+    assert first_root(STREAM, onward_of(handed_on)) == root
+    assert first_root(STREAM, onward_of(_offer(_entry()))) == first_root(STREAM, None) == root_of(STREAM)
+    with pytest.raises(CorruptionError):
+        onward_of(replace(handed_on, root="north|x"))
 
 
 def test_each_tablet_refers_to_the_files_that_reach_it() -> None:

@@ -1,0 +1,313 @@
+"""Whole files of another cluster's import go on: a chain, with its cuts, several paths and a circle (R13 to R24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import BookkeeperError, CorruptionError, DeclinedError
+from bookkeeper.master.gc import LogFile, is_collectable_log
+from bookkeeper.metadata import keys
+from bookkeeper.model import Extent, LocalityGroup, StreamKey, Target
+from bookkeeper.replay import whole as shipping
+from bookkeeper.replay.descents import descent_of
+from bookkeeper.replay.filters import provenance_for
+from bookkeeper.roots import Part, Runs, root_of
+from bookkeeper.storage.bulk.logs import is_of_taken
+from bookkeeper.storage.bulk.whole import whole_of
+from bookkeeper.storage.tablet import GroupMap
+from bookkeeper.storage.wal import path_of, read_headers, read_seal, stamp_from_pb
+from bookkeeper.storage.wal.descent import EVERY_ROW, Claim, parse_descent
+from combiners import CLOSED
+from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
+from tests.support.faults import fault
+from tests.support.given_files import SOURCE, Given, given_files
+from tests.support.ranges import a_range
+from tests.support.tservers import Cells, Ground, LocalNode, blocks_of, ground, own_blocks, records, status_of
+
+pytestmark = pytest.mark.integration
+
+WHOLE, LEFT, RIGHT = Extent("1", None, None), Extent("1", b"m", None), Extent("1", None, b"m")
+BATCHES = [
+    records([(b"z", b"1"), (b"a", b"2"), (b"a", b"3")], timestamp=5),
+    records([(b"b", b"4")], b"g", timestamp=5),
+    records([(b"z", b"5")], timestamp=5),
+]
+SHOWN: Cells = {(b"a", b"f", b"q"): b"3", (b"b", b"g", b"q"): b"4", (b"z", b"f", b"q"): b"5"}
+GEO = LocalityGroup("geo", (b"g",))
+
+
+@pytest.fixture
+def west(tmp_path: Path) -> Iterator[Ground]:
+    """The cluster between."""
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+        yield made
+
+
+@pytest.fixture
+def south(tmp_path: Path) -> Iterator[Ground]:
+    """The end of the chain."""
+    with ground(tmp_path / "south") as made:
+        yield made
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Given:
+    return given_files(tmp_path / "east", BATCHES, GroupMap({"geo": [b"g"]}))
+
+
+def _table(west: Ground, *splits: bytes, replicated: bool = True) -> Target | None:
+    west.create_table("1", splits, [GEO])
+    west.set_properties("1", QUIET)
+    return west.enable("1") if replicated else None
+
+
+def _served(west: Ground, *, replicated: bool = True) -> LocalNode:
+    _table(west, replicated=replicated)
+    node = west.local()
+    west.assign(node, WHOLE)
+    return node
+
+
+def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
+    return [uri for uri in west.logs_of(node) if is_of_taken(uri)]
+
+
+def _handed_on(west: Ground, log: str) -> Given:
+    """What a worker of west makes of its log, for table 1 of the next cluster."""
+    own_id = west.settings.instance.instance_id
+    whole, header = whole_of(log), next(read_headers(log)).header
+    assert whole is not None
+    stream = StreamKey(own_id, log, "1", "1", 1)
+    return Given(log, whole, stream, shipping.root_in(header), provenance_for(header, own_id))
+
+
+# ---- one hop
+
+
+def _is_an_import_here(west: Ground, given: Given) -> None:
+    target = _table(west)
+    assert target is not None
+    node = west.local()
+    west.assign(node, WHOLE)
+    west.write(node, WHOLE, records([(b"a", b"before")], timestamp=5))
+    (before,) = own_blocks(west, node)
+    assert given.send_whole(west, node).state == "taken"
+    assert west.scan(node, WHOLE) == SHOWN
+    assert len(west.logs_of(node)) == 2
+    wal, log = west.logs_of(node)
+    status = status_of(west, WHOLE, log)
+    assert status is not None
+    assert (status.state, status.replication_needed_offset) == (CLOSED, 5)
+    assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)]
+    seal = read_seal(log)
+    assert seal is not None
+    assert (seal.offset, seal.position) == (5, path_of(log).stat().st_size)
+    blocks = blocks_of(log)
+    stamped = [stamp_from_pb(stamp).target for block in blocks for stamp in block.header.stamps]
+    assert stamped == [target.key] * len(blocks)
+    assert [list(block.header.provenance) for block in blocks] == [[SOURCE]] * len(blocks)
+    sent = [record for block in blocks_of(given.log) for record in block.batch().to_pylist()]
+    assert [record for block in blocks for record in block.batch().to_pylist()] == sent, "in the order of the origin"
+    west.write(node, WHOLE, records([(b"c", b"after")]))
+    after = blocks_of(wal)[-1]
+    assert [(place.file, place.offset) for place in after.header.after] == [(log, 5)], "R24"
+
+
+def test_r13_what_a_table_with_targets_takes_is_an_import_of_its_own_to_them(west: Ground, given: Given) -> None:
+    _is_an_import_here(west, given)
+
+
+def _of_two_tablets(west: Ground, given: Given) -> None:
+    _table(west, b"m")
+    node = west.local()
+    west.assign(node, LEFT, RIGHT)
+    answer = given.send_whole(west, node)
+    assert (answer.state, "2 of its tablets" in answer.reason) == ("declined", True)
+    with pytest.raises(BookkeeperError) as refused:
+        node.process.parts.adopter.adopt(given.order(west, node, LEFT))
+    assert isinstance(refused.value, DeclinedError), "it comes as records, and is not tried again and again"
+    assert _taken_logs(west, node) == []
+    assert given.send_records(west, node).records_applied == 5
+    assert [list(block.header.provenance) for block in own_blocks(west, node)] == [[SOURCE]] * len(
+        own_blocks(west, node)
+    )
+
+
+def test_r13_tablets_with_targets_that_share_a_file_get_records(west: Ground, given: Given) -> None:
+    _of_two_tablets(west, given)
+
+
+def test_targets_that_are_enabled_meanwhile_are_those_that_count(west: Ground, given: Given) -> None:
+    node = _served(west, replicated=False)
+    order = given.order(west, node, WHOLE)
+    west.enable("1")
+    west.tserver(node).confirm_config(west.coordination.generation())
+    west.tserver(node).adopt_segments(order)
+    assert len(_taken_logs(west, node)) == 1
+    with pytest.raises(DeclinedError):
+        west.tserver(node).adopt_segments(replace(order, stream=replace(order.stream, run_id="again"), onward=None))
+
+
+# ---- cuts
+
+
+def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNode, str, LocalNode]:
+    """Who died, the log that it made, and who has the tablet then."""
+    _table(west)
+    metadata = DyingMetadata(west.metadata)
+    node = west.local(metadata)
+    west.assign(node, WHOLE)
+    order = given.order(west, node, WHOLE)
+    metadata.die_at(0, behind)
+    with pytest.raises(CrashError):
+        node.process.parts.adopter.adopt(order)
+    metadata.die_at(10**6, False)
+    (log,) = _taken_logs(west, node)
+    assert read_seal(log) is None
+    assert not is_collectable_log(LogFile(log, node.session_id, False), (), {node.session_id}), "R17: it may be named"
+    return node, log, move(west, node, WHOLE)
+
+
+@pytest.mark.parametrize("again", ["whole", "records"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_r18_a_server_dies_at_the_put(west: Ground, given: Given, behind: bool, again: str) -> None:
+    """A cluster between, before the put that names the log of its own, or behind it."""
+    node, log, other = _dies_at_the_put(west, given, behind)
+    assert west.scan(other, WHOLE) == (SHOWN if behind else {})
+    assert (status_of(west, WHOLE, log) is not None) == behind
+    named = [log] if behind else []
+    assert is_collectable_log(LogFile(log, node.session_id, True), named, ()) != behind
+    if again == "whole":
+        assert given.send_whole(west, other).state == "taken"
+        assert len(_taken_logs(west, other)) == (0 if behind else 1), "once in force, once on the way"
+    else:
+        assert given.send_records(west, other).records_applied == (0 if behind else 5)
+        assert _taken_logs(west, other) == []
+    assert west.scan(other, WHOLE) == SHOWN
+    other.stop()
+
+
+def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
+    node = _served(west)
+    order = given.order(west, node, WHOLE)
+    for segment in given.whole.segments[:1]:
+        path_of(segment.uri).unlink()
+    with pytest.raises(CorruptionError):
+        west.tserver(node).adopt_segments(order)
+    assert _taken_logs(west, node) == []
+    assert given.send_records(west, node).records_applied == 5
+    assert west.scan(node, WHOLE) == SHOWN
+
+
+# ---- further
+
+
+def test_r22_its_records_say_where_they_were_first_written(west: Ground, given: Given) -> None:
+    node = _served(west)
+    given.send_whole(west, node)
+    (log,) = _taken_logs(west, node)
+    current, root = a_range(log, 1, 5), root_of(given.stream)
+    for block in blocks_of(log):
+        raw = descent_of(block.header, current, None)
+        assert raw is not None
+        told = parse_descent(raw, root_of(current.stream))
+        runs = Runs.of((block.first_offset, block.last_offset))
+        assert told.records == ((root, runs),)
+        assert told.claims == (Claim(root, Part(EVERY_ROW, None, runs)),)
+
+
+def _at_the_end(west: Ground, south: Ground, given: Given) -> tuple[Given, LocalNode]:
+    """East's import is at west; what west hands on, and who takes it in the south."""
+    node = _served(west)
+    assert given.send_whole(west, node).state == "taken"
+    (log,) = _taken_logs(west, node)
+    return _handed_on(west, log), _served(south, replicated=False)
+
+
+def _known_by_its_root(west: Ground, south: Ground, given: Given) -> None:
+    handed_on, node = _at_the_end(west, south, given)
+    assert handed_on.send_whole(south, node).state == "taken"
+    assert south.scan(node, WHOLE) == SHOWN
+    assert given.send_whole(south, node).state == "declined"
+    assert given.send_records(south, node).records_applied == 0, "the same by the short path"
+    other = move(south, node, WHOLE)
+    assert given.send_records(south, other).records_applied == 0
+    other.stop()
+
+
+def test_r22_a_chain_and_its_short_cut(west: Ground, south: Ground, given: Given) -> None:
+    _known_by_its_root(west, south, given)
+
+
+def test_r22_the_short_cut_was_faster(west: Ground, south: Ground, given: Given) -> None:
+    handed_on, node = _at_the_end(west, south, given)
+    assert given.send_whole(south, node).state == "taken"
+    assert handed_on.send_whole(south, node).state == "declined"
+    assert south.scan(node, WHOLE) == SHOWN
+
+
+def test_a_chain_of_four_hands_the_same_files_on(west: Ground, south: Ground, given: Given) -> None:
+    handed_on, _ = _at_the_end(west, south, given)
+    assert handed_on.root == root_of(given.stream)
+    south.enable("1")
+    (node,) = (found for found in south._nodes if isinstance(found, LocalNode))
+    south.tserver(node).confirm_config(south.coordination.generation())
+    assert handed_on.send_whole(south, node).state == "taken"
+    (log,) = _taken_logs(south, node)
+    last = _handed_on(south, log)
+    assert last.root == root_of(given.stream)
+    assert last.provenance == (*handed_on.provenance, south.settings.instance.instance_id)
+    files = [sorted(segment.sha256 for segment in found.whole.segments) for found in (given, handed_on, last)]
+    assert files[0] == files[1] == files[2], "not a byte of them was written anew"
+
+
+def _goes_no_further_round(west: Ground, given: Given) -> None:
+    node = _served(west)
+    given.send_whole(west, node)
+    (log,) = _taken_logs(west, node)
+    header, whole = next(read_headers(log)).header, whole_of(log)
+    assert whole is not None
+    target = stamp_from_pb(header.stamps[0]).target
+    own_id = west.settings.instance.instance_id
+    back = a_range(log, 1, 5, target=target)
+    round_trip = replace(back, own_instance_id=own_id, peer_instance_id=SOURCE)
+    assert "none of it" in (shipping.reason_for_records(round_trip, whole, header) or "")
+    assert shipping.reason_for_records(replace(round_trip, peer_instance_id="south"), whole, header) is None
+
+
+def test_r21_in_a_circle_it_does_not_come_back(west: Ground, given: Given) -> None:
+    _goes_no_further_round(west, given)
+
+
+def test_r20_when_the_stream_is_over_the_log_stays_for_its_targets(west: Ground, given: Given) -> None:
+    node = _served(west)
+    given.send_whole(west, node)
+    (log,) = _taken_logs(west, node)
+    west.metadata.purge([keys.recv_cell(given.stream)])
+    west.tserver(node).forget_streams([given.stream])
+    assert status_of(west, WHOLE, log) is not None
+    assert whole_of(log) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("targets-are-overlooked", _is_an_import_here),
+        ("parts-go-on-as-wholes", _of_two_tablets),
+        ("nobody-knows-what-a-file-has-passed", _goes_no_further_round),
+    ],
+)
+def test_without_its_rule_a_law_is_red(
+    name: str, law: Callable[[Ground, Given], None], west: Ground, given: Given
+) -> None:
+    with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
+        law(west, given)
+
+
+def test_r22_without_its_rule_a_short_cut_brings_it_twice(west: Ground, south: Ground, given: Given) -> None:
+    with fault("files-begin-where-they-were-handed-on"), pytest.raises(AssertionError):
+        _known_by_its_root(west, south, given)
