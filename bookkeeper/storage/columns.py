@@ -64,6 +64,14 @@ def distinct(array: pa.Array) -> list[bytes]:
     return found
 
 
+def common_prefix_bytes(low: bytes, high: bytes) -> int:
+    """Length of the prefix that every value between ``low`` and ``high`` has."""
+    for index, (a, b) in enumerate(zip(low, high, strict=False)):
+        if a != b:
+            return index
+    return min(len(low), len(high))
+
+
 class WordReader:
     """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
 

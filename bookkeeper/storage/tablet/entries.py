@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes
+from bookkeeper.storage.columns import (
+    WORD_BYTES,
+    WordReader,
+    binary_data,
+    binary_offsets,
+    common_prefix_bytes,
+    content_bytes,
+)
+from bookkeeper.storage.tablet.same import NOTHING_SAME, Same, without_same
 
 ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable=False)])
 """What memtables and segments hold; in them a timestamp is never null."""
@@ -71,12 +79,9 @@ def row_reader(array: pa.Array) -> Callable[[int], bytes]:
 
 def _integer_reader(array: pa.Array) -> Callable[[int], int]:
     """A fast ``index -> value`` of an int64 array without nulls; indices are not checked."""
-    values = memoryview(array.to_numpy())
-
-    def read(index: int) -> int:
-        return int(values[index])
-
-    return read
+    raw = array.buffers()[1]
+    values = np.zeros(0, np.int64) if raw is None else np.frombuffer(raw, np.int64, len(array), array.offset * 8)
+    return values.data.__getitem__
 
 
 def cell_at(batch: pa.RecordBatch, index: int) -> Cell:
@@ -96,25 +101,66 @@ def entry_bytes(entries: pa.RecordBatch) -> float:
     return variable + len(entries) * (_FIXED_BYTES + _OFFSET_BYTES * len(_BINARY_COLUMNS))
 
 
-SAMPLE_STEP = 64
+FEW = 16
+"""Up to this many rows are bisected one by one."""
+
+
+class _RowWords:
+    """Eight bytes of each row of a block, behind the prefix that all share, as ascending numbers."""
+
+    __slots__ = ("_prefix", "words")
+
+    def __init__(self, batch: pa.RecordBatch, first: _Row, last: _Row) -> None:
+        skip = common_prefix_bytes(first, last)
+        self._prefix = first[:skip]
+        self.words = WordReader(batch.column("row")).words(skip)
+
+    def near(self, row: _Row, low: int, high: int) -> tuple[int, int]:
+        """Where in ``[low, high]`` the first row that is not before ``row`` may be: behind the first place there are
+        only rows with the word of ``row``, up to the second.
+        """
+        skip = len(self._prefix)
+        if row[:skip] != self._prefix:
+            place = low if row < self._prefix else high
+            return place, place
+        word = np.uint64(int.from_bytes(row[skip : skip + WORD_BYTES].ljust(WORD_BYTES, b"\0")))
+        words = self.words[low:high]
+        first = int(words.searchsorted(word))
+        if first == len(words) or words[first] != word:
+            return low + first, low + first
+        return low + first, low + int(words.searchsorted(word, "right"))
 
 
 class SortedBlock:
     """A sorted, immutable batch of at least one entry, with access by key."""
 
-    __slots__ = ("_bytes", "_columns", "_first_key", "_last_key", "_sample", "batch", "records", "row")
+    __slots__ = (
+        "_bytes",
+        "_columns",
+        "_first_key",
+        "_last_key",
+        "_others",
+        "_words",
+        "batch",
+        "records",
+        "row",
+        "same",
+    )
 
     row: Callable[[int], _Row]
     """Row of one entry."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, same: Same = NOTHING_SAME) -> None:
+        """``same``: columns known to have one value."""
         self.batch = batch
+        self.same = same
         self.records: int = batch.num_rows
         self.row = row_reader(batch.column("row"))
         self._columns: tuple[Callable[[int], Any], ...] | None = None
         self._first_key: Position | None = None
         self._last_key: Position | None = None
-        self._sample: list[_Row] | None = None
+        self._words: _RowWords | None = None
+        self._others: pa.RecordBatch | None = None
         self._bytes = 0
 
     @property
@@ -124,11 +170,23 @@ class SortedBlock:
             self._bytes = max(int(self.batch.nbytes), 1)
         return self._bytes
 
+    @property
+    def others(self) -> pa.RecordBatch:
+        """The entries without the columns that are known to have one value."""
+        if self._others is None:
+            self._others = without_same(self.batch, self.same)
+        return self._others
+
     def sampled(self) -> SortedBlock:
-        """The same block, faster to bisect: some of its rows are kept as Python values. For blocks that live long."""
-        if self._sample is None:
-            self._sample = [self.row(index) for index in range(0, self.records, SAMPLE_STEP)]
+        """The same block, ready to be bisected: what the first to do so would else prepare."""
+        self._row_words()
         return self
+
+    def _row_words(self) -> _RowWords:
+        words = self._words
+        if words is None:
+            words = self._words = _RowWords(self.batch, self.row(0), self.row(self.records - 1))
+        return words
 
     def _readers(self) -> tuple[Callable[[int], Any], ...]:
         readers = self._columns
@@ -182,9 +240,8 @@ class SortedBlock:
 
     def _bisect_row(self, row: _Row, low: int, high: int) -> int:
         """First index in ``[low, high]`` whose row is not before ``row``."""
-        if self._sample is not None and high - low > SAMPLE_STEP:
-            after = bisect_left(self._sample, row) * SAMPLE_STEP
-            low, high = max(low, min(high, after - SAMPLE_STEP + 1)), min(high, max(low, after))
+        if high - low > FEW:
+            low, high = self._row_words().near(row, low, high)
         return bisect_left(range(high), row, low, key=self.row)
 
     def _row_end(self, row: _Row, low: int, high: int) -> int:

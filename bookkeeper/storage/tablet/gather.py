@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.storage.columns import binary_offsets, common_length
+from bookkeeper.storage.tablet.same import NOTHING_SAME, Same
 
 FEW = 1024
 """Below this many places it is not worth looking at lengths."""
@@ -19,12 +20,18 @@ FEW = 1024
 _OFFSET_MAX = 2**31 - 1
 
 
-def gather(batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The records at ``places``, in this order; equal to ``batch.take(places)``."""
+def gather(batch: pa.RecordBatch, places: npt.NDArray[np.int64], same: Same = NOTHING_SAME) -> pa.RecordBatch:
+    """The records at ``places``, in this order; equal to ``batch.take(places)``. ``same``: columns of one value; with
+    any, there are no more places than records.
+    """
     taken = pa.array(places)
     if len(places) < FEW:
         return batch.take(taken)
-    return pa.RecordBatch.from_arrays([_gather_column(column, taken) for column in batch.columns], schema=batch.schema)
+    columns = [
+        column.slice(0, len(places)) if name in same else _gather_column(column, taken)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _gather_column(column: pa.Array, places: pa.Array) -> pa.Array:

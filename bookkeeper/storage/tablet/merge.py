@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.entries import Cell, Position, SortedBlock, after_cell, cell_at
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, Cell, Position, SortedBlock, after_cell, cell_at
 from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
+from bookkeeper.storage.tablet.same import NOTHING_SAME, Same, with_same
 
 _T = TypeVar("_T", bound=Any)
 
@@ -188,9 +189,6 @@ class _Slice:
     low: int
     high: int
 
-    def last_key(self) -> Position:
-        return self.block.last_key if self.high == self.block.records else self.block.key(self.high - 1)
-
     def up_to(self, horizon: Position) -> int:
         """End of the entries that are not behind ``horizon``."""
         if self.block.row(self.low) > horizon[0]:
@@ -198,13 +196,14 @@ class _Slice:
         return self.block.bisect(horizon, self.low, self.high)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Window:
-    """The next entries of a cursor, in its block and perhaps the one behind, and the key of the last of them."""
+    """The next entries of a cursor, in its block and perhaps the one behind."""
 
     cursor: Cursor
     slices: tuple[_Slice, ...]
-    last_key: Position
+    last_row: bytes
+    """Row of the last entry: mostly enough to tell which of two windows ends first."""
 
     @classmethod
     def open(cls, cursor: Cursor, block: SortedBlock, records: int) -> _Window:
@@ -212,15 +211,28 @@ class _Window:
         missing = records - (first.high - first.low)
         behind = cursor.next_block() if missing > 0 else None
         if behind is None:
-            return cls(cursor, (first,), first.last_key())
+            return cls(cursor, (first,), block.row(first.high - 1))
         second = _Slice(behind[0], 0, min(behind[1], missing))
-        return cls(cursor, (first, second), second.last_key())
+        return cls(cursor, (first, second), behind[0].row(second.high - 1))
+
+    @property
+    def last_key(self) -> Position:
+        """Key of the last entry."""
+        last = self.slices[-1]
+        return last.block.last_key if last.high == last.block.records else last.block.key(last.high - 1)
+
+    def ends_before(self, other: _Window) -> bool:
+        """Whether its last entry lies before that of another."""
+        if self.last_row != other.last_row:
+            return self.last_row < other.last_row
+        return self.last_key < other.last_key
 
     def take(self, horizon: Position, behind: Position) -> list[_Slice]:
         """The entries up to ``horizon``; moves the cursor behind ``behind``."""
         taken: list[_Slice] = []
+        whole = self.last_row < horizon[0] or (self.last_row == horizon[0] and self.last_key <= horizon)
         for part in self.slices:
-            high = part.high if self.last_key <= horizon else part.up_to(horizon)
+            high = part.high if whole else part.up_to(horizon)
             if high > part.low:
                 taken.append(_Slice(part.block, part.low, high))
                 self.cursor.used += high - part.low
@@ -239,6 +251,8 @@ class Round:
     order: CellOrder | None
     end: Position
     """Key of the last entry."""
+    same: Same
+    """Columns of which all entries have one value."""
 
     @property
     def records(self) -> int:
@@ -259,10 +273,10 @@ class Round:
     def select(self, keep: Mask | None) -> pa.RecordBatch:
         """The entries in order, those of ``keep`` only; ``keep`` is in the order of ``starts``."""
         if keep is None or keep.all():
-            return self.entries if self.order is None else gather(self.entries, self.order.indices)
+            return self.entries if self.order is None else gather(self.entries, self.order.indices, self.same)
         if self.order is None:
             return self.entries.filter(pa.array(keep))
-        return gather(self.entries, self.order.indices[keep])
+        return gather(self.entries, self.order.indices[keep], self.same)
 
     def in_order(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Bring values that go with ``entries`` into the order of ``starts``."""
@@ -279,37 +293,53 @@ def _share(cursor: Cursor, block: SortedBlock, records: int, all_records: int, b
     return max(1, min(int(expected + 2 * expected**0.5 + 4), int(most)))
 
 
-def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> list[_Window]:
-    """Windows of all cursors that can hold anything up to the horizon; loads blocks in key order, as few as it can."""
+def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tuple[list[_Window], _Window | None]:
+    """Windows of all cursors that can hold anything up to the horizon, and the one that ends there; loads blocks in key
+    order, as few as it can.
+    """
     windows: list[_Window] = []
-    horizon: Position | None = None
+    nearest: _Window | None = None
     all_records = sum(cursor.records for cursor in cursors)
     unread = sorted((c for c in cursors if c.block is None), key=lambda c: c.floor)
     for cursor in [*(c for c in cursors if c.block is not None), *unread]:
         if cursor.block is None:
-            if horizon is not None and cursor.floor > horizon:
+            if nearest is not None and cursor.floor > nearest.last_key:
                 break
             cursor.load()
             if cursor.block is None:
                 continue
         window = _Window.open(cursor, cursor.block, _share(cursor, cursor.block, records, all_records, bytes_max))
         windows.append(window)
-        if horizon is None or window.last_key < horizon:
-            horizon = window.last_key
-    return windows
+        if nearest is None or window.ends_before(nearest):
+            nearest = window
+    return windows, nearest
 
 
 def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> Round:
     """Merge the windows up to their horizon and move their cursors behind ``behind``."""
     taken = [parts for parts in (window.take(horizon, behind) for window in windows) if parts]
-    batches = [part.block.batch.slice(part.low, part.high - part.low) for parts in taken for part in parts]
+    parts = [part for parts in taken for part in parts]
+    if len(parts) == 1:
+        (only,) = parts
+        entries = only.block.batch.slice(only.low, only.high - only.low)
+        return Round(entries, cell_starts(entries), None, horizon, only.block.same)
+    entries, same = _joined(parts)
     if len(taken) == 1:
-        entries = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        return Round(entries, cell_starts(entries), None, horizon)
+        return Round(entries, cell_starts(entries), None, horizon, same)
     low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
-    entries = pa.concat_batches(batches)
     order = order_entries(entries, low_row, horizon[0])  # the entry of that key is in the window that it ends
-    return Round(entries, order.starts, None if order.came_so else order, horizon)
+    return Round(entries, order.starts, None if order.came_so else order, horizon, same)
+
+
+def _joined(parts: Sequence[_Slice]) -> tuple[pa.RecordBatch, Same]:
+    """The entries of all parts, one part behind the other; columns of one value are made anew, not copied together."""
+    same = parts[0].block.same
+    if any(part.block.same != same for part in parts):
+        same = NOTHING_SAME
+    if not same:
+        return pa.concat_batches([part.block.batch.slice(part.low, part.high - part.low) for part in parts]), same
+    others = pa.concat_batches([part.block.others.slice(part.low, part.high - part.low) for part in parts])
+    return with_same(others, same, ENTRY_SCHEMA), same
 
 
 def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:
@@ -322,10 +352,10 @@ def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_o
     cursors[:] = [cursor for cursor in cursors if not cursor.exhausted]
     for cursor in [cursor for cursor in cursors if cursor.certain][1:]:
         cursor.prefetch()
-    windows = _open_windows(cursors, records, bytes_max)
-    if not windows:
+    windows, nearest = _open_windows(cursors, records, bytes_max)
+    if nearest is None:
         return None
-    horizon = min(window.last_key for window in windows)
+    horizon = nearest.last_key
     behind = after_cell(horizon[:4]) if newest_only else horizon
     merged = _merge(windows, horizon, behind)
     for cursor in cursors:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bookkeeper.storage.columns import WORD_BYTES, WordReader
+from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes
 from bookkeeper.storage.tablet.entries import SortedBlock
 
 Indices = npt.NDArray[np.int64]
@@ -40,14 +40,6 @@ class CellOrder:
     indices: Indices
     starts: Mask
     came_so: bool = False
-
-
-def common_prefix_bytes(low: bytes, high: bytes) -> int:
-    """Length of the prefix that every value between ``low`` and ``high`` has."""
-    for index, (a, b) in enumerate(zip(low, high, strict=False)):
-        if a != b:
-            return index
-    return min(len(low), len(high))
 
 
 def adjacent_equal(array: pa.Array) -> Mask:
@@ -136,8 +128,7 @@ class _Refinement:
 
 def _settle_few(refinement: _Refinement, entries: pa.RecordBatch, places: Indices) -> CellOrder:
     """Order a handful of ties by their whole keys: mostly chance, and cheaper than a pass over columns each."""
-    tied = entries.take(pa.array(refinement.indices[places]))
-    keys = list(map(SortedBlock(tied).key, range(tied.num_rows)))
+    keys = list(map(SortedBlock(entries).key, refinement.indices[places].tolist()))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     refinement.indices[places] = refinement.indices[places][order]
     starts = ~refinement.tied

@@ -157,11 +157,13 @@ class NewestSelector:
 
     def show(self, merged: Round) -> pa.RecordBatch:
         """See :class:`Selector`."""
-        keep = merged.starts & ~merged.in_order(are_deletes(merged.entries))
+        keep = merged.starts
+        if merged.same.get("delete") is not False:
+            keep = keep & ~merged.in_order(are_deletes(merged.entries))
         oldest_ms, asked = self._view.retention.oldest_ms, self._view.asked
         if oldest_ms is not None or asked.from_ms is not None or asked.to_ms is not None:
             times = merged.in_order(times_of(merged.entries))
-            keep &= in_time(times, asked)
+            keep = keep & in_time(times, asked)
             if oldest_ms is not None:
                 keep &= times >= oldest_ms
         mask = self._view.mask(merged.entries)

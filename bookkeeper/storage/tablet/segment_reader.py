@@ -13,10 +13,10 @@ import json
 import os
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,6 +25,8 @@ from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
+from bookkeeper.storage.tablet.same import VALUE_BYTES_MAX as SAME_BYTES_MAX
+from bookkeeper.storage.tablet.same import column_of
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.wal.files import path_of
 
@@ -35,14 +37,19 @@ def matches(content: bytes, check: int) -> bool:
 
 
 class _Window(io.RawIOBase):
-    """A file of which only ``[start, start + len(content))`` can be read."""
+    """A file of ``size`` bytes of which only those that :meth:`show` was given last can be read."""
 
-    def __init__(self, content: bytes, start: int, size: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self._content = memoryview(content)
-        self._start = start
+        self._content = memoryview(b"")
+        self._start = 0
         self._size = size
         self._position = 0
+
+    def show(self, content: bytes, start: int) -> None:
+        """Let ``[start, start + len(content))`` be read, and nothing else."""
+        self._content = memoryview(content)
+        self._start = start
 
     def readable(self) -> bool:
         return True
@@ -67,6 +74,23 @@ class _Window(io.RawIOBase):
         return part
 
 
+class _Decoder:
+    """Decodes row groups of one segment from bytes that were checked. Used by one thread at a time."""
+
+    def __init__(self, footer: pq.FileMetaData, size: int) -> None:
+        self._window = _Window(size)
+        self._file = pq.ParquetFile(
+            self._window, metadata=footer, read_dictionary=segment_format.DICTIONARY_COLUMNS, pre_buffer=False
+        )
+
+    def decode(self, number: int, content: bytes, start: int) -> list[pa.Array]:
+        """The columns of a row group, whose bytes lie from ``start`` on."""
+        self._window.show(content, start)
+        table = self._file.read_row_group(number, use_threads=False)
+        self._window.show(b"", 0)
+        return [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
+
+
 @dataclass(frozen=True, slots=True)
 class _Tail:
     """What a segment says of itself, checked."""
@@ -89,6 +113,8 @@ class Segment:
         self._cache = cache
         self._lock = threading.Lock()
         self._loaded: _Tail | None = None
+        self._idle: deque[_Decoder] = deque(maxlen=1)
+        """A decoder that nobody uses now: to make one takes as long as to decode a fifth of a row group."""
 
     def may_hold(
         self, families: Collection[bytes] | None, low: bytes, high: bytes | None, only_row: int | None
@@ -253,15 +279,10 @@ class Segment:
         if not matches(content, tail.index.column("crc")[number].as_py()):
             raise corrupt(self.path, f"the checksum of row group {number} does not match")
         try:
-            file = pq.ParquetFile(
-                _Window(content, start, tail.size),
-                metadata=tail.footer,
-                read_dictionary=segment_format.DICTIONARY_COLUMNS,
-            )
-            table = file.read_row_group(number, use_threads=False)
+            chunks = self._decode(tail, number, content, start)
+            same = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
             columns = [
-                _plain(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
-                for column in table.columns
+                column_of(same[name], len(chunk)) if name in same else _plain(chunk) for name, chunk in chunks.items()
             ]
             columns[SEQ] = shifted(columns[SEQ], self.ref.shift)
             batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
@@ -269,7 +290,16 @@ class Segment:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
         if batch.num_rows != tail.index.column("records")[number].as_py():
             raise corrupt(self.path, f"row group {number} has not the records that its index says")
-        return SortedBlock(batch)
+        return SortedBlock(batch, same).sampled()
+
+    def _decode(self, tail: _Tail, number: int, content: bytes, start: int) -> dict[str, pa.Array]:
+        try:
+            decoder = self._idle.pop()
+        except IndexError:
+            decoder = _Decoder(tail.footer, tail.size)
+        columns = decoder.decode(number, content, start)
+        self._idle.append(decoder)
+        return dict(zip(ENTRY_SCHEMA.names, columns, strict=True))
 
 
 def lies_within(index: pa.RecordBatch, size: int) -> bool:
@@ -285,17 +315,20 @@ def _texts(raw: bytes) -> list[str]:
     return found
 
 
+def only_value(chunk: pa.Array) -> bytes | bool | None:
+    """The value that all entries have in a column, as most families, and no deletes; None: they differ, or nobody
+    knows without looking at each.
+    """
+    if pa.types.is_boolean(chunk.type):
+        return None if chunk.true_count else False
+    if pa.types.is_dictionary(chunk.type) and len(chunk.dictionary) == 1 and not chunk.null_count:
+        value: bytes = chunk.dictionary[0].as_py()
+        return value if len(value) <= SAME_BYTES_MAX else None
+    return None
+
+
 def _plain(array: pa.Array) -> pa.Array:
-    """Decode a dictionary; a column of one value, as most families are, without looking at each record."""
-    if not pa.types.is_dictionary(array.type):
-        return array
-    if len(array.dictionary) > 1:
-        return array.dictionary_decode()
-    value = array.dictionary[0].as_py()
-    offsets = np.arange(len(array) + 1, dtype=np.int32) * np.int32(len(value))
-    return pa.Array.from_buffers(
-        pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(value * len(array))]
-    )
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def shifted(seq: pa.Array, shift: int) -> pa.Array:

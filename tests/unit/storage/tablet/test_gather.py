@@ -12,6 +12,7 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import common_length
 from bookkeeper.storage.tablet import gather as module
 from bookkeeper.storage.tablet.gather import gather
+from bookkeeper.storage.tablet.same import Same, with_same, without_same
 
 lengths = st.sampled_from([(0, 0), (3, 3), (1, 7), (100, 100)])
 
@@ -53,3 +54,21 @@ def test_columns_of_one_length_are_known() -> None:
     assert common_length(pa.array([1, 2])) is None
     assert common_length(pa.array([], pa.binary())) is None
     assert common_length(pa.array([b"ab", None])) is None
+
+
+@given(batches(), st.binary(max_size=5), st.booleans(), st.data())
+def test_columns_of_one_value_need_not_be_gathered(
+    batch: pa.RecordBatch, family: bytes, delete: bool, data: st.DataObject
+) -> None:
+    same: Same = {"family": family, "delete": delete}
+    whole = with_same(without_same(batch, same), same, MUTATION_SCHEMA)
+    whole.validate(full=True)
+    assert whole.column("family").to_pylist() == [family] * batch.num_rows
+    assert whole.column("delete").to_pylist() == [delete] * batch.num_rows
+    assert without_same(whole, same).equals(without_same(batch, same))
+    places = np.array(data.draw(st.permutations(range(batch.num_rows)))[: data.draw(st.integers(0, 40))], np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", 0)
+        found = gather(whole, places, same)
+    found.validate(full=True)
+    assert found.equals(whole.take(pa.array(places)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.storage.tablet import entries as entries_module
 from bookkeeper.storage.tablet import memtable, order
 from bookkeeper.storage.tablet.entries import SortedBlock, after_cell, to_entries
 from tests.support.tablet_model import LONG, TRICKY, Record, batches, rows, to_batch
@@ -68,6 +69,12 @@ def test_rows_order_as_bytes_and_stay_put_when_equal(values: list[bytes]) -> Non
     assert indices == sorted(range(len(values)), key=lambda index: (values[index], index))
 
 
+@pytest.fixture(params=[0, entries_module.FEW], ids=["by-words", "one-by-one"])
+def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries_module, "FEW", request.param)
+
+
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.parametrize("sampled", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(records=st.lists(batches, min_size=1, max_size=4), probes=st.lists(rows, max_size=5))
