@@ -26,6 +26,8 @@ SCRATCH_BYTES = 64 * 1024
 TLS_FIRST = b"\x16"
 """The first byte of a TLS connection."""
 _KEPT_BYTES_MAX = 8 * 1024 * 1024
+LOW_WATER_BYTES = 512 * 1024
+"""Of a large frame, so much at least is waited for at once: else a thread is woken for each packet of it."""
 
 
 class PeerClosedError(Exception):
@@ -90,6 +92,7 @@ class Connection:
         self._frame: bytearray | None = None
         self._size = 0
         self._filled = 0
+        self._low_water = 1
         self._outbox: list[memoryview] = []
 
     @property
@@ -141,6 +144,7 @@ class Connection:
         try:
             count = receive_raw(self.sock, target) if self.refused else receive_some(self.sock, target)
         except BlockingIOError:
+            self._wait_for(1 if self._frame is None else min(self._size - self._filled, LOW_WATER_BYTES))
             return False
         if count == 0:
             raise PeerClosedError
@@ -154,6 +158,12 @@ class Connection:
         else:
             self._filled += count
         return True
+
+    def _wait_for(self, count: int) -> None:
+        """The socket is readable once so many bytes are there, or its end. TLS has taken some of them already."""
+        if count != self._low_water and not isinstance(self.sock, ssl.SSLSocket):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._low_water = count
 
     def shake_hands(self, now_ns: int) -> bool:
         """Go on with the handshake; True when the other side was let in. Raises OSError, and RefusedGuestError when it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import struct
 import threading
 import time
@@ -21,6 +22,7 @@ from bookkeeper.errors import (
     TransientError,
     UnavailableError,
 )
+from bookkeeper.rpc.connection import LOW_WATER_BYTES
 from bookkeeper.rpc.envelope import method_codec
 from bookkeeper.rpc.faults import ERRORS_BY_CODE, from_fault, internal_fault, to_fault
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
@@ -107,6 +109,34 @@ def test_a_slow_frame_is_served_when_it_is_whole_in_time(echo: Echo) -> None:
         slow.send(raw[-1:])
         assert slow.hear("run").result == b"x" * 100
         slow.close()
+
+
+def test_a_large_frame_in_pieces_is_served_and_so_are_small_ones_behind_it(echo: Echo) -> None:
+    large = b"x" * (3 * LOW_WATER_BYTES + 17)
+    with serving(echo, threads_max=1) as server:
+        peer = RawPeer(server.address)
+        peer.greet()
+        raw = b"".join(method_codec("Replay", "run").call(1, (large,), 1 << 30))
+        for start in range(0, len(raw), LOW_WATER_BYTES // 3):
+            peer.send(raw[start : start + LOW_WATER_BYTES // 3])
+            assert _serves(server.address)
+        assert peer.hear("run").result == large
+        for size in (0, 1, 100, 70_000):
+            peer.say("run", b"x" * size)
+            assert peer.hear("run").result == b"x" * size
+        peer.close()
+
+
+def test_a_large_frame_whose_sender_is_gone_closes_its_connection(echo: Echo) -> None:
+    with serving(echo, threads_max=1) as server:
+        peer = RawPeer(server.address)
+        peer.greet()
+        raw = b"".join(method_codec("Replay", "run").call(1, (b"x" * LOW_WATER_BYTES,), 1 << 30))
+        peer.send(raw[:1000])
+        assert _serves(server.address)
+        peer.sock.shutdown(socket.SHUT_WR)
+        assert peer.is_closed_by_server()
+        peer.close()
 
 
 def test_a_reader_that_does_not_read_its_answer_holds_no_thread(echo: Echo) -> None:
