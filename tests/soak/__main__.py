@@ -1,7 +1,8 @@
 """Run clusters under random faults: ``python -m tests.soak --rounds N --seed S [--first R] [--directory DIR]``.
 
 Arrives: how long, and from which seed (a random one if none is given). Leaves: exit code 0 when every round held, 1
-with the seed, the trace and the directory of the clusters (kept, with all logs) when one did not.
+with the seed, the trace and the directory of the clusters (kept, with all logs) when one did not, 130 when it was ended
+from outside.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.soak.trace import Trace
 from tests.support.workloads_pair import Pair
 
 ROUNDS = 10
+ENDED_FROM_OUTSIDE = 130
 
 
 def main(arguments: list[str]) -> int:
@@ -48,6 +50,9 @@ def main(arguments: list[str]) -> int:
         print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
         print(f"\nthe clusters and their logs are kept in {directory}")
         return 1
+    except KeyboardInterrupt:
+        trace.say(f"ended from outside; logs are in {directory}")
+        return ENDED_FROM_OUTSIDE
     trace.say(f"{options.rounds} rounds held")
     if options.directory is None:
         shutil.rmtree(directory)

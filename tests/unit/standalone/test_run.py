@@ -1,14 +1,17 @@
-"""``run_standalone`` in a directory that another one runs."""
+"""``run_standalone`` in a directory that another one runs, and its fence beside a store that can't be read."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.clock import SystemClock
+from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import RefusedError
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.run import run_standalone
+from bookkeeper.standalone.run import Task, _announce, _fence, run_standalone
 from bookkeeper.standalone.supervisor import Supervisor
 
 
@@ -29,3 +32,20 @@ def test_a_second_standalone_changes_nothing(tmp_path: Path) -> None:
         assert not said
     finally:
         first.release()
+
+
+@pytest.mark.parametrize("task", [_fence, _announce])
+def test_a_store_that_is_damaged_is_said_and_ends_no_supervisor(tmp_path: Path, task: Task) -> None:
+    settings = init_cluster(tmp_path / "west", "west")
+    (settings.coordination_dir / COORDINATION_FILE).write_bytes(b"rubbish" * 1_000)
+    said: list[str] = []
+    told = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        told.set()
+
+    task(settings, say, SystemClock(), told)
+    (line,) = said
+    assert line.startswith("waiting: the coordination store ")
+    assert "is damaged: " in line
