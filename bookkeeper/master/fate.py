@@ -6,8 +6,9 @@ idempotent. Survives a crash: the operations (``fate_store``), but not who waits
 joins the one that is under way. Source: design section 6 ("FATE operations persisted in the table").
 
 As many operations are executed at a time as threads call :meth:`FateEngine.serve`; one that waits holds none of them.
-Operations that share a lock run one after another, in order of beginning. What fails is kept and shown for a while, and
-never more than a bounded number of failures, however often masters change.
+Operations that share a lock run one after another, in order of beginning; those that hold it as a :func:`shared` one
+run beside each other. What fails is kept and shown for a while, and never more than a bounded number of failures,
+however often masters change.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ LOG = logging.getLogger(__name__)
 
 Args = Mapping[str, Json]
 State = Mapping[str, Json]
+
+SHARED = "shared "
 
 FAILED_STEP = "failed"
 """Step of an operation that ended with an error; its state has code and message."""
@@ -108,7 +111,7 @@ class Operation(Protocol):
         """What to do at each step: idempotent, because it may be cut and repeated. A TransientError tries it again."""
 
     def locks(self, args: Args, /) -> Collection[str]:
-        """Operations with a lock in common exclude each other."""
+        """Operations with a lock in common exclude each other; see :func:`shared`."""
 
 
 @dataclass(slots=True)
@@ -342,10 +345,21 @@ def excess_failures(kept: int, most: int) -> int:
     return max(0, kept - most)
 
 
+def shared(lock: str) -> str:
+    """A lock for operations that may run beside each other, but beside none that holds the lock itself."""
+    return SHARED + lock
+
+
+def is_held(lock: str, held: Collection[str]) -> bool:
+    """Whether one of these keeps an operation with this lock waiting."""
+    whole = lock.removeprefix(SHARED)
+    return whole in held or (lock == whole and shared(lock) in held)
+
+
 def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:
     """Operations that may run now: those for which no earlier one, under way, holds a lock of theirs."""
     held: set[str] = set()
     for running in ordered:
-        if not running.locks & held:
+        if not any(is_held(lock, held) for lock in running.locks):
             yield running
         held |= running.locks

@@ -49,7 +49,7 @@ from bookkeeper.storage.tablet import BatchLimits
 
 LOG = logging.getLogger(__name__)
 
-FATE_THREADS = 4
+FATE_THREADS = 6
 SESSIONS_LOOK_MS = 200
 """ms between looks at the sessions: how soon a dead tserver is noticed beyond its lease."""
 

@@ -323,6 +323,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda entry, target, sequential: (0, entry.file, target),  # noqa: ARG005
         "design 6: sequential hands out the logs of a target in order of creation",
     ),
+    "nothing-is-shared": (
+        "bookkeeper.master.fate",
+        "is_held",
+        lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
+        "issue 4: an import that waits for a tablet keeps imports into all other tables waiting",
+    ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate",
         "first_of_each_lock",

@@ -6,7 +6,8 @@ once. Cut after any step: the files are written anew, or taken over from their m
 a client that lost the answer and asks again within the grace gets it, and nothing is imported twice.
 
 Input that can't be imported changes nothing. Nor does the table change its borders, groups or targets meanwhile, nor is
-anything made read-only: the operation holds their locks.
+anything made read-only: the operation holds their locks. Imports into several tables run beside each other: one at a
+time is converted, which takes memory, and a few at a time wait for tservers, so that none keeps the others from it.
 
 Of a replicated table each tablet's records are written as a log besides, stamped with the targets (R13), in a directory
 like those of tservers' sessions: what ships, keeps and collects logs does so with it. Nobody refers to it until its
@@ -20,12 +21,13 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Semaphore
 
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
-from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait
+from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
 from bookkeeper.master.gc import IMPORT_SESSION
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
@@ -52,6 +54,11 @@ from bookkeeper.storage.wal import FileHeader
 from bookkeeper.storage.wal.files import make_directory, uri_of
 
 ADOPT_AGAIN_MS = 200
+CONVERT_AGAIN_MS = 200
+
+CONVERTED_AT_ONCE = 1
+ADOPTED_AT_ONCE = 2
+"""Imports that are at these steps at a time; each takes a thread of the master's operations."""
 
 
 def import_args(request: ImportRequest) -> Args:
@@ -71,19 +78,21 @@ class ImportDirectory:
 
     context: Context
     first: str = "check"
+    converting: Semaphore = field(default_factory=lambda: Semaphore(CONVERTED_AT_ONCE))
+    adopting: Semaphore = field(default_factory=lambda: Semaphore(ADOPTED_AT_ONCE))
 
     def locks(self, args: Args) -> Collection[str]:
         """The table stays as it is, and nothing becomes read-only, until every tablet has its segments."""
-        return (f"table {text(args, 'name')}", "read_only")
+        return (f"table {text(args, 'name')}", shared("read_only"))
 
     @property
     def steps(self) -> Mapping[str, Step]:
         """check, convert, announce, adopt, receipt, clear."""
         return {
             "check": self.check,
-            "convert": self.convert,
+            "convert": in_turn(self.converting, self.convert, CONVERT_AGAIN_MS),
             "announce": self.announce,
-            "adopt": self.adopt,
+            "adopt": in_turn(self.adopting, self.adopt, ADOPT_AGAIN_MS),
             "receipt": self.receipt,
             "clear": self.clear,
         }
@@ -219,6 +228,20 @@ class ImportDirectory:
     def _stream(self, table_id: str, call: Call) -> StreamKey:
         """What stands for the import: the tablets' high-water of it is "taken"."""
         return StreamKey(self.context.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0)
+
+
+def in_turn(places: Semaphore, step: Step, again_ms: int) -> Step:
+    """The step in one of the places; while all are taken the operation waits, and occupies no thread."""
+
+    def taken(call: Call) -> Outcome:
+        if not places.acquire(blocking=False):
+            return Wait("imports into other tables go first", again_ms)
+        try:
+            return step(call)
+        finally:
+            places.release()
+
+    return taken
 
 
 def parts_of(segments: Collection[SegmentRef], tablet: TabletView) -> tuple[ImportedSegment, ...]:

@@ -10,8 +10,9 @@ import pytest
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError
-from bookkeeper.master.fate import Args
-from bookkeeper.master.operations.bulk_import import import_args
+from bookkeeper.master.fate import Args, is_held, shared
+from bookkeeper.master.operations.bulk_import import ImportDirectory, import_args
+from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import ImportRequest
@@ -125,8 +126,52 @@ def test_a_read_only_table_or_cluster_takes_no_import(world: World, master: Mast
 def test_nothing_else_changes_the_table_or_makes_it_read_only_meanwhile(master: Master, given: Path) -> None:
     kind = master.fate.kinds["import_directory"]
     args = _args(given)
-    assert set(kind.locks(args)) == {"table table-1", "read_only"}
-    assert set(master.fate.kinds["set_read_only"].locks({})) & set(kind.locks(args))
+    assert set(kind.locks(args)) == {"table table-1", shared("read_only")}
+    (switch,) = master.fate.kinds["set_read_only"].locks({})
+    assert is_held(switch, kind.locks(args))
+    assert is_held(shared("read_only"), [switch])
+
+
+def test_imports_into_several_tables_run_beside_each_other(world: World, master: Master, given: Path) -> None:
+    world.create_table("2")
+    waiting = master.fate.submit("import_directory", _args(given))
+    with scripted(world) as tserver:
+        world.locate(keys.tablet_row("2", None), tserver.session)
+        assert _run(master, _args(given, "table-2")) == 2
+        assert (waiting.step, waiting.ended) == ("adopt", False)
+        read_only = master.fate.submit("set_read_only", read_only_args(True))
+        later = master.fate.submit("import_directory", _args(given, "table-2"))
+        master.run_fate()
+        assert (read_only.step, later.step) == ("write", "check"), "whoever asks later waits longer"
+        world.locate(keys.tablet_row("1", None), tserver.session)
+        world.clock.jump(1_000)
+        master.run_fate()
+        assert (waiting.result, read_only.ended) == (2, True)
+        assert isinstance(later.error, ReadOnlyError)
+
+
+def test_without_the_rule_an_import_that_waits_keeps_all_others_waiting(
+    world: World, master: Master, given: Path
+) -> None:
+    with fault("nothing-is-shared"), pytest.raises((AssertionError, UnavailableError)):
+        test_imports_into_several_tables_run_beside_each_other(world, master, given)
+
+
+def test_imports_take_turns_where_they_need_much(world: World, master: Master, given: Path) -> None:
+    world.create_table("2")
+    kind = master.fate.kinds["import_directory"]
+    assert isinstance(kind, ImportDirectory)
+    running = master.fate.submit("import_directory", _args(given))
+    with kind.converting:
+        master.run_fate()
+        assert (running.step, running.note) == ("convert", "imports into other tables go first")
+    world.clock.jump(1_000)
+    with kind.adopting, kind.adopting:
+        master.run_fate()
+        assert (running.step, running.note) == ("adopt", "imports into other tables go first")
+    world.clock.jump(1_000)
+    master.run_fate()
+    assert "1 of 1 tablets lack" in running.note
 
 
 def test_whoever_asks_again_gets_the_receipt(world: World, master: Master, given: Path) -> None:

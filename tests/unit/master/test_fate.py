@@ -30,6 +30,8 @@ from bookkeeper.master.fate import (
     Outcome,
     Step,
     Wait,
+    first_of_each_lock,
+    shared,
 )
 from bookkeeper.master.fate_store import FateStore, parse_record
 from bookkeeper.metadata import keys
@@ -223,6 +225,16 @@ def test_operations_with_a_lock_in_common_run_one_after_another_in_order(world: 
     _until_idle(engine)
     assert seen.index("two 1") < seen.index("one 2")
     assert set(seen) == {f"{step} {n}" for step in ("one", "two") for n in range(1, 5)}
+
+
+def test_what_is_shared_excludes_the_lock_itself_and_nothing_else(world: World) -> None:
+    seen: list[str] = []
+    engine = _engine(world, world.master(), _locked(seen))
+    locks = (shared("t"), shared("t"), "t", shared("t"), shared("u"))
+    runs = [engine.submit("script", {"n": n, "lock": lock}) for n, lock in enumerate(locks)]
+    assert list(first_of_each_lock(runs)) == [runs[0], runs[1], runs[4]]
+    assert list(first_of_each_lock(runs[2:])) == [runs[2], runs[4]]
+    assert list(first_of_each_lock(runs[3:])) == runs[3:]
 
 
 def test_the_order_of_locked_operations_outlives_the_master(world: World) -> None:
