@@ -31,7 +31,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.roots import Held, Part, Runs
+from bookkeeper.roots import Held, Part, Root, Runs
 from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
@@ -228,6 +228,12 @@ class Adopter:
             view = desk.view.table(request.extent.table_id)
             refuse_parts(view, request, wanted)
             self._adopt(request, wanted, view)
+
+    def knows(self, extent: Extent, root: Root) -> bool:
+        """Whether the tablet, which is served here, has some of a root's records, by whichever path they came (R22).
+        Raises NotServingError.
+        """
+        return bool(self._registry.serving(extent).held.known(root).parts)
 
     def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
         with self._loader.only_one(request.extent):

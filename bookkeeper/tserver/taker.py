@@ -39,6 +39,7 @@ from bookkeeper.tserver.offers import (
     OfferedFile,
     Standing,
     files_of,
+    first_root,
     onward_of,
     reason_of_tablets,
     reason_to_decline,
@@ -149,15 +150,20 @@ class Taker:
             raise
 
     def _standing(self, tablet: Located, offer: SegmentsOffer) -> Standing:
-        """What the tablet has: it declines a range behind the file's end unless it has all before (R19)."""
+        """What the tablet has: it declines a range behind the file's end unless it has all before (R19). What came by
+        another path is known of a tablet that is served here (R22): others decline when the files have come.
+        """
         end = offer.to_offset
         probe = ApplyRequest(tablet.extent, offer.stream, offer.provenance, 0, end, end, ())
+        is_own = self._address(tablet) == self._receiver.own_address
         try:
-            if self._address(tablet) == self._receiver.own_address:
+            if is_own:
                 self._receiver.apply_replicated(probe)
             else:
                 self._pool.tserver(self._address(tablet), self._call_timeout_ms).apply_replicated(probe)
         except GapError as error:
+            if is_own and self._adopter.knows(tablet.extent, first_root(offer.stream, onward_of(offer))):
+                return Standing.SOME
             return standing_of(error.high_water, False, end)
         return Standing.ALL
 
