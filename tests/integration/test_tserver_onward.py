@@ -191,6 +191,11 @@ def test_r18_a_server_dies_at_the_put(west: Ground, given: Given, behind: bool, 
     other.stop()
 
 
+def test_r17_sealed_before_it_is_named_a_log_could_be_collected(west: Ground, given: Given) -> None:
+    with fault("taken-logs-are-sealed-at-once"), pytest.raises(AssertionError):
+        _dies_at_the_put(west, given, behind=False)
+
+
 def test_what_is_not_taken_leaves_no_log(west: Ground, given: Given) -> None:
     node = _served(west)
     order = given.order(west, node, WHOLE)
@@ -248,6 +253,18 @@ def test_r22_the_short_cut_was_faster(west: Ground, south: Ground, given: Given)
     assert given.send_whole(south, node).state == "taken"
     assert handed_on.offer(south, node)[1].state == "declined", "before a byte of the files has come"
     assert south.scan(node, WHOLE) == SHOWN
+
+
+def test_r22_should_the_logs_of_two_holders_be_named_it_arrives_once(west: Ground, south: Ground, given: Given) -> None:
+    """The put of a holder that was stopped came late: behind that of the next one, which had made a log of its own."""
+    _, first, other = _dies_at_the_put(west, given, behind=False)
+    assert given.send_whole(west, other).state == "taken"
+    (second,) = _taken_logs(west, other)
+    node = _served(south, replicated=False)
+    assert _handed_on(west, second).send_whole(south, node).state == "taken"
+    assert _handed_on(west, first).offer(south, node)[1].state == "declined"
+    assert south.scan(node, WHOLE) == SHOWN
+    other.stop()
 
 
 def test_a_chain_of_four_hands_the_same_files_on(west: Ground, south: Ground, given: Given) -> None:

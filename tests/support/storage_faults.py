@@ -9,11 +9,14 @@ from typing import Any
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MAX_RANK, CellKey
 from bookkeeper.metadata.values import FlushState
+from bookkeeper.rpc.messages import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.offers import Standing
+from bookkeeper.tserver.onward import OnwardLogs, seal
 from bookkeeper.tserver.segments import merged_state, named_state
+from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 
 _install = Compactor._install
@@ -30,6 +33,15 @@ def _delete_first(
 def _begin_anew(before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], compacted: int) -> FlushState:
     empty = FlushState(1, {}, 0 if before is None else before.last_seq, 0, {}, ())
     return named_state(empty, flush_id, segments, compacted)
+
+
+_write = OnwardLogs._write
+
+
+def _sealed_at_once(logs: OnwardLogs, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> object:
+    log = _write(logs, request, files, view)
+    seal(log)
+    return log
 
 
 STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
@@ -50,6 +62,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "goes_on",
         lambda view: False,  # noqa: ARG005
         "R13: what a table takes as a file never reaches its own peers",
+    ),
+    "taken-logs-are-sealed-at-once": (
+        "bookkeeper.tserver.onward",
+        "OnwardLogs._write",
+        _sealed_at_once,
+        "R17: the log of files that go on is collected before their tablet's put names it",
     ),
     "parts-go-on-as-wholes": (
         "bookkeeper.tserver.adopter",
