@@ -77,11 +77,19 @@ def _probe_bits(hashes: Hashes) -> Hashes:
     return bits
 
 
+def _changes(hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """Hashes that differ from the one before: a row with many cells counts once."""
+    changes = np.ones(hashes.size, bool)
+    np.not_equal(hashes[1:], hashes[:-1], out=changes[1:])
+    return changes
+
+
 def build(parts: Sequence[Hashes]) -> bytes:
-    """A filter for these rows; their hashes come in parts that fit the processor's cache."""
-    size = -(-sum(part.size for part in parts) * BITS_PER_ROW // 64)
+    """A filter for these rows, equal ones side by side; their hashes come in parts that fit the processor's cache."""
+    once = [part[_changes(part)] for part in parts]
+    size = -(-sum(part.size for part in once) * BITS_PER_ROW // 64)
     filled = np.zeros(size, np.uint64)
-    for part in parts:
+    for part in once:
         places = ((part >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
         np.bitwise_or.at(filled, places.astype(np.int64), _probe_bits(part))
     return filled.astype("<u8").tobytes()

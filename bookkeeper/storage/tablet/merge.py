@@ -8,6 +8,7 @@ of the windows; so every round finishes at least one window, and whatever lies b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -242,17 +243,23 @@ class _Window:
         return taken
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """Merged entries: ``entries`` in order when ``order`` is None, else ``order.indices`` puts them in order."""
 
     entries: pa.RecordBatch
-    starts: Mask
     order: CellOrder | None
     end: Position
     """Key of the last entry."""
     same: Same
     """Columns of which all entries have one value."""
+    marks: Mask | None = None
+    """``starts``, where they came with the order."""
+
+    @functools.cached_property
+    def starts(self) -> Mask:
+        """Of each entry, in order: is it the first of its cell? A flush never asks."""
+        return cell_starts(self.entries) if self.marks is None else self.marks
 
     @property
     def records(self) -> int:
@@ -322,13 +329,13 @@ def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> R
     if len(parts) == 1:
         (only,) = parts
         entries = only.block.batch.slice(only.low, only.high - only.low)
-        return Round(entries, cell_starts(entries), None, horizon, only.block.same)
+        return Round(entries, None, horizon, only.block.same)
     entries, same = _joined(parts)
     if len(taken) == 1:
-        return Round(entries, cell_starts(entries), None, horizon, same)
+        return Round(entries, None, horizon, same)
     low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
     order = order_entries(entries, low_row, horizon[0])  # the entry of that key is in the window that it ends
-    return Round(entries, order.starts, None if order.came_so else order, horizon, same)
+    return Round(entries, None if order.came_so else order, horizon, same, order.starts)
 
 
 def _joined(parts: Sequence[_Slice]) -> tuple[pa.RecordBatch, Same]:

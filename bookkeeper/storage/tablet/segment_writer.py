@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes, distinct, is_constant
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, entry_bytes
-from bookkeeper.storage.tablet.order import adjacent_equal
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
 from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_all
@@ -122,7 +121,6 @@ class SegmentWriter:
         self._waiting_bytes = 0
         self._index: list[dict[str, Any]] = []
         self._hashes: list[bloom.Hashes] = []
-        self._last_row: bytes | None = None
         self._families: set[bytes] = set()
         self._seqs: list[int] = []
 
@@ -143,13 +141,8 @@ class SegmentWriter:
                 self._write_row_group()
 
     def _note(self, entries: pa.RecordBatch) -> None:
-        """Remember what the tail and the books say of these entries; each row is hashed once."""
-        rows = entries.column("row")
-        new = np.ones(len(rows), bool)
-        new[1:] = ~adjacent_equal(rows)
-        new[0] = rows[0].as_py() != self._last_row
-        self._last_row = rows[-1].as_py()
-        self._hashes.append(bloom.hash_rows(rows if new.all() else rows.filter(pa.array(new))))
+        """Remember what the tail and the books say of these entries."""
+        self._hashes.append(bloom.hash_rows(entries.column("row")))
         if len(self._families) <= segment_format.FAMILIES_MAX:
             self._families.update(distinct(entries.column("family")))
         extremes = pc.min_max(entries.column("seq"))
