@@ -26,6 +26,10 @@ from bookkeeper.rpc.messages import ScanPage, ScanRequest
 from bookkeeper.storage.wal import decode_batch
 
 PAGE_BYTES = 1024 * 1024
+"""Of the first page."""
+PAGE_BYTES_MAX = 4 * PAGE_BYTES
+"""Pages grow up to this: a page has a price of its own, which a long scan then pays for ever more records."""
+
 BUDGET_MS = 120_000
 """How long one page is tried for."""
 
@@ -57,7 +61,8 @@ class ScanRange:
     stop_row: bytes | None = None
     families: tuple[bytes, ...] = ()
     columns: tuple[tuple[bytes, bytes], ...] = ()
-    page_bytes: int = PAGE_BYTES
+    page_bytes: int | None = None
+    """Of each page; None: the first of a tablet is small, those behind it grow."""
     versions: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
@@ -71,6 +76,12 @@ class _Place:
 
     row: bytes
     resume: bytes | None
+    page_bytes: int
+
+
+def page_after(page_bytes: int) -> int:
+    """How large the page behind one of so many bytes is."""
+    return min(2 * page_bytes, PAGE_BYTES_MAX)
 
 
 class Scanner:
@@ -102,7 +113,7 @@ class Scanner:
         ended = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
             try:
-                fetching = fetcher.submit(self._fetch, _Place(self._wanted.start_row or b"", None), ended)
+                fetching = fetcher.submit(self._fetch, self._at(self._wanted.start_row or b""), ended)
                 while True:
                     batch, place = fetching.result()
                     if place is not None:
@@ -133,11 +144,15 @@ class Scanner:
         batch = decode_batch(page.records)
         if page.resume is not None:
             row = batch.column("row")[-1].as_py() if batch.num_rows else place.row
-            return batch, _Place(row, page.resume)
+            return batch, _Place(row, page.resume, self._wanted.page_bytes or page_after(place.page_bytes))
         stop_row = self._wanted.stop_row
         next_row = None if extent.end_row is None else extent.end_row + b"\x00"
         is_over = next_row is None or (stop_row is not None and stop_row <= next_row)
-        return batch, None if is_over or next_row is None else _Place(next_row, None)
+        return batch, None if is_over or next_row is None else self._at(next_row)
+
+    def _at(self, row: bytes) -> _Place:
+        """The beginning of the part of a tablet that goes on at ``row``."""
+        return _Place(row, None, self._wanted.page_bytes or PAGE_BYTES)
 
     def _page(self, place: _Place) -> tuple[Extent, ScanPage]:
         located = self._map or self._locate()
@@ -158,7 +173,7 @@ class Scanner:
                 wanted.families,
                 columns,
                 place.resume,
-                wanted.page_bytes,
+                place.page_bytes,
                 wanted.versions,
                 wanted.from_ms,
                 wanted.to_ms,

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bookkeeper.client.scanner import PAGE_BYTES, page_after
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData
 from tests.benchmarks.figure import Figure
@@ -26,7 +27,6 @@ from tests.benchmarks.figure import Figure
 BLOCK_RECORDS = 4096
 ROW_BYTES = 16
 VALUE_BYTES = 100
-PAGE_BYTES = 1 << 20
 SHORT_PAGE_BYTES = 100 * 160
 SAMPLES = 400
 SEGMENT_RECORDS = (1_000_000, 3_000_000, 10_000_000)
@@ -83,15 +83,16 @@ def _millis(work: Callable[[int], object], arguments: npt.NDArray[np.int64]) -> 
     return np.array([_seconds(lambda argument=argument: work(int(argument))) * 1e3 for argument in arguments])  # type: ignore[misc]
 
 
-def _scan(tablet: TabletData, page_bytes: int = PAGE_BYTES) -> int:
-    records = 0
+def _scan(tablet: TabletData) -> int:
+    """All records, in pages as a client asks for them."""
+    records, page_bytes = 0, PAGE_BYTES
     resume: bytes | None = None
     while True:
         page = tablet.scan_page(None, None, (), (), resume, page_bytes)
         records += int(page.records.num_rows)
         if page.next is None:
             return records
-        resume = page.next
+        resume, page_bytes = page.next, page_after(page_bytes)
 
 
 def _short_scan(tablet: TabletData, key: int) -> None:

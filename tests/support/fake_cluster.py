@@ -65,6 +65,7 @@ class FakeTServer(_Rest):
     durabilities: set[str] = field(default_factory=set)
     writes: int = 0
     scans: int = 0
+    pages_asked: list[int] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
@@ -87,6 +88,7 @@ class FakeTServer(_Rest):
     def scan(self, request: ScanRequest) -> ScanPage:
         """Pages of two records; the mark is the number of the next one among those asked for."""
         self.scans += 1
+        self.pages_asked.append(request.page_bytes)
         if request.extent not in self.serves:
             raise NotServingError("not here")
         pairs = set(zip(request.columns[::2], request.columns[1::2], strict=True))

@@ -9,6 +9,7 @@ import pytest
 
 from bookkeeper.client import Cell, Client, locations
 from bookkeeper.client.locations import table_map
+from bookkeeper.client.scanner import PAGE_BYTES, PAGE_BYTES_MAX
 from bookkeeper.errors import CorruptionError, NotFoundError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletLocation
@@ -80,6 +81,18 @@ def test_a_range_is_read_in_order_through_all_tablets_and_no_others(start: bytes
             ):
                 assert tserver.scans == 0
         assert _rows(scanner) == expected, "each iteration is a scan of its own"
+
+
+def test_pages_of_a_tablet_grow_unless_their_size_is_asked_for() -> None:
+    with FakeCluster(*extents_of(b"h"), tservers=2) as cluster, Client.connect(cluster.quorum) as client:
+        _filled(cluster)
+        assert _rows(client.scan("t")) == LETTERS
+        first, second = cluster.tservers
+        assert first.pages_asked == [PAGE_BYTES, 2 * PAGE_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MAX]
+        assert second.pages_asked[:2] == [PAGE_BYTES, 2 * PAGE_BYTES]
+        first.pages_asked.clear()
+        assert _rows(client.scan("t", None, b"h", page_bytes=7)) == b"abcdefg"
+        assert first.pages_asked == [7, 7, 7, 7]
 
 
 def test_cells_and_tables_are_the_same_scan() -> None:
