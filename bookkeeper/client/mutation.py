@@ -6,7 +6,8 @@ one :class:`Mutation` become visible together and travel together; a later chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet import check_label
 
 _WIDTH = 6
@@ -157,28 +159,31 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if batch.schema.equals(MUTATION_SCHEMA):
         return batch
-    unknown = set(batch.schema.names) - set(MUTATION_SCHEMA.names)
+    names = batch.schema.names
+    unknown = set(names) - set(MUTATION_SCHEMA.names)
     if unknown:
         raise InvalidInputError(f"unknown columns {sorted(unknown)}; a mutation has {', '.join(MUTATION_SCHEMA.names)}")
-    absent = {
-        "visibility": pa.scalar(b"", pa.binary()),
-        "timestamp": pa.scalar(None, pa.int64()),
-        "delete": pa.scalar(False, pa.bool_()),
-    }
     columns = []
     for field in MUTATION_SCHEMA:
-        if field.name in batch.schema.names:
+        if field.name in names:
             columns.append(_cast(batch.column(field.name), field))
-        elif field.name in absent:
-            columns.append(pa.repeat(absent[field.name], batch.num_rows))
+        elif field.name in _WHEN_ABSENT:
+            columns.append(_WHEN_ABSENT[field.name](batch.num_rows))
         else:
             raise InvalidInputError(f"column {field.name} is missing in a batch of mutations")
     return pa.RecordBatch.from_arrays(columns, schema=MUTATION_SCHEMA)
 
 
+_WHEN_ABSENT: Mapping[str, Callable[[int], pa.Array]] = {
+    "visibility": functools.partial(column_of, b""),
+    "timestamp": lambda count: pa.nulls(count, pa.int64()),
+    "delete": functools.partial(column_of, False),
+}
+
+
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
-        cast = pc.cast(column, field.type)
+        cast = column if column.type.equals(field.type) else pc.cast(column, field.type)
     except pa.ArrowException as error:
         raise InvalidInputError(f"column {field.name} can't be {field.type}: {error}") from error
     if cast.null_count and not field.nullable:
@@ -191,6 +196,8 @@ def slice_between_rows(batch: pa.RecordBatch, bytes_max: int, records_max: int) 
 
     A run of one row is never cut, whatever its size.
     """
+    if 0 < batch.num_rows <= records_max and batch.get_total_buffer_size() <= bytes_max:
+        return [batch]
     per_slice = min(records_max, max(1, int(batch.num_rows * bytes_max / max(1, batch.nbytes))))
     if batch.num_rows <= per_slice:
         return [batch] if batch.num_rows else []

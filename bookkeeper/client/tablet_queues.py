@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,12 +25,19 @@ UNLOCATED = Extent("", None, None)
 """Stands for the tablets as long as they were never located."""
 
 
+class _Piece(NamedTuple):
+    """Records and their bytes, which are counted once: ``nbytes`` looks at every buffer from Python."""
+
+    batch: pa.RecordBatch
+    size: int
+
+
 @dataclass(slots=True)
 class _Queue:
     address: str | None
     placed: int | None
-    waiting: deque[pa.RecordBatch] = field(default_factory=deque)
-    flying: pa.RecordBatch | None = None
+    waiting: deque[_Piece] = field(default_factory=deque)
+    flying: _Piece | None = None
     resting: bool = False
     """A write failed: wait until the tablet was located again."""
 
@@ -47,7 +55,7 @@ class TabletQueues:
 
     def __init__(self) -> None:
         self._queues: dict[Extent, _Queue] = {}
-        self._unrouted: deque[pa.RecordBatch] = deque()
+        self._unrouted: deque[_Piece] = deque()
         self._next_map: TableMap | None = None
         self._bytes = 0
 
@@ -77,9 +85,9 @@ class TabletQueues:
         """Everything not known to be written, each row's records in order."""
         for queue in self._queues.values():
             if queue.flying is not None:
-                yield queue.flying
-            yield from queue.waiting
-        yield from self._unrouted
+                yield queue.flying.batch
+            yield from (piece.batch for piece in queue.waiting)
+        yield from (piece.batch for piece in self._unrouted)
 
     def addresses(self) -> set[str]:
         """Who serves the tablets."""
@@ -91,11 +99,14 @@ class TabletQueues:
 
     # ---- what happens
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """New records."""
-        self._bytes += batch.nbytes
-        self._unrouted.append(batch)
-        self._route()
+    def add(self, batch: pa.RecordBatch, size: int | None = None) -> bool:
+        """New records; ``size``: their bytes, if they were counted. False: they follow others that are on their way,
+        and nobody has anything to do before these arrive.
+        """
+        piece = _Piece(batch, int(batch.nbytes) if size is None else size)
+        self._bytes += piece.size
+        self._unrouted.append(piece)
+        return self._route()
 
     def relocate(self, found: TableMap) -> None:
         """The tablets as they are now. Other tablets than before take over when nothing is on its way."""
@@ -117,9 +128,9 @@ class TabletQueues:
             if size >= bytes_max:
                 break
             if self._next_map is None and queue.address == address and queue.may_leave:
-                queue.flying = self._next_batch(queue.waiting)
-                size += queue.flying.nbytes
-                taken.append((extent, queue.flying))
+                queue.flying = self._next_piece(queue.waiting)
+                size += queue.flying.size
+                taken.append((extent, queue.flying.batch))
         for extent, _ in taken:  # those left behind go first the next time
             self._queues[extent] = self._queues.pop(extent)
         return taken
@@ -128,7 +139,7 @@ class TabletQueues:
         """The batch on its way arrived."""
         queue = self._queues[extent]
         if queue.flying is not None:
-            self._bytes -= queue.flying.nbytes
+            self._bytes -= queue.flying.size
         queue.flying = None
         self._adopt()
 
@@ -146,29 +157,35 @@ class TabletQueues:
         if self._next_map is None or any(queue.flying is not None for queue in self._queues.values()):
             return
         found, self._next_map = self._next_map, None
-        waiting = [batch for queue in self._queues.values() for batch in queue.waiting]
+        waiting = [piece for queue in self._queues.values() for piece in queue.waiting]
         self._unrouted.extendleft(reversed(waiting))
         places = zip(found.extents, found.addresses, found.placed, strict=True)
         self._queues = {extent: _Queue(address, placed) for extent, address, placed in places}
         self._route()
 
-    def _route(self) -> None:
+    def _route(self) -> bool:
+        """Hand to the queues what can be; True when somebody has to send it, or to find out where to."""
+        calls = False
         while self._unrouted and self._queues and self._next_map is None:
-            batch = self._unrouted.popleft()
-            self._bytes -= batch.nbytes
-            for extent, part in split_by_tablets(batch, list(self._queues)):
-                self._queues[extent].waiting.append(part)
-                self._bytes += part.nbytes
+            piece = self._unrouted.popleft()
+            self._bytes -= piece.size
+            for extent, part in split_by_tablets(piece.batch, list(self._queues)):
+                queue = self._queues[extent]
+                routed = piece if part is piece.batch else _Piece(part, int(part.nbytes))
+                queue.waiting.append(routed)
+                self._bytes += routed.size
+                calls = calls or queue.flying is None
+        return calls or bool(self._unrouted)
 
-    def _next_batch(self, waiting: deque[pa.RecordBatch]) -> pa.RecordBatch:
-        """Take the first batch, joined with the next ones as long as they are small."""
+    def _next_piece(self, waiting: deque[_Piece]) -> _Piece:
+        """Take the first piece, joined with the next ones as long as they are small."""
         parts = [waiting.popleft()]
-        size = parts[0].nbytes
-        while waiting and size + waiting[0].nbytes < JOIN_BELOW_BYTES:
+        size = parts[0].size
+        while waiting and size + waiting[0].size < JOIN_BELOW_BYTES:
             parts.append(waiting.popleft())
-            size += parts[-1].nbytes
+            size += parts[-1].size
         if len(parts) == 1:
             return parts[0]
-        joined = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-        self._bytes += joined.nbytes - size
-        return joined
+        joined = pa.concat_batches([piece.batch for piece in parts])
+        self._bytes += int(joined.nbytes) - size
+        return _Piece(joined, int(joined.nbytes))

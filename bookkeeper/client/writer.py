@@ -201,19 +201,22 @@ class BatchWriter:
 
     def _seal(self) -> None:
         """Encode what came and hand it on."""
+        if not len(self._changes):
+            return
         changes, self._changes = self._changes, Changes()
         for part in slice_between_rows(changes.encode(), self._options.request_bytes, self._options.records_max):
             self._submit(part)
 
     def _submit(self, batch: pa.RecordBatch) -> None:
         limit = self._options.memory_bytes_max
+        size = int(batch.nbytes)
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or self._has_room(batch.nbytes, limit))
+            self._changed.wait_for(lambda: self._error is not None or self._has_room(size, limit))
             self._raise_error()
             if self._closed.is_set():
                 raise InvalidInputError(f"the writer of table {self._table} is closed; open another")
-            self._queues.add(batch)
-            self._changed.notify_all()
+            if self._queues.add(batch, size):
+                self._changed.notify_all()
 
     def _has_room(self, size: int, limit: int) -> bool:
         return self._queues.is_empty or self._queues.bytes_left + size <= limit

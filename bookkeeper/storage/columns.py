@@ -72,6 +72,16 @@ def common_prefix_bytes(low: bytes, high: bytes) -> int:
     return min(len(low), len(high))
 
 
+def column_of(value: bytes | bool, count: int) -> pa.Array:
+    """``count`` times the same value."""
+    if isinstance(value, bool):
+        bits = (b"\xff" if value else b"\x00") * ((count + 7) // 8)
+        return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bits)])
+    size = len(value)
+    offsets = np.arange(0, size * count + 1, size, dtype=np.int32) if size else np.zeros(count + 1, np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)])
+
+
 class WordReader:
     """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
 

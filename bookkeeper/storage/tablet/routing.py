@@ -78,6 +78,8 @@ def places_in_tablets(
     """As :func:`split_by_tablets`, with where in the batch each tablet's records lie, ascending; None = all of them."""
     if not batch.num_rows:
         return []
+    if len(extents) == 1 and extents[0].prev_row is None and extents[0].end_row is None:
+        return [(extents[0], None)]
     low, high = rows or min_max_row(batch)
     for extent in extents:
         if extent.contains(low) and extent.contains(high):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
+
+from bookkeeper.storage.columns import column_of
 
 Same = Mapping[str, bytes | bool]
 """Name of a column, and the value that all entries have in it."""
@@ -18,16 +19,6 @@ NOTHING_SAME: Same = {}
 
 VALUE_BYTES_MAX = 256
 """Longer values are not made anew: a column of them is no cheaper than a copy."""
-
-
-def column_of(value: bytes | bool, count: int) -> pa.Array:
-    """``count`` times the same value."""
-    if isinstance(value, bool):
-        bits = (b"\xff" if value else b"\x00") * ((count + 7) // 8)
-        return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bits)])
-    size = len(value)
-    offsets = np.arange(0, size * count + 1, size, dtype=np.int32) if size else np.zeros(count + 1, np.int32)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)])
 
 
 def without_same(batch: pa.RecordBatch, same: Same) -> pa.RecordBatch:

@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bookkeeper.errors import IncompatibleError, UnavailableError
+from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
 from bookkeeper.storage.tablet.same import VALUE_BYTES_MAX as SAME_BYTES_MAX
-from bookkeeper.storage.tablet.same import column_of
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.wal.files import path_of
 

@@ -149,3 +149,15 @@ def test_a_failed_tablet_rests_until_it_was_located_again() -> None:
     queues.relocate(found)
     assert queues.stuck() == []
     assert len(queues.take("one:1", 1)) == 1
+
+
+def test_who_sends_is_called_only_for_what_can_be_sent() -> None:
+    queues = TabletQueues()
+    assert queues.add(_batch(b"a", 1)), "nobody knows where to"
+    low, high = extents_of(b"c")
+    queues.relocate(TableMap((low, high), ("one:1", "one:1"), (1, 1)))
+    assert [extent for extent, _ in queues.take("one:1", 10**6)] == [low]
+    assert not queues.add(_batch(b"b", 1)), "it follows what is on its way"
+    assert queues.add(_batch(b"d", 1)), "nothing of its tablet is on its way"
+    queues.failed(low)
+    assert queues.add(_batch(b"b", 1)), "its tablet is to be looked for"
