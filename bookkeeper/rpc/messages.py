@@ -189,50 +189,6 @@ class BulkProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedSegment:
-    """A segment file of an import; ``entry`` as the books hold it."""
-
-    uri: str
-    entry: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedLog:
-    """The same records as a log, for peers: its last record, the byte position behind it."""
-
-    uri: str
-    offset: int
-    position: int
-    created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Onward:
-    """What a cluster between has to say of another one's file: the instances that its records have passed, and where
-    they were first written (``Root.encode``; None = in that file).
-    """
-
-    provenance: tuple[str, ...]
-    root: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptRequest:
-    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
-
-    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
-    ``onward`` is of such a stream.
-    """
-
-    extent: Extent
-    stream: StreamKey
-    segments: tuple[ImportedSegment, ...]
-    log: ImportedLog | None = None
-    through: int | None = None
-    onward: Onward | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TargetStatus:
     """How far one file has come for one target."""
 

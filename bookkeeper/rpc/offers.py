@@ -1,13 +1,59 @@
-"""The messages of a whole source file that is offered as segments. Field names are those of the contract.
+"""The messages of segments that go from hand to hand whole: of an import to its tablets, of a source file to a peer.
+Field names are those of the contract.
 
-Arrives: a file's segments at the sender. Leaves: what goes over the wire of them. Survives a crash: nothing.
+Arrives: segments at the master of an import, or at the sender. Leaves: what goes over the wire of them. Survives a
+crash: nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bookkeeper.model import LocalityGroup, StreamKey
+from bookkeeper.model import Extent, LocalityGroup, StreamKey
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSegment:
+    """A segment file of an import; ``entry`` as the books hold it."""
+
+    uri: str
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedLog:
+    """The same records as a log, for peers: its last record, the byte position behind it."""
+
+    uri: str
+    offset: int
+    position: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """What a cluster between has to say of another one's file: the instances that its records have passed, and where
+    they were first written (``Root.encode``; None = in that file).
+    """
+
+    provenance: tuple[str, ...]
+    root: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptRequest:
+    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
+
+    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
+    ``onward`` is of such a stream.
+    """
+
+    extent: Extent
+    stream: StreamKey
+    segments: tuple[ImportedSegment, ...]
+    log: ImportedLog | None = None
+    through: int | None = None
+    onward: Onward | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
 from bookkeeper.rpc.messages import (
-    AdoptRequest,
     ApplyRequest,
     BulkProgress,
     ClusterInfo,
@@ -38,7 +37,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
-from bookkeeper.rpc.offers import OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.offers import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 
 
 class Node(Protocol):

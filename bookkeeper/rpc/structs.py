@@ -9,7 +9,7 @@ from bookkeeper import model
 from bookkeeper.rpc import messages, offers
 
 STRUCTS: tuple[type, ...] = (
-    messages.AdoptRequest,
+    offers.AdoptRequest,
     messages.ApplyRequest,
     model.BlockRange,
     messages.BulkProgress,
@@ -23,12 +23,12 @@ STRUCTS: tuple[type, ...] = (
     messages.FileMark,
     messages.Hello,
     messages.ImportRequest,
-    messages.ImportedLog,
-    messages.ImportedSegment,
+    offers.ImportedLog,
+    offers.ImportedSegment,
     model.LocalityGroup,
     offers.OfferAnswer,
     offers.OfferedSegment,
-    messages.Onward,
+    offers.Onward,
     messages.OperationInfo,
     messages.QuarantinedRange,
     messages.ReplicateRequest,

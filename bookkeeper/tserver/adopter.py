@@ -32,7 +32,7 @@ from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.roots import Held, Part, Root, Runs
-from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segment_reader import Segment

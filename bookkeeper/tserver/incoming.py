@@ -23,8 +23,7 @@ from typing import Any
 from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, InvalidInputError, OverloadedError, StreamExpiredError, unavailable
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import Onward
-from bookkeeper.rpc.offers import SegmentPart
+from bookkeeper.rpc.offers import Onward, SegmentPart
 from bookkeeper.storage.wal.files import FileOps, make_directory, uri_of, write_all
 from bookkeeper.tserver.offers import OfferedFile
 from bookkeeper.tserver.threads import Die, start_thread

@@ -16,8 +16,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.roots import Root, root_of
-from bookkeeper.rpc.messages import Onward
-from bookkeeper.rpc.offers import SegmentsOffer
+from bookkeeper.rpc.offers import Onward, SegmentsOffer
 from bookkeeper.storage.bulk import part_of_segment
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.tserver.stamps import TableView

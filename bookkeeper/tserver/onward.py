@@ -33,7 +33,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
 from bookkeeper.model import Origin
 from bookkeeper.roots import Part, Root, Runs, root_of
-from bookkeeper.rpc.messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk.logs import TAKEN_PREFIX, ImportLogs
 from bookkeeper.storage.bulk.replayed import in_written_order
 from bookkeeper.storage.bulk.whole import keep_segments

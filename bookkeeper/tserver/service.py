@@ -21,7 +21,6 @@ from bookkeeper.errors import (
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
-    AdoptRequest,
     ApplyRequest,
     Condition,
     FileMark,
@@ -35,7 +34,7 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
-from bookkeeper.rpc.offers import OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.offers import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver import attempts

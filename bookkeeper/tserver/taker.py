@@ -29,8 +29,17 @@ from bookkeeper.errors import (
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import AdoptRequest, ApplyRequest, ImportedSegment
-from bookkeeper.rpc.offers import DECLINED, TAKEN, WANTED, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.messages import ApplyRequest
+from bookkeeper.rpc.offers import (
+    DECLINED,
+    TAKEN,
+    WANTED,
+    AdoptRequest,
+    ImportedSegment,
+    OfferAnswer,
+    SegmentPart,
+    SegmentsOffer,
+)
 from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.incoming import Incoming, Upload

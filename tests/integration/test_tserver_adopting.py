@@ -14,7 +14,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import Extent, Stamp, StreamKey, Target
-from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment
+from bookkeeper.rpc.offers import AdoptRequest, ImportedSegment
 from bookkeeper.storage.bulk import convert, segment_entry
 from bookkeeper.storage.bulk.convert import Place
 from bookkeeper.storage.bulk.logs import ImportLogs

@@ -13,8 +13,8 @@ from bookkeeper.model import Extent, Stamp, StreamKey, TargetKey
 from bookkeeper.peers.protocol import WholeFile
 from bookkeeper.peers.whole_files import offer_of, parts_of
 from bookkeeper.roots import Root
-from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ReplicateResult
-from bookkeeper.rpc.offers import OfferAnswer
+from bookkeeper.rpc.messages import ReplicateResult
+from bookkeeper.rpc.offers import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.bulk import convert
 from bookkeeper.storage.bulk.convert import Place
 from bookkeeper.storage.bulk.logs import ImportLogs

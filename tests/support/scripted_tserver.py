@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import AdoptRequest, FileMark, ImportedLog, TabletAssignment, WorkItem, WorkReport
+from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem, WorkReport
+from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.wal import path_of
 from tests.support.master_world import World

@@ -9,7 +9,7 @@ from typing import Any
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MAX_RANK, CellKey
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.rpc.messages import AdoptRequest
+from bookkeeper.rpc.offers import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor

@@ -42,7 +42,8 @@ from bookkeeper.master.operations.tables import chained_tablets
 from bookkeeper.master.snapshot import TabletView
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import AdoptRequest, ImportedSegment, ImportRequest
+from bookkeeper.rpc.messages import ImportRequest
+from bookkeeper.rpc.offers import AdoptRequest, ImportedSegment
 from bookkeeper.storage.bulk import convert, part_of_segment, read_inputs, segment_entry
 from bookkeeper.storage.bulk.convert import Place
 from bookkeeper.storage.bulk.logs import ImportLogs

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp
-from bookkeeper.rpc.messages import ImportedLog
+from bookkeeper.rpc.offers import ImportedLog
 from bookkeeper.storage.bulk.whole import Lengths
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets

@@ -15,7 +15,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableErr
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
-from bookkeeper.rpc.messages import ImportedLog
+from bookkeeper.rpc.offers import ImportedLog
 from bookkeeper.storage.bulk.booked import segment_entry, segment_ref
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.wal.files import FileOps, create_once, path_of, uri_of
