@@ -3,7 +3,8 @@
 Arrives: sources (a run in memory, or the row groups of a segment), each a sorted sequence of blocks. Leaves:
 rounds: batches of entries in key order, with the mark where each cell starts. Pure but for the blocks that a source
 reads when asked. A round takes a window from each source and merges what lies up to its horizon, the least last key
-of the windows; so every round finishes at least one window, and whatever lies behind its horizon comes later.
+of the windows behind which their sources go on; so every round finishes at least one window, and whatever lies behind
+its horizon comes later.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_
 from bookkeeper.storage.tablet.same import NOTHING_SAME, Same, with_same
 
 _T = TypeVar("_T", bound=Any)
+
+FEW = 1024
+"""Fewer entries are copied together faster than columns are made for them."""
 
 READ_AHEAD = 4
 """The block behind is read ahead when this many pages like the present one would reach it."""
@@ -157,14 +161,24 @@ class Cursor:
 
     def next_block(self) -> tuple[SortedBlock, int] | None:
         """The block behind the one at hand, and the end of what counts in it; None when there is none."""
-        index = self._index + 1
-        if self.block is None or self.high < self.block.records or index >= self._source.block_count:
-            return None
-        if self._stop is not None and self._source.first_key(index) > self._stop:
+        if self.block is None or self.high < self.block.records or not self._counts(self._index + 1):
             return None
         if self._next is None:
-            self._next = self._source.block(index)
+            self._next = self._source.block(self._index + 1)
         return self._next, self._end(self._next, 0)
+
+    def ends_with(self, block: SortedBlock, high: int) -> bool:
+        """Whether nothing counts behind the first ``high`` entries of the block at hand, or of the one behind it."""
+        index = self._index if block is self.block else self._index + 1
+        if high < block.records:
+            return high == (self.high if block is self.block else self._end(block, 0))
+        return not self._counts(index + 1)
+
+    def _counts(self, index: int) -> bool:
+        """Whether there is such a block, and it may have something that counts."""
+        if index >= self._source.block_count:
+            return False
+        return self._stop is None or self._source.first_key(index) <= self._stop
 
     def prefetch(self) -> None:
         """Begin to read the block at hand."""
@@ -221,6 +235,12 @@ class _Window:
         """Key of the last entry."""
         last = self.slices[-1]
         return last.block.last_key if last.high == last.block.records else last.block.key(last.high - 1)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its source has nothing behind it."""
+        last = self.slices[-1]
+        return self.cursor.ends_with(last.block, last.high)
 
     def ends_before(self, other: _Window) -> bool:
         """Whether its last entry lies before that of another."""
@@ -305,21 +325,25 @@ def _open_windows(cursors: Sequence[Cursor], records: int, bytes_max: int) -> tu
     order, as few as it can.
     """
     windows: list[_Window] = []
-    nearest: _Window | None = None
+    nearest: _Window | None = None  # of those behind which their sources go on
+    furthest: _Window | None = None  # of the others: they bound nothing, but what comes behind them can wait
     all_records = sum(cursor.records for cursor in cursors)
     unread = sorted((c for c in cursors if c.block is None), key=lambda c: c.floor)
     for cursor in [*(c for c in cursors if c.block is not None), *unread]:
         if cursor.block is None:
-            if nearest is not None and cursor.floor > nearest.last_key:
+            bound = nearest or furthest
+            if bound is not None and cursor.floor > bound.last_key:
                 break
             cursor.load()
             if cursor.block is None:
                 continue
         window = _Window.open(cursor, cursor.block, _share(cursor, cursor.block, records, all_records, bytes_max))
         windows.append(window)
-        if nearest is None or window.ends_before(nearest):
-            nearest = window
-    return windows, nearest
+        if window.is_last:
+            furthest = window if furthest is None or furthest.ends_before(window) else furthest
+        else:
+            nearest = window if nearest is None or window.ends_before(nearest) else nearest
+    return windows, nearest or furthest
 
 
 def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> Round:
@@ -341,7 +365,7 @@ def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> R
 def _joined(parts: Sequence[_Slice]) -> tuple[pa.RecordBatch, Same]:
     """The entries of all parts, one part behind the other; columns of one value are made anew, not copied together."""
     same = parts[0].block.same
-    if any(part.block.same != same for part in parts):
+    if sum(part.high - part.low for part in parts) < FEW or any(part.block.same != same for part in parts):
         same = NOTHING_SAME
     if not same:
         return pa.concat_batches([part.block.batch.slice(part.low, part.high - part.low) for part in parts]), same
@@ -359,10 +383,10 @@ def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_o
     cursors[:] = [cursor for cursor in cursors if not cursor.exhausted]
     for cursor in [cursor for cursor in cursors if cursor.certain][1:]:
         cursor.prefetch()
-    windows, nearest = _open_windows(cursors, records, bytes_max)
-    if nearest is None:
+    windows, ending = _open_windows(cursors, records, bytes_max)
+    if ending is None:
         return None
-    horizon = nearest.last_key
+    horizon = ending.last_key
     behind = after_cell(horizon[:4]) if newest_only else horizon
     merged = _merge(windows, horizon, behind)
     for cursor in cursors:

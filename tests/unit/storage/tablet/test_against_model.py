@@ -24,6 +24,9 @@ from bookkeeper.storage.tablet import (
     Sight,
     TabletData,
     TabletSettings,
+    entries,
+    gather,
+    merge,
     order,
 )
 from bookkeeper.storage.tablet.cells import Retention
@@ -72,12 +75,13 @@ class TabletMachine(RuleBasedStateMachine):
         self.flushed = 0
         self.merge: tuple[frozenset[str], list[NewSegment], set[int]] | None = None
         self.merged_before = False
-        self.few = order.FEW
+        self.patch = pytest.MonkeyPatch()
 
-    @initialize(few=st.sampled_from([0, order.FEW]))
-    def settle_ties(self, few: int) -> None:
-        """Small batches would else never meet the sort for large ones."""
-        self.few, order.FEW = order.FEW, few
+    @initialize(few=st.booleans())
+    def small_counts_as_large(self, few: bool) -> None:
+        """Small batches would else never meet what is for large ones."""
+        for module in (entries, gather, merge, order) if few else ():
+            self.patch.setattr(module, "FEW", 0)
 
     @rule(batch=batches)
     def apply(self, batch: list[Record]) -> None:
@@ -229,7 +233,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         assert scan_all(self.tablet) == self.model.visible()
-        order.FEW = self.few
+        self.patch.undo()
         self.place.cleanup()
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, Sight, TabletData, TabletSettings
+from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, Sight, TabletData, TabletSettings, scan
 from bookkeeper.storage.tablet.cells import EVERYTHING
 from bookkeeper.storage.tablet.entries import SortedBlock
+from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
 from bookkeeper.storage.tablet.resume import Resume, Within
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal.files import path_of
@@ -239,6 +240,25 @@ def test_segments_that_follow_each_other_are_read_one_after_the_other(
     page = again.scan_page(b"2008", None, (), (), None, 200)
     assert to_records(page.records)[0].row == b"2008"
     assert len(noted.read) <= 3
+
+
+def test_a_short_range_is_merged_in_one_round(tablet: TabletData, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        tablet.apply(to_batch([PLAIN._replace(row=b"%03d" % i) for i in range(number, 96, 3)]), number * 32 + 1)
+        flush(tablet, number + 1)
+    rounds: list[int] = []
+    original = merge_round
+
+    def noted(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:
+        merged = original(cursors, records, bytes_max, newest_only=newest_only)
+        rounds.append(merged.records if merged else 0)
+        return merged
+
+    monkeypatch.setattr(scan, "merge_round", noted)
+    assert [record.row for record in scan_all(tablet, start=b"020", stop=b"031")] == [
+        b"%03d" % i for i in range(20, 31)
+    ]
+    assert rounds == [11, 0]
 
 
 def test_pages_of_one_scan_decode_each_row_group_once(tablet: TabletData, monkeypatch: pytest.MonkeyPatch) -> None:
