@@ -70,9 +70,10 @@ class TServerSettings(Section):
     """Logs, memory and the replication worker of a tserver."""
 
     wal_roll_bytes: Bytes = setting(
-        256 * MIB,
+        1024 * MIB,
         "A WAL is rolled beyond this size",
-        "bounds what recovery has to read, and how much one slow peer pins",
+        "as in Accumulo; bounds what recovery has to read, two seconds, and how much one slow peer pins; at the end "
+        "of each file a backlog waits for the master's word",
     )
     wal_roll_age_ms: Millis = setting(
         3_600_000, "A WAL with data is rolled beyond this age", "a quiet cluster lets files go too"
@@ -143,7 +144,7 @@ class ReplaySettings(Section):
         8, "Task slots of local[*], 180 MB each", "more than cores, because a slot mostly waits for a peer"
     )
     run_budget_ms: Millis = setting(
-        2_000,
+        4_000,
         "Time after which a run comes back with what it shipped so far",
         "long enough to amortise the job, short enough that the books, other tables of the peer and the operator see "
         "progress",

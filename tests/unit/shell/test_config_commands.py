@@ -78,9 +78,9 @@ def test_shown_are_those_that_differ_or_all(directory: Path, capsys: pytest.Capt
     (roll,) = (row for row in rows if row["setting"] == "tserver.wal_roll_bytes")
     assert {**roll, "meaning": "", "why": ""} == {
         "setting": "tserver.wal_roll_bytes",
-        "value": 268_435_456,
+        "value": 1_073_741_824,
         "unit": "bytes",
-        "default": 268_435_456,
+        "default": 1_073_741_824,
         "meaning": "",
         "why": "",
         "least": 1,
