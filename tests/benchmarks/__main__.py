@@ -19,7 +19,8 @@ from rich.table import Table
 
 from tests.benchmarks.figure import Figure, met
 
-MODULES = ("rpc", "wal", "tablet", "ingest", "client", "master_cycle", "master_cycle_hbase", "drain", "backlog", "lag")
+BOOKS = ("master_cycle", "master_memory", "master_cycle_hbase")
+MODULES = ("rpc", "wal", "tablet", "ingest", "client", *BOOKS, "drain", "backlog", "lag")
 RESULT = Path("build/bench/figures.json")
 VERDICTS = {None: "", True: "met", False: "MISSED"}
 

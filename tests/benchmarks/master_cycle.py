@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-import tracemalloc
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,7 +40,6 @@ NONE: Mapping[str, object] = {}
 LONG_LEASES: dict[str, object] = {"coordination.session_lease_ms": 600_000, "coordination.session_renew_ms": 1_000}
 CYCLE_RATIO_MAX = 1.5
 QUICK_MS_MAX = 10.0
-FILE_BYTES_MAX = 400.0
 
 
 def _uri(ground: Ground, session: str, number: int) -> str:
@@ -122,10 +120,10 @@ def _quick_ms(ground: Ground, books: Books, session: str, row: bytes) -> float:
 
 
 def measure(
-    directory: Path, files: int, *, rounds: int = ROUNDS, lean: bool = True, overrides: Mapping[str, object] = NONE
+    directory: Path, files: int, *, rounds: int = ROUNDS, overrides: Mapping[str, object] = NONE
 ) -> dict[str, float]:
-    """CPU seconds of a bare scan, of a reign's first cycle and of a later one; milliseconds of a quick one; with
-    ``lean``, bytes of memory of a file. ``overrides``: settings of the cluster.
+    """CPU seconds of a bare scan, of a reign's first cycle and of a later one; milliseconds of a quick one.
+    ``overrides``: settings of the cluster.
     """
     ground = Ground(directory, overrides={**LONG_LEASES, **overrides})
     extents = ground.create_table("1", [b"%02d" % n for n in range(1, TABLETS)])
@@ -150,20 +148,12 @@ def measure(
         cycles.append(_seconds(lambda: _cycle(books, owners, queue, files)))
     quick_ms = _quick_ms(ground, books, live.session_id, row)
     found = {"first": first, "scan": min(scans), "cycle": min(cycles), "quick": quick_ms}
-    if lean:
-        tracemalloc.start()
-        fresh = Books(ground.metadata, reign, lambda: read_config(ground.coordination))
-        for _ in range(3):
-            _cycle(fresh, owners, queue, files)
-        gc.collect()
-        found["bytes"] = tracemalloc.get_traced_memory()[0] / len(fresh.snapshot.files)
-        tracemalloc.stop()
     ground.close()
     return found
 
 
 def run() -> list[Figure]:
-    """A full cycle, the first one of a reign, a quick one, and the memory of a file, at several numbers of files."""
+    """A full cycle, the first one of a reign, and a quick one, at several numbers of files."""
     figures: list[Figure] = []
     for files in FILES:
         with tempfile.TemporaryDirectory() as name:
@@ -194,18 +184,6 @@ def _figures(found: dict[str, float], files: int) -> list[Figure]:
             "reference_unit": "ms",
             "ratio": found["quick"] / (scan * 1000),
             "target": QUICK_MS_MAX,
-            "lower_is_better": True,
-            "size": files,
-        },
-        {
-            "name": f"master memory of one of {files:,} outstanding files",
-            "value": found["bytes"],
-            "unit": "bytes",
-            "reference": FILE_BYTES_MAX,
-            "reference_name": "aim",
-            "reference_unit": "bytes",
-            "ratio": found["bytes"] / FILE_BYTES_MAX,
-            "target": FILE_BYTES_MAX,
             "lower_is_better": True,
             "size": files,
         },
