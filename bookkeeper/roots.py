@@ -25,12 +25,35 @@ OFFSET_MAX = 2**48
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class RootLog:
+    """A log as the cluster that wrote it calls it: all of its roots end together."""
+
+    instance_id: str
+    file: str
+
+    def encode(self) -> str:
+        """One string, parts percent-escaped and joined by ``|``."""
+        return "|".join(quote(part, safe="") for part in (self.instance_id, self.file))
+
+    @classmethod
+    def decode(cls, raw: str) -> RootLog:
+        """Parse :meth:`encode`; raises ValueError on anything else."""
+        instance_id, file = map(unquote, raw.split("|"))
+        return cls(instance_id, file)
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class Root:
     """A log as the cluster that wrote it calls it, and the table there that the records were written to."""
 
     instance_id: str
     file: str
     table_id: str
+
+    @property
+    def log(self) -> RootLog:
+        """The log without the table."""
+        return RootLog(self.instance_id, self.file)
 
     def encode(self) -> str:
         """One string, parts percent-escaped and joined by ``|``."""

@@ -117,9 +117,10 @@ class TServerSettings(Section):
     )
     paths_apart_ms: Millis = setting(
         7 * 24 * 3_600_000,
-        "Time for which a tablet remembers which records of a log came here, when the log's own stream is over: for "
-        "clusters between that bring the same records later",
-        "a cluster that was away over a long weekend still brings nothing twice; costs 200 bytes a log and tablet",
+        "Time after which it counts no more, for what came by several paths, that a cluster can't be asked or is not "
+        "heard of; clusters that answer, or are only away, are waited for without end",
+        "a cluster that is gone for good leaves nothing behind for ever; one that is mended within days brings nothing "
+        "twice",
     )
     lane_ranges_max: Count = setting(
         256,

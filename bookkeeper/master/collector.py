@@ -21,6 +21,7 @@ from bookkeeper.master.gc import IMPORT_KIND, LogFile
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
+from bookkeeper.master.root_keeper import RootKeeper
 from bookkeeper.master.snapshot import BrokenChainError, tablet_view
 from bookkeeper.master.strays import is_over, note_strays
 from bookkeeper.master.tservers import TServers
@@ -62,6 +63,7 @@ class Collector:
     clock: Clock
     read_config: Callable[[], ClusterConfig]
     flight_ms: int
+    roots: RootKeeper
     missing: dict[bytes, MissingFile] = field(default_factory=dict)
     unnamed: dict[str, int] = field(default_factory=dict)
     """Logs that stand for files of other clusters and that nobody names, and since when this reign has known."""
@@ -76,6 +78,7 @@ class Collector:
         gone = self.delete(seen)
         self.finish(seen, gone)
         self.void(seen)
+        self.roots.see_to_the_end({log.uri for log in seen.logs})
         return gone
 
     def look(self) -> Inventory:
@@ -138,8 +141,10 @@ class Collector:
     def delete(self, seen: Inventory) -> list[str]:
         """Delete files that an earlier run marked and that nothing refers to now."""
         wanted = [uri for uri in seen.marked if uri not in self.gone]
+        self.roots.look()
         gone = []
         for uri in gc.to_delete(wanted, seen.logs, seen.referenced, seen.live)[:DELETIONS_MAX]:
+            self.roots.before_it_goes(uri, seen.finished.get(uri, ()))
             self.reign.check()
             delete_log(uri)
             self.gone[uri] = self.clock.boot_ns()
@@ -174,6 +179,8 @@ class Collector:
         if void:
             self._purge_books(set(void), seen.marked)
             uris = [file.decode() for file in void]
+            for uri in uris:
+                self.roots.before_it_goes(uri, seen.finished.get(uri, ()))
             self._tell([(uri, target) for uri in uris for target in seen.finished.get(uri, ())])
 
     def _storage_is_there(self, seen: Inventory) -> bool:

@@ -20,6 +20,7 @@ from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books import Books
+from bookkeeper.master.carried import Carried
 from bookkeeper.master.collector import Collector
 from bookkeeper.master.cycle import Cycle, Pacer
 from bookkeeper.master.dispatch import Dispatcher
@@ -39,6 +40,8 @@ from bookkeeper.master.quarantine import Quarantine
 from bookkeeper.master.quarantine_desk import QuarantineDesk
 from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import Recovery, read_promise
+from bookkeeper.master.root_desk import RootDesk
+from bookkeeper.master.root_keeper import RootKeeper
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.master.strays import Strays
 from bookkeeper.master.tservers import TServers
@@ -82,6 +85,7 @@ class Leadership:
     strays: Strays
     queries: Queries
     quarantine: QuarantineDesk
+    roots: RootDesk
     errors: dict[str, str] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -230,7 +234,9 @@ def assemble(
         quarantine,
         Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
-    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings))
+    own_id, carried, apart_ms = settings.instance.instance_id, Carried(), settings.tserver.paths_apart_ms
+    keeper = RootKeeper(table, reign, fate, clock, carried, own_id, config, apart_ms)
+    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -253,6 +259,7 @@ def assemble(
         ),
         queries=Queries(table, tservers, config, clock, placement.problems),
         quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
+        roots=RootDesk(table, reign, clock, tservers, peers, fate, carried, own_id, config, apart_ms),
     )
 
 
@@ -279,6 +286,7 @@ def operation_context(
         clock=clock,
         own_instance_id=own_id,
         stream_grace_ms=stream_grace_ms(settings),
+        paths_apart_ms=settings.tserver.paths_apart_ms,
         wake=inbox.ask_full,
         let_go=placement.let_go,
         begin=begin,

@@ -28,8 +28,10 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer
 from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
+from bookkeeper.roots import RootLog
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.messages import RootStanding
 
 LOG = logging.getLogger(__name__)
 
@@ -115,6 +117,22 @@ class PeerMasters:
                 self._systems.installed(peer.system).stream_done(place_of(alias, peer), streams)
         else:
             self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).stream_done(streams)
+
+    def root_standings(
+        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
+    ) -> Sequence[RootStanding]:
+        """Rule R22: how it stands with these logs at the end of a route that begins there. Raises TransientError, and
+        PermanentError when it can't be asked.
+        """
+        peer = self.contact_as(alias, quorum, instance_id)
+        return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).root_standings(route, logs)
+
+    def roots_over(
+        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
+    ) -> None:
+        """Rule R22: nothing of these logs is under way anywhere. Raises as above."""
+        peer = self.contact_as(alias, quorum, instance_id)
+        self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).roots_over(route, logs)
 
     def _identify(self, system: str, quorum: str) -> PeerIdentity:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from bookkeeper.master import root_keeper
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.recovery import RESTORE
 from bookkeeper.rpc.messages import OperationInfo
@@ -35,6 +36,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "live_tservers": str(len(lead.cycle.live)),
         "files_deleted": str(lead.collector.deleted),
         "missing_files": str(len(lead.collector.missing)),
+        **root_keeper.facts(lead.collector.roots),
     }
     if monitor:
         facts["monitor"] = monitor

@@ -32,6 +32,7 @@ from bookkeeper.master.report import leader_facts, operation_infos
 from bookkeeper.master.shipping import Report
 from bookkeeper.master.status import Now, target_state, target_states
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
+from bookkeeper.roots import RootLog
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
     BulkProgress,
@@ -44,6 +45,7 @@ from bookkeeper.rpc.messages import (
     OperationInfo,
     QuarantinedRange,
     ReplicationConfig,
+    RootStanding,
     TableInfo,
     TabletLocation,
     TableUsage,
@@ -338,6 +340,14 @@ class MasterService:
             raise RefusedError(f"instance {hello.instance_id or 'none'} can't end the streams of another one")
         for first in range(0, len(streams), STREAMS_MAX):
             lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
+
+    def root_standings(self, route: Sequence[str], logs: Sequence[RootLog]) -> Sequence[RootStanding]:
+        """See :meth:`RootDesk.standings`."""
+        return self._lead.roots.standings(route, logs)
+
+    def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
+        """See :meth:`RootDesk.over`."""
+        self._lead.roots.over(route, logs)
 
     # ---- own tservers
 

@@ -17,10 +17,12 @@ from urllib.parse import quote, unquote
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, Row, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.roots import RootLog
 
 TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"
 QUAR_PREFIX = b"~quar_"
+ROOT_PREFIX = b"~root_"
 
 PREV_ROW = Column("tablet", b"prev_row")
 DIR = Column("tablet", b"dir")
@@ -30,6 +32,8 @@ LOCATION = Column("location", b"assigned")
 FATE_OP = Column("fate", b"op")
 FATE_STEP = Column("fate", b"step")
 DEL = Column("del", b"")
+ROOT_HERE = Column("recv", b"here")
+"""``recv:here`` of a ``~root`` row: records of the log have come to this cluster, and more may."""
 
 ONCE_RANK = 1
 """Rank of cells that are written once and never change."""
@@ -179,6 +183,39 @@ def parse_recv_cell(key: bytes, qualifier: bytes) -> StreamKey:
     if made != CellKey(key, Column("recv", qualifier)):
         raise CorruptionError(f"not a stream: {key!r} {qualifier!r} (it would be written {made})")
     return stream
+
+
+def root_row(log: RootLog) -> bytes:
+    """``~root_<instance>_<file>``, as :func:`recv_row` escapes them: a log of which several paths bring records."""
+    return ROOT_PREFIX + _instance(log.instance_id) + b"_" + _file(log.file)
+
+
+def root_section(instance_id: str) -> tuple[bytes, bytes | None]:
+    """``start, stop`` of a scan over the ``~root`` rows of one cluster's logs."""
+    return section(ROOT_PREFIX + _instance(instance_id) + b"_")
+
+
+def parse_root_row(key: bytes) -> RootLog:
+    """The log of :func:`root_row`."""
+    instance, _, file = _text(_after(key, ROOT_PREFIX), "a ~root row").partition("_")
+    log = RootLog(unquote(instance), file)
+    if not file or root_row(log) != key:
+        raise CorruptionError(f"not a log of another cluster: {key!r}")
+    return log
+
+
+def handed_cell(log: RootLog, instance_id: str, file: str) -> CellKey:
+    """``recv:to:<instance>:<file>`` of a ``~root`` row: a log of this cluster took records there, and is gone."""
+    qualifier = b"to:" + b":".join(quote(part, safe="").encode() for part in (instance_id, file))
+    return CellKey(root_row(log), Column("recv", qualifier))
+
+
+def parse_handed(qualifier: bytes) -> tuple[str, str]:
+    """Instance and log of :func:`handed_cell`."""
+    kind, *parts = _text(qualifier, "a recv column").split(":")
+    if kind != "to" or len(parts) != 2:
+        raise CorruptionError(f"not where a log went: {qualifier!r}")
+    return unquote(parts[0]), unquote(parts[1])
 
 
 def fate_row(txid: str) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.metadata.held_json import decode_held, encode_held
 from bookkeeper.metadata.strict_json import (
     check_names,
     encode_json,
@@ -31,7 +32,7 @@ from bookkeeper.metadata.strict_json import (
     typed,
 )
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
-from bookkeeper.roots import Held, Part, Root, Runs
+from bookkeeper.roots import Held, Root
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -110,7 +111,7 @@ class FlushState:
                     for stream, parts in self.ahead.items()
                 },
             }
-            | ({"held": {root.encode(): _encode_held(held) for root, held in self.held.items()}} if self.held else {}),
+            | ({"held": encode_held(self.held)} if self.held else {}),
         )
 
     @classmethod
@@ -130,7 +131,7 @@ class FlushState:
             segments=texts(fields, "segments"),
             compacted=number(fields, "compacted"),
             ahead=_ahead(mapping(fields, "ahead")),
-            held=_held(mapping(fields, "held")),
+            held=decode_held(mapping(fields, "held")),
         )
 
 
@@ -346,36 +347,6 @@ def _ahead(fields: dict[str, Any]) -> dict[StreamKey, tuple[Ahead, ...]]:
     return {
         _stream(key): tuple(Ahead(_range(part), number(part, 2)) for part in tuples(fields, key, 3)) for key in fields
     }
-
-
-def _encode_held(held: Held) -> list[Any]:
-    parts = [[*_encode_range(part.rows), encode_row(part.family), part.runs.flat()] for part in held.parts]
-    return [held.last_ms, parts]
-
-
-def _held(fields: dict[str, Any]) -> dict[Root, Held]:
-    found = {}
-    for key, (encoded,) in ((key, tuples({0: [fields[key]]}, 0, 2)) for key in fields):
-        parts = tuple(
-            Part(_range(part), None if part[2] is None else raw_bytes(part, 2), _runs(typed(part, 3, list)))
-            for part in tuples(encoded, 1, 4)
-        )
-        found[_root(key)] = Held(parts, number(encoded, 0))
-    return found
-
-
-def _runs(flat: list[Any]) -> Runs:
-    try:
-        return Runs.from_flat([number(dict(enumerate(flat)), index) for index in range(len(flat))])
-    except ValueError as error:
-        raise CorruptionError(f"not runs of offsets: {error}") from error
-
-
-def _root(text: str) -> Root:
-    try:
-        return Root.decode(text)
-    except ValueError as error:
-        raise CorruptionError(f"not a root: {text!r} ({error})") from error
 
 
 def _stream(text: str) -> StreamKey:

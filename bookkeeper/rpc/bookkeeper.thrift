@@ -227,6 +227,15 @@ struct QuarantinedRange {                 // what can't be shipped to one target
 
 struct FileMark { 1: required string file  2: required i64 offset }
 
+// A log as the cluster that wrote it calls it (rule R22).
+struct RootLog { 1: required string instance_id  2: required string file }
+
+struct RootStanding {
+  1: required bool owed                   // a log that is still there holds records of it, to be handed on
+  2: required list<string> handed         // instances that this cluster handed records of it on to, or may
+  3: required string mark                 // changes whenever a log that handed some on has gone
+}
+
 struct ClusterInfo { 1: required string name  2: required string quorum  3: required string instance_id }
 
 struct ReplicationConfig {
@@ -393,6 +402,8 @@ service Master extends Node {
   string resolve_table(1: string name) throws (1: Fault fault)                     // table id; not_found otherwise
   string pick_tserver(1: string table_id) throws (1: Fault fault)                  // host:port
   void stream_done(1: list<StreamKey> streams) throws (1: Fault fault)             // the source will never send these again
+  list<RootStanding> root_standings(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)   // at the end of the route of instances; empty = here
+  void roots_over(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)                     // nothing of these is under way anywhere any more
 
   // own tservers
   oneway void nudge(1: string session_id)                                          // something new to replicate
@@ -419,6 +430,7 @@ service TServer extends Node {
   void assign_work(1: list<WorkItem> items) throws (1: Fault fault)                // idempotent; overloaded when the queue is full
   list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
+  void forget_roots(1: list<RootLog> logs) throws (1: Fault fault)
 
   // other clusters
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle

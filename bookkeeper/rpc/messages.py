@@ -238,6 +238,17 @@ class FileMark:
 
 
 @dataclass(frozen=True, slots=True)
+class RootStanding:
+    """What a cluster says of a root log (rule R22): whether it has ``owed`` records of it that it may hand on, to which
+    instances it handed some on or may, and a ``mark`` that changes whenever a log that did so has gone.
+    """
+
+    owed: bool
+    handed: tuple[str, ...]
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterInfo:
     """A defined peer cluster."""
 

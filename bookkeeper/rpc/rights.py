@@ -14,7 +14,7 @@ from bookkeeper.security.secret import Kind
 EVERYBODY = frozenset({"hello", "status"})
 
 PEER_METHODS = {
-    "Master": frozenset({"leader", "resolve_table", "pick_tserver", "stream_done"}),
+    "Master": frozenset({"leader", "resolve_table", "pick_tserver", "stream_done", "root_standings", "roots_over"}),
     "TServer": frozenset({"open_stream", "replicate", "offer_segments", "put_segment", "take_segments"}),
     "Replay": frozenset[str](),
 }
@@ -78,6 +78,7 @@ PROCESS_METHODS = {
             "assign_work",
             "work_reports",
             "forget_streams",
+            "forget_roots",
             "apply_replicated",
         }
     ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from bookkeeper.model import Extent, LocalityGroup, RowRange, StreamKey
+from bookkeeper.roots import RootLog
 from bookkeeper.rpc.messages import (
     ApplyRequest,
     BulkProgress,
@@ -25,6 +26,7 @@ from bookkeeper.rpc.messages import (
     ReplicateRequest,
     ReplicateResult,
     ReplicationConfig,
+    RootStanding,
     ScanPage,
     ScanRequest,
     TableInfo,
@@ -126,6 +128,10 @@ class Master(Node, Protocol):
 
     def stream_done(self, streams: Sequence[StreamKey]) -> None: ...
 
+    def root_standings(self, route: Sequence[str], logs: Sequence[RootLog]) -> Sequence[RootStanding]: ...
+
+    def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None: ...
+
     def nudge(self, session_id: str) -> None: ...
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None: ...
@@ -161,6 +167,8 @@ class TServer(Node, Protocol):
     def work_reports(self) -> Sequence[WorkReport]: ...
 
     def forget_streams(self, streams: Sequence[StreamKey]) -> None: ...
+
+    def forget_roots(self, logs: Sequence[RootLog]) -> None: ...
 
     def open_stream(self, stream: StreamKey) -> str: ...
 

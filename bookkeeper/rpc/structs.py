@@ -5,7 +5,7 @@ Arrives: nothing. Leaves: the class into which each struct is decoded. Survives 
 
 from __future__ import annotations
 
-from bookkeeper import model
+from bookkeeper import model, roots
 from bookkeeper.rpc import messages, offers
 
 STRUCTS: tuple[type, ...] = (
@@ -34,6 +34,8 @@ STRUCTS: tuple[type, ...] = (
     messages.ReplicateRequest,
     messages.ReplicateResult,
     messages.ReplicationConfig,
+    roots.RootLog,
+    messages.RootStanding,
     model.RowRange,
     messages.ScanPage,
     messages.ScanRequest,

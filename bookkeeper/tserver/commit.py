@@ -8,13 +8,14 @@ Sources: plan, "The commit path"; rules R13 and R14.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Protocol, TypeVar, cast
 
 from bookkeeper.errors import BookkeeperError, ConflictError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import RootLog
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver import refusals
 from bookkeeper.tserver.attempts import NO_ATTEMPT, Attempt
@@ -211,6 +212,23 @@ class ForgetStreams(_Barrier):
         for tablet in self._tablets:
             for stream in self._streams:
                 tablet.forget_stream(stream)
+        return None
+
+
+class ForgetRoots(_Barrier):
+    """Rule R22: nothing of these logs is under way anywhere; what is held of them goes from every tablet."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablets: Sequence[ServedTablet], logs: Collection[RootLog]) -> None:
+        self._tablets = tablets
+        self._logs = logs
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        for tablet in self._tablets:
+            tablet.forget_roots(self._logs)
         return None
 
 

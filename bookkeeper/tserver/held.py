@@ -4,20 +4,14 @@ Arrives: what taking some blocks makes of it (see ``paths``), first staged, then
 known of a root, and what a flush writes down. Survives a crash: block headers and ``FlushState.held``, of which loading
 makes it again. Changed by the commit thread only.
 
-It ends: a root is forgotten when no stream of it is open here and nothing of it was taken for ``paths_apart_ms``, or
-when there are too many such roots. What another path brings of it later is taken for new.
+It ends when no path can bring anything of a root any more: whoever knows that says so (``master.root_waves``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bookkeeper.roots import Held, Root
-
-ROOTS_MAX = 2_000
-"""Roots without an open stream that are remembered: some 300 KB in the state that every flush writes. As many logs of
-256 MiB are 500 GB, a week at 0.8 MB/s; above that rate paths may be apart for the time that 500 GB take.
-"""
+from bookkeeper.roots import Held, Root, RootLog
 
 RUNS_MAX = 50_000
 """Stretches of offsets that a tablet remembers, some 400 KB in its state. In order they join, so that there are few;
@@ -25,17 +19,10 @@ they stay apart when a path that brings some of a table's records is far ahead o
 """
 
 
-def is_apart_too_long(held: Held, now_ms: int, paths_apart_ms: float) -> bool:
-    """Rule R22: nothing of a root came for so long that no other path is expected to bring it."""
-    return now_ms - held.last_ms > paths_apart_ms
-
-
 class HeldRoots:
     """See above."""
 
-    def __init__(self, applied: Mapping[Root, Held], paths_apart_ms: float) -> None:
-        """``paths_apart_ms``: how far one path may lag behind another."""
-        self._paths_apart_ms = paths_apart_ms
+    def __init__(self, applied: Mapping[Root, Held]) -> None:
         self._applied = dict(applied)
         self._in_flight: dict[Root, Held] = {}
         self._size = sum(held.size for held in applied.values())
@@ -83,14 +70,17 @@ class HeldRoots:
             if self._in_flight.get(root) is held:
                 del self._in_flight[root]
 
-    def remembered(self, open_roots: Collection[Root], now_ms: int) -> dict[Root, Held]:
-        """What is applied, for a flush to write down; forgets what no path is expected to bring."""
-        ended = sorted((self._applied.keys() - open_roots), key=lambda root: -self._applied[root].last_ms)
-        for place, root in enumerate(ended):
-            if place >= ROOTS_MAX or is_apart_too_long(self._applied[root], now_ms, self._paths_apart_ms):
-                self._size -= self._applied.pop(root).size
-                self._begun.pop(root, None)
+    def remembered(self) -> dict[Root, Held]:
+        """What is applied, for a flush to write down."""
         return dict(self._applied)
+
+    def forget(self, logs: Collection[RootLog]) -> bool:
+        """No path brings anything of these logs any more; whether there was something to forget."""
+        over = [root for root in self._applied if root.log in logs]
+        for root in over:
+            self._size -= self._applied.pop(root).size
+            self._begun.pop(root, None)
+        return bool(over)
 
 
 NOTHING = Held()

@@ -47,6 +47,7 @@ from bookkeeper.tserver.loading import (
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.root_marks import announced_logs, ended_logs
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet, Tenure
 
@@ -68,11 +69,9 @@ class Loader:
         table_view: Callable[[str], TableView],
         sort_later: Callable[[Callable[[], None]], None],
         books_flight_ms: float,
-        paths_apart_ms: float,
     ) -> None:
         """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread.
-        ``books_flight_ms``: how long a write to the books may be on its way (R4). ``paths_apart_ms``: how far one
-        path of several to this cluster may lag behind another (R22).
+        ``books_flight_ms``: how long a write to the books may be on its way (R4).
         """
         self._registry = registry
         self._path = path
@@ -84,7 +83,6 @@ class Loader:
         self._table_view = table_view
         self._sort_later = sort_later
         self._books_flight_ms = books_flight_ms
-        self._paths_apart_ms = paths_apart_ms
         self._cache = BlockCache(TabletSettings().cache_bytes_max)
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
@@ -182,10 +180,14 @@ class Loader:
         recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
         self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
         tenure = Tenure(row.placed, next_serial(row))
-        tablet = ServedTablet(extent, data, recovered, tenure, self._books_flight_ms, self._paths_apart_ms)
+        tablet = ServedTablet(extent, data, recovered, tenure, self._books_flight_ms)
         sources = {stream.source_instance_id for stream in tablet.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.forget_stream(stream)
+        held = {root.log for root in recovered.held}
+        tablet.forget_roots(
+            ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held}), tablet.high_water)
+        )
         self._session.check()
         return tablet
 

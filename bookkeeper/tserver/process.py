@@ -42,6 +42,7 @@ from bookkeeper.tserver.onward import OnwardLogs
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.root_marks import RootMarks
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.stamps import view_of
@@ -141,20 +142,29 @@ class TServerProcess:
             configuration.table,
             sorter.later,
             books_flight_ms(settings),
-            tserver.paths_apart_ms,
         )
         streams = Streams(clock, tserver.stream_idle_timeout_ms)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
+        marks = RootMarks(self._metadata, persistence, clock)
         onward = OnwardLogs(
             settings.wal_dir / session.session_id, settings.instance.instance_id, session.session_id, clock
         )
         adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward)
         limits = service_limits(settings)
         locations = Locations(self._metadata)
-        receiver = self._receiver(registry, path, configuration, locations, streams, index, limits.batch)
+        receiver = self._receiver(registry, path, configuration, locations, streams, index, marks, limits.batch)
         incoming = self._incoming()
         taker = Taker(
-            receiver, adopter, configuration, locations, streams, index, incoming, self._pool, settings.rpc.timeout_ms
+            receiver,
+            adopter,
+            configuration,
+            locations,
+            streams,
+            index,
+            marks,
+            incoming,
+            self._pool,
+            settings.rpc.timeout_ms,
         )
         worker = ReplicationWorker(settings, self._metadata, self._coordination, self._pool, link.report, self.address)
         parts = Parts(
@@ -176,6 +186,7 @@ class TServerProcess:
             incoming=incoming,
             streams=streams,
             index=index,
+            marks=marks,
             worker=worker,
             limits=limits,
         )
@@ -189,6 +200,7 @@ class TServerProcess:
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
+        marks: RootMarks,
         limits: BatchLimits,
     ) -> Receiver:
         return Receiver(
@@ -200,6 +212,7 @@ class TServerProcess:
             locations,
             streams,
             index,
+            marks,
             self._pool,
             limits,
             self._settings.rpc.timeout_ms,

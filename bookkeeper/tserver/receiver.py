@@ -35,6 +35,7 @@ from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.replicated import Applied, ReceivedRange
+from bookkeeper.tserver.root_marks import RootMarks, logs_in
 from bookkeeper.tserver.streams import Streams
 from bookkeeper.tserver.tablet import ReceivedBlock
 
@@ -92,6 +93,7 @@ class Receiver:
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
+        marks: RootMarks,
         pool: RpcPool,
         limits: BatchLimits,
         forward_timeout_ms: float,
@@ -104,6 +106,7 @@ class Receiver:
         self._locations = locations
         self._streams = streams
         self._index = index
+        self._marks = marks
         self._pool = pool
         self.limits = limits
         self._forward_timeout_ms = forward_timeout_ms
@@ -132,6 +135,7 @@ class Receiver:
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
         blocks = decode_blocks(request, self.limits)
+        self._marks.announce(logs_in(blocks))
         parts = self._part(table_id, blocks)
         if not parts and request.after_offset > request.acked_offset:
             raise GapError(

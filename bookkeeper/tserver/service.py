@@ -19,6 +19,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import RootLog
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.messages import (
     ApplyRequest,
@@ -40,7 +41,7 @@ from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver import attempts
 from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.attempts import Attempt
-from bookkeeper.tserver.commit import CommitPath, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.commit import CommitPath, ForgetRoots, ForgetStreams, SyncBarrier
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
 from bookkeeper.tserver.configuration import Configuration
@@ -52,6 +53,7 @@ from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
+from bookkeeper.tserver.root_marks import RootMarks
 from bookkeeper.tserver.sight import sight_for
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.streams import Streams
@@ -95,6 +97,7 @@ class Parts:
     incoming: Incoming
     streams: Streams
     index: ReceivedIndex
+    marks: RootMarks
     worker: ReplicationWorker
     limits: ServiceLimits
 
@@ -269,6 +272,13 @@ class TServerService:
         parts.index.forget(streams)
         parts.loader.settle()
         parts.path.cross(ForgetStreams(parts.registry.all(), streams))
+
+    def forget_roots(self, logs: Sequence[RootLog]) -> None:
+        """Nothing of these logs is under way anywhere (R22), and their ``~root_`` cells are gone; as for streams."""
+        parts = self._own_cluster_only()
+        parts.marks.forget(logs)
+        parts.loader.settle()
+        parts.path.cross(ForgetRoots(parts.registry.all(), frozenset(logs)))
 
     # ---- other clusters, and tservers of this one
 

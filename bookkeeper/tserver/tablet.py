@@ -10,9 +10,8 @@ Sources: plan, "The commit path"; rules R13, R18 and R24.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Ahead, Extent, Origin, StreamKey
-from bookkeeper.roots import Root, root_of
+from bookkeeper.roots import Root, RootLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
@@ -134,11 +133,8 @@ class ServedTablet:
         recovered: Recovered,
         tenure: Tenure,
         books_flight_ms: float,
-        paths_apart_ms: float = math.inf,
     ) -> None:
-        """``books_flight_ms``: how long a write to the books may be on its way (R4). ``paths_apart_ms``: how far one
-        path of several to this cluster may lag behind another (R22).
-        """
+        """``books_flight_ms``: how long a write to the books may be on its way (R4)."""
         self.extent = extent
         self.key = (extent.table_id, extent.end_row)
         self.row = keys.tablet_row(extent.table_id, extent.end_row)
@@ -165,7 +161,7 @@ class ServedTablet:
         self.ahead: dict[StreamKey, tuple[Ahead, ...]] = dict(recovered.ahead)
         """Rows that hold more of a stream (see ``rows_ahead``). Changed by the commit thread."""
         self._in_flight: dict[StreamKey, int] = {}
-        self.held = HeldRoots(recovered.held, paths_apart_ms)
+        self.held = HeldRoots(recovered.held)
         """What it holds of each root (R22). Changed by the commit thread."""
         self._next_seq = recovered.next_seq
         self._applied_seq = recovered.next_seq - 1
@@ -305,6 +301,11 @@ class ServedTablet:
         if self.high_water.pop(stream, None) is not None:
             self._state_changed = True
 
+    def forget_roots(self, logs: Collection[RootLog]) -> None:
+        """Nothing of these logs comes any more, on any path (R22). Commit thread, or who loads the tablet."""
+        if self.held.forget(logs):
+            self._state_changed = True
+
     # ---- flushing
 
     def begin_flush(self, wal_uri: str, now_ns: int) -> FlushPoint | None:
@@ -328,7 +329,7 @@ class ServedTablet:
             high_water=dict(self.high_water),
             last_wals=tuple((place.file, place.offset) for place in self.last_wals),
             ahead=dict(self.ahead),
-            held=self.held.remembered({root_of(stream) for stream in self.high_water}, self._last_time_ms),
+            held=self.held.remembered(),
         )
         self._state_changed = False
         self.point = FlushPoint(frozen, state, logs)

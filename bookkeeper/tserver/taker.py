@@ -57,6 +57,7 @@ from bookkeeper.tserver.offers import (
 )
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiver import Receiver, check_provenance
+from bookkeeper.tserver.root_marks import RootMarks
 from bookkeeper.tserver.streams import Streams
 
 LOG = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class Taker:
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
+        marks: RootMarks,
         incoming: Incoming,
         pool: RpcPool,
         call_timeout_ms: float,
@@ -88,6 +90,7 @@ class Taker:
         self._locations = locations
         self._streams = streams
         self._index = index
+        self._marks = marks
         self._incoming = incoming
         self._pool = pool
         self._call_timeout_ms = call_timeout_ms
@@ -134,6 +137,7 @@ class Taker:
         self._streams.check(token, stream)
         self._configuration.table(stream.target_table_id)
         with self._incoming.taken(stream) as upload:
+            self._marks.announce([first_root(stream, upload.onward).log])
             errors = self._take_all(upload)
             if errors:
                 self._locations.forget(stream.target_table_id)

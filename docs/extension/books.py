@@ -18,7 +18,7 @@ from typing import Any
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
-from bookkeeper.roots import Held, Part, Root, Runs, root_of
+from bookkeeper.roots import Held, Part, Root, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
@@ -44,6 +44,8 @@ SAMPLES: Mapping[str, object] = {
     "epoch": 2,
     "number": 41,
     "first": 43,
+    "log": RootLog("ff9fae57", _WAL),
+    "instance_id": "c4b4d4d2",
 }
 """What the examples are made from, by the name of the argument."""
 
@@ -58,6 +60,7 @@ _CONSTANTS: Mapping[Column, str] = {
     keys.LOCATION: "The session that holds the tablet; without an address nobody may load it now.",
     keys.FATE_OP: "What an operation is to do; written once.",
     keys.FATE_STEP: "How far it is.",
+    keys.ROOT_HERE: "Records of a log have come here, by whatever path, and others may bring them again.",
     keys.DEL: "The file may go: a mark of the garbage collector.",
 }
 

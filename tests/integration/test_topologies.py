@@ -16,6 +16,7 @@ import pytest
 
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
+from bookkeeper.metadata import keys
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.whole import AS_SEGMENTS
 from tests.support.local_pair import LocalCluster, local_cluster
@@ -83,6 +84,13 @@ def clusters(tmp_path: Path) -> Iterator[Map]:
 
 def holds(cluster: LocalCluster, rows: set[bytes], table: str = "t") -> None:
     wait_until(lambda: cluster.rows(table).keys() == rows, f"{len(rows)} rows in {cluster.settings.instance.name}")
+
+
+def remembered(cluster: LocalCluster) -> list[object]:
+    """Logs that its books and its tablets remember because of several paths."""
+    rows = cluster.metadata.scan(*keys.section(keys.ROOT_PREFIX), ("recv",))
+    tablets = cluster.tserver.parts.registry.all()
+    return [*(row.key for row in rows), *(root for tablet in tablets for root in tablet.held.remembered())]
 
 
 def test_several_peers_of_a_table_each_get_everything_once(clusters: Map) -> None:
@@ -169,6 +177,10 @@ def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere
     clusters.settle()
     assert [versions(clusters[name]) for name in "abc"] == [dict.fromkeys(rows, 1)] * 3
     assert all(clusters.sent(name) <= 4 * ROWS for name in "abc"), "over two edges each, its own and one other's"
+    for name in "abc":
+        clusters[name].tserver.parts.path.roll()
+        clusters[name].client.tables.flush("t")
+    wait_until(lambda: not any(remembered(clusters[name]) for name in "abc"), "nobody remembers any log")
 
 
 def imported(clusters: Map, cluster: str) -> dict[bytes, int]:

@@ -30,7 +30,7 @@ def end_streams(pair: Pair) -> None:
     pair.world.until(lambda: not pair.east.books() and not pair.east.high_waters(), "the streams are over")
 
 
-@pytest.mark.parametrize("method", REPEATED)
+@pytest.mark.parametrize("method", [*REPEATED, "root_standings", "roots_over", "forget_roots"])
 def test_a_call_that_arrives_three_times_changes_nothing(method: str, tmp_path: Path) -> None:
     arrived: list[str] = []
 

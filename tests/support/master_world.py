@@ -29,6 +29,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination, Leader, Session
 from bookkeeper.master.books import Books, Owners, View
+from bookkeeper.master.carried import Carried
 from bookkeeper.master.collector import Collector
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.fate_store import FateStore
@@ -39,6 +40,7 @@ from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.tables import new_tablet_rows
 from bookkeeper.master.peer_masters import PeerMasters
 from bookkeeper.master.recovery import Recovery, read_promise
+from bookkeeper.master.root_keeper import RootKeeper
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
@@ -371,6 +373,7 @@ class World:
             clock=self.clock,
             own_instance_id=self.settings.instance.instance_id,
             stream_grace_ms=60_000,
+            paths_apart_ms=self.settings.tserver.paths_apart_ms,
             wake=lambda: self.wakes.append(self.clock.wall_ms()),
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),
@@ -380,7 +383,9 @@ class World:
         store = FateStore(self.table, reign)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)
         fate.resume(record for record in store.load() if record.op.type != "replicate_file")
-        collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000)
+        own_id, apart_ms = self.settings.instance.instance_id, self.settings.tserver.paths_apart_ms
+        keeper = RootKeeper(self.table, reign, fate, self.clock, Carried(), own_id, self.config, apart_ms)
+        collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper)
         return Master(
             self, session, reign, Books(self.table, reign, self.config), fate, collector,
             Recovery(tservers, reign, partial(read_promise, self.table)), tservers,

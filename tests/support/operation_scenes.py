@@ -29,19 +29,21 @@ from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
-from bookkeeper.master.operations.streams import forget_streams_args, stream_done_args
+from bookkeeper.master.operations.roots import END_KIND
+from bookkeeper.master.operations.streams import stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
 from bookkeeper.master.quarantine import RangeKey, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
-from bookkeeper.metadata.values import Quarantined, Received
+from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from tests.support.border_world import held_row, hold, segment
 from tests.support.exports import make_export
 from tests.support.master_world import LATE_MS, Master, World
 from tests.support.masters import LocalMaster
+from tests.support.root_scenes import gone_log, log_of_another, stream_of_another
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 
 GROUP = LocalityGroup("g", (b"f",))
@@ -84,10 +86,11 @@ class Scene:
         self.run("create_table", create_table_args(NAME, splits, [], {"table.versions.max": "3"}))
         return self.world.config().table_named(NAME).table_id
 
-    def define_peer(self) -> None:
-        """The peer by the alias ``peer``."""
+    def define_peer(self) -> str:
+        """The peer by the alias ``peer``; its instance."""
         known = self.peer.settings.instance
         define_cluster(self.world.coordination, PeerCluster("peer", self.peer.address, known.instance_id, known.name))
+        return known.instance_id
 
     def enable(self) -> Target:
         """The table, replicated to the peer."""
@@ -254,13 +257,6 @@ def _retry(scene: Scene) -> Args:
     return args
 
 
-def _forget(scene: Scene) -> Args:
-    stream = StreamKey("source", "file:///source/1", "1", "1", 1)
-    cell = keys.recv_cell(stream)
-    scene.world.table.put([RowPut(cell.key, {cell.column: Received(9).encode()})], keys.recv_rank(9, False))
-    return forget_streams_args([stream])
-
-
 PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     "create_table": lambda _: create_table_args(NAME, [b"m"], [GROUP], {"table.custom.key": "value"}),
     "delete_table": _delete,
@@ -280,7 +276,9 @@ PREPARE: Mapping[str, Callable[[Scene], Args]] = {
     "retry_range": _retry,
     "skip_range": _skip,
     "stream_done": _say_done,
-    "forget_streams": _forget,
+    "forget_streams": lambda scene: stream_of_another(scene.world),
+    END_KIND: lambda scene: gone_log(scene.world, scene.file, scene.define_peer()),
+    "forget_roots": lambda scene: log_of_another(scene.world),
 }
 
 

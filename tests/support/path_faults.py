@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bookkeeper.master.root_books import hand_down as _hand_down
+from bookkeeper.master.root_waves import is_over as _is_over
 from bookkeeper.model import RowRange
 from bookkeeper.roots import Held, Part, Root, Runs
 from bookkeeper.storage.wal.descent import Claim
@@ -85,9 +87,51 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R22: what a tablet took as a file is taken again as records, from a cluster between",
     ),
     "paths-are-forgotten-at-once": (
-        "bookkeeper.tserver.held",
-        "is_apart_too_long",
-        lambda held, now_ms, paths_apart_ms: True,  # noqa: ARG005
+        "bookkeeper.master.root_waves",
+        "is_over",
+        lambda log, first, second, without_the_lost: True,  # noqa: ARG005
         "R22: what a slow path brings when its fast one has ended is applied again",
+    ),
+    "one-round-is-enough": (
+        "bookkeeper.master.root_waves",
+        "is_over",
+        lambda log, first, second, without_the_lost: _is_over(log, first, first, without_the_lost),  # noqa: ARG005
+        "R22: what moves while clusters are asked, one after another, is missed",
+    ),
+    "who-owes-may-be-over": (
+        "bookkeeper.master.root_waves",
+        "is_owed",
+        lambda said, log: False,  # noqa: ARG005
+        "R22: a log is called over while a cluster still hands records of it on",
+    ),
+    "received-records-are-not-owed": (
+        "bookkeeper.master.carried",
+        "handed_on",
+        lambda header: frozenset(),  # noqa: ARG005
+        "R22: a cluster between says that it owes nothing while its log waits for the next one",
+    ),
+    "nobody-is-handed-anything": (
+        "bookkeeper.master.root_keeper",
+        "hand_down",
+        lambda own, carried, instances, rows: _hand_down(own, (), instances, rows),  # noqa: ARG005
+        "R22: who got records by way of others only is never told that they are over",
+    ),
+    "logs-are-not-announced": (
+        "bookkeeper.tserver.root_marks",
+        "RootMarks.announce",
+        lambda self, logs: None,  # noqa: ARG005
+        "R22: a tablet that is loaded again takes what it holds for over",
+    ),
+    "asking-is-not-heard": (
+        "bookkeeper.master.root_desk",
+        "RootDesk._note_heard",
+        lambda self, rows: None,  # noqa: ARG005
+        "R22: what is asked about again and again is forgotten by time",
+    ),
+    "loading-keeps-what-is-over": (
+        "bookkeeper.tserver.loader",
+        "ended_logs",
+        lambda held, announced, streams: set(),  # noqa: ARG005
+        "R22: what ended while nobody served a tablet is remembered for ever",
     ),
 }

@@ -314,5 +314,5 @@ def check_once(cluster: Cluster, written: Sequence[int] = ()) -> None:
 def runs_held(cluster: Cluster) -> int:
     """Stretches that the tablets of a cluster remember."""
     return sum(
-        held.size for tablet in cluster.tablets.values() for held in tablet.held.remembered((), 0).values()
+        held.size for tablet in cluster.tablets.values() for held in tablet.held.remembered().values()
     )  # fmt: skip

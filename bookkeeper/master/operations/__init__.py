@@ -17,6 +17,7 @@ from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
 from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
+from bookkeeper.master.operations.roots import END_KIND, EndRoots, ForgetRoots
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
 from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
 from bookkeeper.master.operations.users import SetAuthorizations
@@ -44,4 +45,6 @@ def all_operations(context: Context) -> Mapping[str, Operation]:
         "skip_range": SkipRange(context),
         "stream_done": StreamDone(context),
         "forget_streams": ForgetStreams(context),
+        END_KIND: EndRoots(context),
+        "forget_roots": ForgetRoots(context),
     }

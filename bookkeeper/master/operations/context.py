@@ -43,6 +43,7 @@ class Context:
     clock: Clock
     own_instance_id: str
     stream_grace_ms: int
+    paths_apart_ms: float
     wake: Callable[[], None]
     let_go: Callable[[Collection[bytes]], None]
     begin: Callable[[str, Args], object]

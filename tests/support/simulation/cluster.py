@@ -303,9 +303,13 @@ class Cluster:
         return [uri for uri in self.logs() if uri not in current]
 
     def high_waters(self) -> list[str]:
-        """What tablets remember of streams."""
+        """What tablets remember of streams and of roots."""
         served = [(extent, self.serving(extent)) for extent in self.all_extents()]
-        known = [(extent, tablet.high_water | tablet.ahead) for extent, tablet in served if tablet]
+        known = [
+            (extent, [*(tablet.high_water | tablet.ahead), *tablet.held.remembered()])
+            for extent, tablet in served
+            if tablet
+        ]
         return [f"{extent} remembers {stream}" for extent, streams in known for stream in streams]
 
     def books(self) -> list[str]:

@@ -5,9 +5,10 @@ Arrives: what a schedule wants to see. Leaves: the same in terms of the clusters
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from bookkeeper.model import Extent
+from bookkeeper.metadata import keys
+from bookkeeper.model import Extent, StreamKey
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.users import GOLD, Write
 from tests.support.simulation.world import World
@@ -16,9 +17,9 @@ from tests.support.simulation.world import World
 class Trio:
     """Three clusters, table t in each; nothing is replicated yet."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, settings: Mapping[str, object] | None = None) -> None:
         self.world = world
-        self.west, self.south, self.east = (world.add_cluster(name) for name in ("west", "south", "east"))
+        self.west, self.south, self.east = (world.add_cluster(name, settings) for name in ("west", "south", "east"))
         self.west.create_table("t", "1", [], [GOLD])
         self.south.create_table("t", "5", [b"k"], [GOLD])
         self.east.create_table("t", "2", [b"g", b"t"], [GOLD])
@@ -51,12 +52,32 @@ class Trio:
         self.world.until(lambda: self.east.is_served() and wanted <= self.there(), "it is at east")
 
     def end_west(self) -> None:
-        """Every log of west that holds something is rolled, shipped and deleted; east knows its streams no more."""
+        """Every log of west that holds something is rolled, shipped and deleted; its streams to east are over."""
         used = {uri for uri, file in self.world.ledger.files.items() if file.instance == self.west.instance}
         for node in self.west.booted(self.west.tservers):
             self.world.roll(node)
         self.world.until(lambda: not used & set(self.west.logs()), "the logs are gone")
-        self.world.until(lambda: not any(self.west.instance in str(line) for line in self.east.high_waters()), "over")
+        self.world.until(lambda: not self._streams_of_west(), "over")
+
+    def _streams_of_west(self) -> list[StreamKey]:
+        tablets = [self.east.serving(extent) for extent in self.east.all_extents()]
+        streams = [stream for tablet in tablets if tablet is not None for stream in tablet.high_water]
+        return [stream for stream in streams if stream.source_instance_id == self.west.instance]
+
+    def remembered(self) -> list[str]:
+        """Logs that the books of any cluster still speak of (R22)."""
+        prefix = keys.ROOT_PREFIX.decode()
+        return [line for cluster in self.world.clusters.values() for line in cluster.books() if prefix in line]
+
+    def kill_east(self) -> None:
+        """East's tservers die."""
+        for node in self.east.alive(self.east.tservers):
+            self.east.kill(node)
+
+    def start_east(self) -> None:
+        """Two others are started."""
+        for _ in range(2):
+            self.east.start_tserver()
 
     def flush_east(self) -> None:
         """Every tablet of east writes down what it knows."""

@@ -25,6 +25,8 @@ def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> No
         ("Master", "resolve_table"),
         ("Master", "pick_tserver"),
         ("Master", "stream_done"),
+        ("Master", "root_standings"),
+        ("Master", "roots_over"),
         ("TServer", "open_stream"),
         ("TServer", "replicate"),
         ("TServer", "offer_segments"),

@@ -1,4 +1,4 @@
-"""What a tablet remembers of roots is bounded in number and in time, and its bound refuses, never loses (R22)."""
+"""What a tablet remembers of roots is forgotten when they are over, and its bound refuses, never loses (R22)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.errors import OverloadedError
 from bookkeeper.model import RowRange
-from bookkeeper.roots import Held, Part, Root, Runs, root_of
+from bookkeeper.roots import Held, Part, Root, RootLog, Runs, root_of
 from bookkeeper.storage.wal.descent import Descent, exact_claims
 from bookkeeper.tserver import held as bounds
 from bookkeeper.tserver.held import HeldRoots
@@ -17,7 +17,6 @@ from bookkeeper.tserver.tablet import ReceivedBlock
 from tests.unit.tserver.test_commit import RANGE, STREAM, desk, served
 
 ROWS = RowRange(None, None)
-DAY_MS = 86_400_000
 
 
 def a_root(number: int) -> Root:
@@ -28,23 +27,21 @@ def holding(*pairs: tuple[int, int], last_ms: int = 0) -> Held:
     return Held((Part(ROWS, None, Runs.of(*pairs)),), last_ms)
 
 
-def test_r22_a_root_is_forgotten_when_its_stream_is_over_and_no_path_is_expected_any_more() -> None:
-    roots = HeldRoots({a_root(number): holding((1, 9), last_ms=number * DAY_MS) for number in range(4)}, 2 * DAY_MS)
-    now_ms = 3 * DAY_MS + 1
-    assert roots.remembered({a_root(0)}, now_ms).keys() == {a_root(0), a_root(2), a_root(3)}
+def a_log(number: int) -> RootLog:
+    return a_root(number).log
+
+
+def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> None:
+    roots = HeldRoots({a_root(number): holding((1, 9)) for number in range(3_000)})
+    assert roots.forget({a_log(1), a_log(5_000)})
+    assert not roots.forget({a_log(1)})
+    assert roots.remembered().keys() == {a_root(number) for number in range(3_000)} - {a_root(1)}
     assert roots.known(a_root(1)) == Held()
-    assert roots.remembered((), now_ms).keys() == {a_root(2), a_root(3)}
-
-
-def test_r22_of_roots_that_are_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "ROOTS_MAX", 2)
-    roots = HeldRoots({a_root(number): holding((1, 9), last_ms=number) for number in range(5)}, DAY_MS)
-    assert roots.remembered({a_root(0)}, 5).keys() == {a_root(0), a_root(3), a_root(4)}
 
 
 def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RUNS_MAX", 3)
-    roots = HeldRoots({a_root(1): holding((1, 2), (4, 5), (7, 8))}, DAY_MS)
+    roots = HeldRoots({a_root(1): holding((1, 2), (4, 5), (7, 8))})
     assert not roots.has_room({a_root(2): holding((1, 1))})
     assert not roots.has_room({a_root(1): holding((1, 2), (4, 5), (7, 8), (11, 12))})
     joined = {a_root(1): holding((1, 8))}
@@ -55,7 +52,7 @@ def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pyte
 
 
 def test_what_was_staged_and_given_up_is_not_known() -> None:
-    roots = HeldRoots({a_root(1): holding((1, 2))}, DAY_MS)
+    roots = HeldRoots({a_root(1): holding((1, 2))})
     first = roots.stage({a_root(1): holding((1, 4)), a_root(2): holding((1, 1))})
     second = roots.stage({a_root(1): holding((1, 6))})
     assert roots.known(a_root(1)) == holding((1, 6))
@@ -63,7 +60,7 @@ def test_what_was_staged_and_given_up_is_not_known() -> None:
     assert roots.known(a_root(1)) == holding((1, 4))
     roots.take_back(first)
     assert (roots.known(a_root(1)), roots.known(a_root(2))) == (holding((1, 2)), Held())
-    assert roots.remembered({a_root(1)}, 0) == {a_root(1): holding((1, 2))}
+    assert roots.remembered() == {a_root(1): holding((1, 2))}
 
 
 def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(

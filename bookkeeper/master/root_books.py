@@ -1,0 +1,100 @@
+"""The ``~root_`` rows: of which logs this cluster has to do with others, and what it knows of them (rule R22).
+
+``recv:here`` says that records of a log have come to this cluster; a tserver puts it before it takes the first one.
+``recv:to:<instance>:<log>`` says that a log of this cluster, which is gone, took records of it there; the collector
+puts it before that log goes. The rank of either is when that was, in ms. Both go for good when nothing of the log is
+under way anywhere. A log that this cluster itself wrote has a row, too, when it is gone.
+
+Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, Row, RowPut
+from bookkeeper.model import TargetKey
+from bookkeeper.peers.registry import BUILT_IN, split_quorum
+from bookkeeper.roots import RootLog
+from bookkeeper.rpc.messages import RootStanding
+
+
+@dataclass(frozen=True, slots=True)
+class RootRow:
+    """``here_ms``: when records were announced last, None = none came. ``handed``: by instance and log, when."""
+
+    log: RootLog
+    here_ms: int | None
+    handed: Mapping[tuple[str, str], int]
+
+    @property
+    def instances(self) -> frozenset[str]:
+        """Whom records were handed on to."""
+        return frozenset(instance for instance, _ in self.handed)
+
+    @property
+    def mark(self) -> str:
+        """Changes whenever another log that handed some on has gone."""
+        return hashlib.sha256(repr(sorted(self.handed)).encode()).hexdigest()[:16]
+
+
+def parse_root(row: Row) -> RootRow:
+    """A row, read with the family ``recv``. Raises CorruptionError."""
+    here = row.cells.get(keys.ROOT_HERE)
+    cells = {column: cell for column, cell in row.cells.items() if column != keys.ROOT_HERE}
+    handed = {keys.parse_handed(column.qualifier): cell.rank for column, cell in cells.items()}
+    return RootRow(keys.parse_root_row(row.key), None if here is None else here.rank, handed)
+
+
+def cells_of_row(row: Row) -> list[CellKey]:
+    """Everything in a row, to be purged."""
+    return [CellKey(row.key, column) for column in row.cells]
+
+
+def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozenset[str]:
+    """The clusters of ours behind targets, configured still or not. Of a cluster that is defined no more only the name
+    is known, which stands for it: it can't be asked. Other systems hand nothing on.
+    """
+    configured = {t.key: t.peer_instance_id for table in config.tables.values() for t in table.targets}
+    found = set()
+    for target in targets:
+        peer = config.clusters.get(target.cluster)
+        if peer is None:
+            found.add(configured.get(target, target.cluster))
+        elif split_quorum(peer.quorum)[0] == BUILT_IN:
+            found.add(configured.get(target, peer.instance_id))
+    return frozenset(found)
+
+
+def hand_down(
+    own: RootLog, carried: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
+) -> list[RowPut]:
+    """What is put before a log of ours goes: of itself, and of each log of others that is not over (in ``rows``)."""
+    told = sorted(instances)
+    return [
+        RowPut(
+            keys.root_row(log), {keys.handed_cell(log, instance, own.file).column: values.EMPTY for instance in told}
+        )
+        for log in (own, *sorted(set(carried) & set(rows)))
+        if told
+    ]
+
+
+def standing(row: RootRow | None, owed: bool, peers: Collection[str]) -> RootStanding:
+    """What this cluster says of a log. While it owes some, it may hand it on to any of its ``peers``."""
+    handed = frozenset(() if row is None else row.instances) | frozenset(peers if owed else ())
+    return RootStanding(owed, tuple(sorted(handed)), "" if row is None else row.mark)
+
+
+def is_unheard_of(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
+    """Nobody has brought or asked about a log for so long that its own cluster, or the way from there, must be gone."""
+    return row.here_ms is not None and now_ms - row.here_ms > paths_apart_ms
+
+
+def is_long_gone(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
+    """A log of ours went so long ago that those that can't be asked about it need not be waited for any more."""
+    return now_ms - max(row.handed.values(), default=now_ms) > paths_apart_ms

@@ -1,0 +1,82 @@
+"""``~root_``: that records of a log have come to this cluster, by whatever path, and that others may bring them again.
+
+The cell stands before anything of the log is taken, and goes when nothing of it is under way anywhere any more (rule
+R22): so a tablet that finds what it holds of a log without a cell, in a flush state or in a block, forgets it.
+
+Arrives: the logs that messages speak of. Leaves: one cell a log, once by each tserver. Survives a crash: the cells.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+
+from bookkeeper.clock import Clock
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.model import StreamKey
+from bookkeeper.roots import RootLog, root_of
+from bookkeeper.tserver.tablet import ReceivedBlock
+from bookkeeper.tserver.threads import Persistence
+
+KNOWN_MAX = 100_000
+"""Logs that a tserver remembers to have announced; more are announced again."""
+
+
+def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
+    """The logs that some blocks were first written to. Older versions do not say it: theirs are told by stream."""
+    found: set[RootLog] = set()
+    for block in blocks:
+        if block.descent is not None:
+            found.update(root.log for root, _ in block.descent.records)
+            found.update(claim.root.log for claim in block.descent.claims)
+    return found
+
+
+def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[RootLog]:
+    """The logs of these clusters that are not over. Raises TransientError, CorruptionError."""
+    found: set[RootLog] = set()
+    for instance_id in sorted(set(instance_ids)):
+        for row in metadata.scan(*keys.root_section(instance_id), ("recv",)):
+            if keys.ROOT_HERE in row.cells:
+                found.add(keys.parse_root_row(row.key))
+    return found
+
+
+def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog], streams: Iterable[StreamKey]) -> set[RootLog]:
+    """What a tablet holds of these is of no use any more: they were over while nobody served it. ``announced`` was read
+    after what is held. One whose own stream is open counts, for older versions have announced none.
+    """
+    open_here = {root_of(stream).log for stream in streams}
+    return {log for log in held if log not in announced and log not in open_here}
+
+
+class RootMarks:
+    """Announces logs. Thread-safe."""
+
+    def __init__(self, metadata: MetadataTable, persistence: Persistence, clock: Clock) -> None:
+        self._metadata = metadata
+        self._persistence = persistence
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[RootLog, None] = {}
+
+    def announce(self, logs: Collection[RootLog]) -> None:
+        """Let each have its cell, before anything of it is taken. Raises TransientError."""
+        with self._lock:
+            fresh = sorted(log for log in logs if log not in self._known)
+        if not fresh:
+            return
+        self._persistence.check()
+        puts = [RowPut(keys.root_row(log), {keys.ROOT_HERE: values.EMPTY}) for log in fresh]
+        self._metadata.put(puts, self._clock.wall_ms())
+        with self._lock:
+            self._known |= dict.fromkeys(fresh)
+            while len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+
+    def forget(self, logs: Iterable[RootLog]) -> None:
+        """These are over."""
+        with self._lock:
+            for log in logs:
+                self._known.pop(log, None)
