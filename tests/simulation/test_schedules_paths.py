@@ -171,10 +171,10 @@ def test_no_schedule_of_three_clusters_breaks_a_law(tmp_path: Path) -> None:
     search(tmp_path)
 
 
-FOUND = ("crash-forgets-the-paths", "paths-are-forgotten-at-once", "paths-are-not-compared")
+FOUND = ("crash-forgets-the-paths", "paths-are-not-compared")
 
 
 @pytest.mark.parametrize("switch", FOUND)
 def test_random_schedules_of_three_clusters_find_a_broken_rule(switch: str, tmp_path: Path) -> None:
-    with fault(switch), pytest.raises((LawBrokenError, StuckError), match=r"twice|rest"):
+    with fault(switch), pytest.raises((LawBrokenError, StuckError), match="twice"):
         search(tmp_path)
