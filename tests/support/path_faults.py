@@ -68,6 +68,12 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         lambda held, header, own: None,  # noqa: ARG005
         "R22: after a crash, what came by one path is taken again from another",
     ),
+    "flushes-forget-the-paths": (
+        "bookkeeper.tserver.held",
+        "HeldRoots.remembered",
+        lambda self: {},  # noqa: ARG005
+        "R22: a tablet that was flushed and loaded takes again what came by another path",
+    ),
     "merged-rows-hold-the-same": (
         "bookkeeper.master.borders",
         "joined_roots",

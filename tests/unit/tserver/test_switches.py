@@ -74,7 +74,7 @@ PATH_LAWS = [
     ("crash-forgets-the-paths", path_laws.test_r22_a_tserver_that_died_knows_what_came_by_which_path),
     ("merged-rows-hold-the-same", path_laws.test_r22_a_merged_tablet_knows_which_rows_have_what),
     ("blocks-hold-all-they-claim", path_laws.test_r22_a_cluster_behind_is_told_of_what_it_gets_and_of_nothing_else),
-    ("paths-are-forgotten-at-once", path_laws.test_r22_a_path_may_come_when_another_has_long_ended),
+    ("flushes-forget-the-paths", path_laws.test_r22_a_path_may_come_when_another_has_long_ended),
 ]
 
 
