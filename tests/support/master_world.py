@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import combiners
-from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_changes import (
     add_target,
@@ -53,6 +52,7 @@ from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
 from bookkeeper.storage.wal.block_pb2 import Stamp
 from bookkeeper.storage.wal.writer import WalWriter
+from tests.support.jumping_clock import TestClock
 from tests.support.trust import trust_everybody
 from tests.support.wal_files import Spec, block
 
@@ -86,23 +86,6 @@ class StoppedSession:
 
     def close(self) -> None:
         """Nothing to end."""
-
-
-class TestClock(SystemClock):
-    """The machine's clock, and jumps of the boot clock that a test makes."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self._ahead_ns = 0
-
-    def boot_ns(self) -> int:
-        """See the protocol."""
-        return super().boot_ns() + self._ahead_ns
-
-    def jump(self, ms: int) -> None:
-        """Let time pass."""
-        self._ahead_ns += ms * 1_000_000
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from bookkeeper.monitor.history import CLUSTERS_MAX, History, point_of
 from bookkeeper.monitor.observation import Lag
 from bookkeeper.monitor.sampler import Sampler, rest_ms
 from tests.support.faults import fault
-from tests.support.master_world import TestClock
+from tests.support.jumping_clock import TestClock
 from tests.support.monitor_source import LEADING, STANDING_BY, SetSource, books, kept, status
 
 
