@@ -5,7 +5,7 @@
 puts it before that log goes. The rank of either is when that was, in ms. Both go for good when nothing of the log is
 under way anywhere. A log that this cluster itself wrote has a row, too, when it is gone.
 
-Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure.
+Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure, but for reading a row.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
+from bookkeeper.errors import NotFoundError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Row, RowPut
+from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.roots import RootLog
@@ -50,6 +51,12 @@ def parse_root(row: Row) -> RootRow:
     return RootRow(keys.parse_root_row(row.key), None if here is None else here.rank, handed)
 
 
+def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
+    """The row of a log as it is now, None when there is none. Raises TransientError, CorruptionError."""
+    found = table.get(keys.root_row(log), ("recv",))
+    return None if found is None else parse_root(found)
+
+
 def cells_of_row(row: Row) -> list[CellKey]:
     """Everything in a row, to be purged."""
     return [CellKey(row.key, column) for column in row.cells]
@@ -68,6 +75,14 @@ def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozens
         elif split_quorum(peer.quorum)[0] == BUILT_IN:
             found.add(configured.get(target, peer.instance_id))
     return frozenset(found)
+
+
+def peer_on_route(config: ClusterConfig, instance_id: str, own_instance_id: str) -> PeerCluster:
+    """The cluster of that instance, which a route goes on to from here. Raises NotFoundError."""
+    for peer in config.clusters.values():
+        if peer.instance_id == instance_id:
+            return peer
+    raise NotFoundError(f"instance {instance_id} is not defined at {own_instance_id} (any more)")
 
 
 def hand_down(

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
-from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import InvalidInputError
 from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.roots import forget_roots_args
 from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.root_books import RootRow, instances_of, parse_root, standing
+from bookkeeper.master.root_books import RootRow, instances_of, peer_on_route, read_root, standing
 from bookkeeper.master.root_waves import ROUTE_MAX
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
@@ -51,7 +51,7 @@ class RootDesk:
         """Of each log, at the end of the route. Raises InvalidInputError, NotFoundError, what asking raises."""
         self._check(route, logs)
         if route:
-            peer = self._next(route[0])
+            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
             return list(self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], logs))
         return self._here(logs)
 
@@ -59,7 +59,7 @@ class RootDesk:
         """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns."""
         self._check(route, logs)
         if route:
-            peer = self._next(route[0])
+            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
             self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], logs)
         else:
             self.fate.submit("forget_roots", forget_roots_args(logs))
@@ -70,13 +70,9 @@ class RootDesk:
         owed = {root for roots in self.carried.of(present).values() for root in (logs if roots is None else roots)}
         config = self.read_config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
-        rows = [self._row(log) for log in logs]
+        rows = [read_root(self.table, log) for log in logs]
         self._note_heard([row for row in rows if row is not None])
         return [standing(row, log in owed, peers) for log, row in zip(logs, rows, strict=True)]
-
-    def _row(self, log: RootLog) -> RootRow | None:
-        found = self.table.get(keys.root_row(log), ("recv",))
-        return None if found is None else parse_root(found)
 
     def _note_heard(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
@@ -84,12 +80,6 @@ class RootDesk:
         if due:
             self.reign.check()
             self.table.put([RowPut(keys.root_row(row.log), {keys.ROOT_HERE: values.EMPTY}) for row in due], now_ms)
-
-    def _next(self, instance_id: str) -> PeerCluster:
-        for peer in self.read_config().clusters.values():
-            if peer.instance_id == instance_id:
-                return peer
-        raise NotFoundError(f"instance {instance_id} is not defined at {self.own_instance_id} (any more)")
 
     def _check(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         self.reign.check()

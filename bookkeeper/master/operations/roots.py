@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bookkeeper.errors import NotFoundError, PermanentError, TransientError
+from bookkeeper.errors import PermanentError, TransientError
 from bookkeeper.master import root_waves
 from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context, texts
-from bookkeeper.master.root_books import RootRow, cells_of_row, is_long_gone, parse_root
+from bookkeeper.master.root_books import RootRow, cells_of_row, is_long_gone, peer_on_route, read_root
 from bookkeeper.master.root_waves import Route, in_order_of_telling
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import Json
@@ -58,7 +58,7 @@ class EndRoots:
 
     def ask(self, call: Call) -> Outcome:
         """Two rounds."""
-        rows = {log: row for log in logs_of(call.args) if (row := self._row(log)) is not None}
+        rows = {log: row for log in logs_of(call.args) if (row := read_root(self.context.table, log)) is not None}
         first = self._round(rows)
         likely = {log: row for log, row in rows.items() if root_waves.is_over(log, first, first, True)}
         second = self._round(likely)
@@ -100,10 +100,6 @@ class EndRoots:
             )  # fmt: skip
         return True
 
-    def _row(self, log: RootLog) -> RootRow | None:
-        found = self.context.table.get(keys.root_row(log), ("recv",))
-        return None if found is None else parse_root(found)
-
     def _round(self, rows: Mapping[RootLog, RootRow]) -> root_waves.Round:
         starts = {log: row.instances for log, row in rows.items()}
         return root_waves.ask_round(starts, self.context.own_instance_id, self._ask)
@@ -117,10 +113,8 @@ class EndRoots:
         self.context.peers.roots_over(*peer, route[1:], logs)
 
     def _peer(self, instance_id: str) -> tuple[str, str, str]:
-        for peer in self.context.config().clusters.values():
-            if peer.instance_id == instance_id:
-                return peer.alias, peer.quorum, peer.instance_id
-        raise NotFoundError(f"cluster {instance_id} is not defined any more")
+        peer = peer_on_route(self.context.config(), instance_id, self.context.own_instance_id)
+        return peer.alias, peer.quorum, peer.instance_id
 
 
 @dataclass(frozen=True, slots=True)
