@@ -85,5 +85,10 @@ class Helpless:
         now_ns = self.clock.boot_ns()
         self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in wanted if extent in found.problems}
         for extent, since_ns in self._since_ns.items():
-            if now_ns - since_ns >= HELPLESS_MS * 1_000_000:
+            if is_hopeless(since_ns, now_ns):
                 raise CorruptionError(f"nobody can serve tablet {extent}: {found.problems[extent]}")
+
+
+def is_hopeless(since_ns: int, now_ns: int) -> bool:
+    """A tablet has needed a person's help for so long that nobody waits for it any more; boot clock."""
+    return now_ns - since_ns >= HELPLESS_MS * 1_000_000

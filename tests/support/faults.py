@@ -73,6 +73,12 @@ FAULTS: dict[str, Fault] = {
         lambda self: None,  # noqa: ARG005
         "a tserver that is told to end waits for as long as the disk of its books is full",
     ),
+    "damage-is-waited-for": Fault(
+        "bookkeeper.client.locations",
+        "is_hopeless",
+        lambda since_ns, now_ns: False,  # noqa: ARG005
+        "design section 9: whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
+    ),
     "death-not-written-down": Fault(
         "bookkeeper.coordination.embedded",
         "EmbeddedCoordination._write_dead",

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import Client, Mutation, absent, equals
+from bookkeeper.client import Client, Mutation, absent, equals, locations
 from bookkeeper.errors import (
     BookkeeperError,
     ConditionalRefusedError,
+    CorruptionError,
     NotServingError,
     OverloadedError,
     TransientError,
@@ -20,6 +21,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import Condition
 from bookkeeper.storage.wal import decode_batch
 from tests.support.fake_cluster import FakeCluster, FakeTServer, extents_of
+from tests.support.faults import fault
 
 
 class Judge(FakeTServer):
@@ -95,3 +97,42 @@ def test_a_refusal_comes_through_as_it_is(cluster: FakeCluster) -> None:
     _judge(cluster, ConditionalRefusedError("replicated"))
     with Client.connect(cluster.quorum) as client, pytest.raises(ConditionalRefusedError, match="replicated"):
         client.write_if("t", _mutation(), [absent(b"f", b"q")])
+
+
+@pytest.mark.parametrize("is_assigned", [True, False])
+def test_a_tablet_that_a_person_has_to_help_ends_it_long_before_its_deadline(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_assigned: bool
+) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 200)
+    judge = _judge(cluster, *(NotServingError("not loaded") for _ in range(1_000)))
+    cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
+    if not is_assigned:
+        cluster.move(_1=None)
+    with Client.connect(cluster.quorum) as client:
+        with pytest.raises(CorruptionError, match=r"can serve tablet .*: log x is damaged; restore the file"):
+            client.write_if("t", _mutation(), [absent(b"f", b"q")], deadline_ms=3_600_000)
+        judge.script = [True]
+        assert client.write_if("t", Mutation(b"a").put(b"f", b"q", b"v"), []), "the other tablet needs no help"
+
+
+def test_who_serves_it_after_all_has_the_last_word(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 3_600_000)
+    judge = _judge(cluster, NotServingError("not loaded"), NotServingError("not loaded"), True)
+    cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
+    with Client.connect(cluster.quorum) as client:
+        assert client.write_if("t", _mutation(), [absent(b"f", b"q")])
+    assert len(judge.asked) == 3
+
+
+def test_without_that_rule_whoever_waits_learns_the_reason_at_the_very_end(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locations, "HELPLESS_MS", 200)
+    _judge(cluster, *(NotServingError("not loaded") for _ in range(1_000)))
+    cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
+    with (
+        fault("damage-is-waited-for"),
+        Client.connect(cluster.quorum) as client,
+        pytest.raises(NotServingError, match="not loaded"),
+    ):
+        client.write_if("t", _mutation(), [absent(b"f", b"q")], deadline_ms=1_000)

@@ -70,7 +70,11 @@ def test_what_is_no_blocks_fault_never_blocks_for_good() -> None:
     assert list(blocking_ranges(work, 1)) == []
 
 
-@pytest.mark.parametrize("late", [failure(name("s1"), 2), report(name("s1"), 2, error="busy")])
+LATE = [failure(name("s1"), 2), report(name("s1"), 2, error="busy")]
+"""What a try that had begun before the command may still say."""
+
+
+@pytest.mark.parametrize("late", LATE)
 def test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late: Report) -> None:
     work = shipping(base_ms=600_000, max_ms=600_000)
     stream = (name("s1"), EAST)
@@ -86,9 +90,10 @@ def test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before
     assert max(work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) > 0, "that one had begun afterwards"
 
 
-def test_without_that_rule_a_range_that_was_mended_waits_again() -> None:
+@pytest.mark.parametrize("late", LATE)
+def test_without_that_rule_a_range_that_was_mended_waits_again(late: Report) -> None:
     with fault("a-try-under-way-counts"), pytest.raises(AssertionError):
-        test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(failure(name("s1"), 2))
+        test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late)
 
 
 def test_the_status_says_why_and_which_command_releases_it() -> None:
