@@ -19,6 +19,7 @@ from bookkeeper.client.conditional import ConditionalWriter
 from bookkeeper.client.locations import TableMap, table_map
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
+from bookkeeper.client.places import LOCATE_BUDGET_MS, Places
 from bookkeeper.client.replication import Replication
 from bookkeeper.client.retry import retrying
 from bookkeeper.client.scanner import Scanner, ScanRange
@@ -35,12 +36,9 @@ from bookkeeper.security.access import Credentials, Given, client_credentials
 
 LOG = logging.getLogger(__name__)
 
-LOCATE_BUDGET_MS = 1_000
 REASONS_BUDGET_MS = 1_000
 NEEDS_HELP = "needs help:"
 """How the names of a master's facts begin that say so (``master.report``)."""
-
-"""How long one look for tablets is tried for; those who look repeat it for longer."""
 
 CONDITIONAL_BUDGET_MS = 60_000.0
 """How long a conditional write looks for a tserver that takes it: about as long as it takes to replace one."""
@@ -66,6 +64,7 @@ class Client:
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
         self.tables = Tables(self._master, self._clock, self._stopped)
+        self._places = Places(self.tables, self._clock)
         self.users = Users(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 
@@ -132,7 +131,7 @@ class Client:
         may have been written, and a scan of the row tells.
         """
         retry = retrying(self._clock, self._rng, self._stopped, deadline_ms, "a conditional write")
-        writer = ConditionalWriter(self._locator(table), self._pool, retry, self._clock)
+        writer = ConditionalWriter(self._places.of(table), self._pool, retry, self._clock)
         return writer.write_if(mutation, conditions, durability)
 
     def scan(
@@ -147,10 +146,11 @@ class Client:
         """The cells from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
 
         ``families`` and ``columns`` empty = everything; ``options`` are the other fields of :class:`ScanRange`:
-        versions, time range, who looks with which authorizations, size of pages. Raises NotFoundError.
+        versions, time range, who looks with which authorizations, size of pages. Raises NotFoundError; for a table that
+        was deleted in the last seconds perhaps only when the scan begins.
         """
         wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
-        return Scanner(self._locator(table), self._pool, self._clock, self._rng, wanted, self._reasons)
+        return Scanner(self._places.of(table), self._pool, self._clock, self._rng, wanted, self._reasons)
 
     def _locator(self, table: str) -> Callable[[], TableMap]:
         table_id = self.tables.get(table).table_id

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import tenacity
 
+from bookkeeper.client import places
 from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.mutation import Changes, Mutation
+from bookkeeper.client.places import TablePlaces
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
@@ -45,7 +47,7 @@ def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Conditio
 class ConditionalWriter:
     """Of one table. ``retry`` bounds how long a tserver is looked for that can be reached and serves the tablet."""
 
-    locate: Callable[[], TableMap]
+    tablets: TablePlaces
     pool: RpcPool
     retry: tenacity.Retrying
     clock: Clock
@@ -57,11 +59,10 @@ class ConditionalWriter:
         records = encode_batch(changes.encode())
         helpless = Helpless(self.clock)
 
-        def attempt() -> bool:
-            tablets = self.locate()
-            place = tablets.index_of(mutation.row)
-            extent, address = tablets.extents[place], tablets.addresses[place]
-            helpless.note(tablets, (extent,))
+        def attempt(located: TableMap) -> bool:
+            place = located.index_of(mutation.row)
+            extent, address = located.extents[place], located.addresses[place]
+            helpless.note(located, (extent,))
             if address is None:
                 raise NotServingError(f"nobody serves tablet {extent} now")
             tserver = self.pool.tserver(address, CALL_TIMEOUT_MS)
@@ -73,12 +74,34 @@ class ConditionalWriter:
                 raise _UnknownError(error) from error
 
         try:
-            return self.retry(attempt)
+            taken = self._as_remembered(attempt)
+            return self.retry(lambda: self._as_asked(attempt)) if taken is None else taken
         except _UnknownError as unknown:
             reason = unknown.reason.message
             raise UnavailableError(
                 f"it is not known whether row {mutation.row!r} was written: {reason}; read it", {"unknown": "yes"}
             ) from unknown
+
+    def _as_remembered(self, attempt: Callable[[TableMap], bool]) -> bool | None:
+        """None: nobody is remembered who takes it."""
+        located = self.tablets.remembered()
+        if located is None:
+            return None
+        try:
+            return attempt(located)
+        except BookkeeperError as error:
+            if not places.leads_astray(error):
+                raise
+            self.tablets.doubt(located)
+            return None
+
+    def _as_asked(self, attempt: Callable[[TableMap], bool]) -> bool:
+        located = self.tablets.ask()
+        try:
+            return attempt(located)
+        except TransientError:
+            self.tablets.doubt(located)
+            raise
 
 
 class _UnknownError(PermanentError):

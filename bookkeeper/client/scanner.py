@@ -1,12 +1,14 @@
 """Scans: the cells in a range of rows, tablet after tablet, page after page.
 
 Arrives: a range and what to see of it. Leaves: Arrow batches in row order. The next page is fetched while one is used.
-A tablet that moved, or whose tserver died, is located again and the scan goes on behind the last cell it gave. A scan
-is no snapshot: it sees what is there when it gets there.
+The first page is asked for by whoever iterates, as the client remembers the tablets: a small scan is one call, and
+starts no thread. A tablet that moved, or whose tserver died, is located again and the scan goes on behind the last cell
+it gave. A scan is no snapshot: it sees what is there when it gets there.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -16,14 +18,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from bookkeeper.client import places
 from bookkeeper.client.locations import Helpless, TableMap
+from bookkeeper.client.places import TablePlaces
 from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
-from bookkeeper.errors import NotServingError
+from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import ScanPage, ScanRequest
 from bookkeeper.storage.wal import decode_batch
+
+LOG = logging.getLogger(__name__)
 
 PAGE_BYTES = 1024 * 1024
 """Of the first page."""
@@ -77,6 +83,8 @@ class _Place:
     row: bytes
     resume: bytes | None
     page_bytes: int
+    table_id: str | None = None
+    """Of the pages before; None: this is the first one."""
 
 
 def page_after(page_bytes: int) -> int:
@@ -84,12 +92,17 @@ def page_after(page_bytes: int) -> int:
     return min(2 * page_bytes, PAGE_BYTES_MAX)
 
 
+def is_of_another_table(scanned: str | None, table_id: str) -> bool:
+    """Whether the pages before (None: there are none) came from a table that had the name earlier."""
+    return scanned is not None and scanned != table_id
+
+
 class Scanner:
     """Iterates Arrow batches of ``MUTATION_SCHEMA``; each iteration is a scan of its own."""
 
     def __init__(
         self,
-        locate: Callable[[], TableMap],
+        tablets: TablePlaces,
         pool: RpcPool,
         clock: Clock,
         rng: random.Random,
@@ -98,30 +111,27 @@ class Scanner:
     ) -> None:
         """``reasons`` tells why a tablet stays out of reach, "" when nobody knows."""
         self._reasons = reasons
-        self._locate = locate
+        self._places = tablets
         self._pool = pool
         self._clock = clock
         self._rng = rng
         self._wanted = wanted
-        self._map: TableMap | None = None
-        self._helpless = Helpless(clock)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches that are not empty; raises NotServingError when a tablet stays out of reach, CorruptionError when it
-        does so until a person helps.
+        does so until a person helps, NotFoundError when there is no such table any more.
         """
         ended = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
             try:
-                fetching = fetcher.submit(self._fetch, self._at(self._wanted.start_row or b""), ended)
-                while True:
-                    batch, place = fetching.result()
-                    if place is not None:
-                        fetching = fetcher.submit(self._fetch, place, ended)
+                batch, place = self._fetch(self._at(self._wanted.start_row or b"", None), ended)
+                while place is not None:
+                    fetching = fetcher.submit(self._fetch, place, ended)
                     if batch.num_rows:
                         yield batch
-                    if place is None:
-                        return
+                    batch, place = fetching.result()
+                if batch.num_rows:
+                    yield batch
             finally:
                 ended.set()
 
@@ -136,50 +146,77 @@ class Scanner:
 
     def _fetch(self, place: _Place, ended: threading.Event) -> tuple[pa.RecordBatch, _Place | None]:
         """One page, and where to go on; None at the end."""
-        try:
-            extent, page = retrying(self._clock, self._rng, ended, BUDGET_MS, "scan")(self._page, place)
-        except NotServingError as error:
-            reasons = self._reasons()
-            raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
+        extent, page = self._as_remembered(place) or self._as_asked(place, ended)
         batch = decode_batch(page.records)
         if page.resume is not None:
             row = batch.column("row")[-1].as_py() if batch.num_rows else place.row
-            return batch, _Place(row, page.resume, self._wanted.page_bytes or page_after(place.page_bytes))
+            page_bytes = self._wanted.page_bytes or page_after(place.page_bytes)
+            return batch, _Place(row, page.resume, page_bytes, extent.table_id)
         stop_row = self._wanted.stop_row
         next_row = None if extent.end_row is None else extent.end_row + b"\x00"
         is_over = next_row is None or (stop_row is not None and stop_row <= next_row)
-        return batch, None if is_over or next_row is None else self._at(next_row)
+        return batch, None if is_over or next_row is None else self._at(next_row, extent.table_id)
 
-    def _at(self, row: bytes) -> _Place:
+    def _at(self, row: bytes, table_id: str | None) -> _Place:
         """The beginning of the part of a tablet that goes on at ``row``."""
-        return _Place(row, None, self._wanted.page_bytes or PAGE_BYTES)
+        return _Place(row, None, self._wanted.page_bytes or PAGE_BYTES, table_id)
 
-    def _page(self, place: _Place) -> tuple[Extent, ScanPage]:
-        located = self._map or self._locate()
-        self._map = None  # until the page came, nobody knows whether it is still right
+    def _as_remembered(self, place: _Place) -> tuple[Extent, ScanPage] | None:
+        """A page of the tserver that is known, if there is one; None: nobody there gives it."""
+        located = self._places.remembered()
+        if located is None:
+            return None
+        try:
+            return self._page(place, located)
+        except BookkeeperError as error:
+            if not places.leads_astray(error):
+                raise
+            LOG.debug("table %s is located again: %s", self._places.table, error)
+            self._places.doubt(located)
+            return None
+
+    def _as_asked(self, place: _Place, ended: threading.Event) -> tuple[Extent, ScanPage]:
+        """A page of the tserver that the master names, asked again and again."""
+        helpless = Helpless(self._clock)
+
+        def attempt() -> tuple[Extent, ScanPage]:
+            located = self._places.ask()
+            try:
+                return self._page(place, located, helpless)
+            except TransientError:
+                self._places.doubt(located)
+                raise
+
+        try:
+            return retrying(self._clock, self._rng, ended, BUDGET_MS, "scan")(attempt)
+        except NotServingError as error:
+            reasons = self._reasons()
+            raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
+
+    def _page(self, place: _Place, located: TableMap, helpless: Helpless | None = None) -> tuple[Extent, ScanPage]:
         index = located.index_of(place.row)
         extent, address = located.extents[index], located.addresses[index]
-        self._helpless.note(located, (extent,))
+        if is_of_another_table(place.table_id, extent.table_id):
+            raise NotFoundError(f"table {self._places.table} was deleted while it was scanned, and made again")
+        if helpless is not None:
+            helpless.note(located, (extent,))
         if address is None:
             raise NotServingError(f"nobody serves tablet {extent} now")
         wanted = self._wanted
         columns = tuple(part for column in wanted.columns for part in column)
         start_row = wanted.start_row if place.resume is not None else place.row or None
-        page = self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(
-            ScanRequest(
-                extent,
-                start_row,
-                wanted.stop_row,
-                wanted.families,
-                columns,
-                place.resume,
-                place.page_bytes,
-                wanted.versions,
-                wanted.from_ms,
-                wanted.to_ms,
-                wanted.user,
-                wanted.authorizations,
-            )
+        request = ScanRequest(
+            extent,
+            start_row,
+            wanted.stop_row,
+            wanted.families,
+            columns,
+            place.resume,
+            place.page_bytes,
+            wanted.versions,
+            wanted.from_ms,
+            wanted.to_ms,
+            wanted.user,
+            wanted.authorizations,
         )
-        self._map, self._helpless = located, Helpless(self._clock)
-        return extent, page
+        return extent, self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(request)

@@ -36,14 +36,14 @@ class Tables:
         self._clock = clock
         self._stopped = stopped
 
-    def list(self) -> Sequence[TableInfo]:
+    def list(self, budget_ms: float = BUDGET_MS) -> Sequence[TableInfo]:
         """All tables."""
-        tables: Sequence[TableInfo] = self._master.call("tables")
+        tables: Sequence[TableInfo] = self._master.call("tables", budget_ms=budget_ms)
         return tables
 
-    def get(self, name: str) -> TableInfo:
+    def get(self, name: str, budget_ms: float = BUDGET_MS) -> TableInfo:
         """One table; raises NotFoundError."""
-        for table in self.list():
+        for table in self.list(budget_ms):
             if table.name == name:
                 return table
         raise NotFoundError(f"no table {name}; the command tables lists those there are")

@@ -59,6 +59,24 @@ def test_tables_are_made_changed_and_deleted(west: Cluster) -> None:
         tables.delete("made")
 
 
+def test_who_remembers_a_table_that_somebody_else_deleted_sees_nothing_of_it_any_more(west: Cluster) -> None:
+    def write(value: bytes) -> None:
+        west.client.tables.create("passing", SPLITS)
+        with west.client.writer("passing") as writer:
+            writer.add_all(Mutation(row).put(b"f", b"n", value) for row in (b"1", b"5", b"9"))
+
+    def values(client: Client) -> list[bytes]:
+        return [cell.value for cell in client.scan("passing").cells()]
+
+    with Client.connect(west.directory) as other:
+        for value in (b"first", b"second"):
+            write(value)
+            assert values(other) == [value] * 3
+            west.client.tables.delete("passing")
+        with pytest.raises(NotFoundError):
+            values(other)
+
+
 def test_the_newest_change_of_a_cell_shows_and_a_flush_changes_nothing(west: Cluster) -> None:
     client = west.client
     client.tables.create("cells", SPLITS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
@@ -139,7 +139,8 @@ class FakeMaster(_Rest):
 
     def locate(self, table_id: str) -> Sequence[TabletLocation]:
         self._enter("locate")
-        assert table_id == TABLE.table_id
+        if table_id not in {extent.table_id for extent in self.cluster.extents}:
+            raise NotFoundError(f"no table {table_id}")
         return self.cluster.locations()
 
     def replication_mark(self, table: str) -> Sequence[FileMark]:
@@ -174,6 +175,17 @@ class FakeCluster:
             self.placement[self.extents[int(name[1:])]] = there
         for number, tserver in enumerate(self.tservers):
             tserver.serves = {extent for extent, where in self.placement.items() if where == number}
+
+    def make_again(self, table_id: str) -> None:
+        """The table was deleted and made again, empty, with the same tablets in the same places."""
+        placed = [self.placement.pop(extent) for extent in self.extents]
+        self.extents = [Extent(table_id, extent.end_row, extent.prev_row) for extent in self.extents]
+        self.placement.update(zip(self.extents, placed, strict=True))
+        for master in self.masters:
+            master.made["t"] = replace(TABLE, table_id=table_id)
+        for tserver in self.tservers:
+            tserver.records.clear()
+        self.move()
 
     def locations(self) -> Sequence[TabletLocation]:
         def address(extent: Extent) -> str | None:

@@ -18,6 +18,7 @@ from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
 from bookkeeper.storage.wal import Seal
 from tests.support.border_faults import BORDER_FAULTS
+from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
 from tests.support.path_faults import PATH_FAULTS
@@ -356,6 +357,6 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= {
     name: Fault(*parts)
     for name, parts in (
-        MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS | ENTRANCE_FAULTS | PATH_FAULTS
+        MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS | ENTRANCE_FAULTS | PATH_FAULTS | CLIENT_FAULTS
     ).items()
 }

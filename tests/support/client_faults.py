@@ -1,0 +1,21 @@
+"""Broken variants of what a client remembers: name, module, attribute, variant, what it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "memory-is-the-last-word": (
+        "bookkeeper.client.places",
+        "leads_astray",
+        lambda error: False,  # noqa: ARG005
+        "section 9: a client that remembers where a tablet was fails, though the master knows where it is",
+    ),
+    "a-name-is-one-table-for-ever": (
+        "bookkeeper.client.scanner",
+        "is_of_another_table",
+        lambda scanned, table_id: False,  # noqa: ARG005
+        "section 9: one scan shows the cells of two tables, of which the first was deleted",
+    ),
+}
