@@ -1,8 +1,9 @@
 """The monitor's address, and the thread behind it: it listens at once, and loads and looks only when somebody comes.
 
 Arrives: settings, a source. Leaves: a page server inside the master's process. It costs nothing until somebody comes;
-then one thread looks and one answers, with bounded connections. Whatever dies in here is logged and begun anew after a
-pause: the master goes on without it. Nothing survives a crash. Source: design section 3 ("the monitor").
+then one thread looks and one answers, behind a door (:mod:`bookkeeper.monitor.door`). Whatever dies in here is logged
+and begun anew after a pause: the master goes on without it. Nothing survives a crash. Source: design section 3 ("the
+monitor").
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bookkeeper.clock import Clock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor.observation import Source
+from bookkeeper.rpc.admission import RefusalLog
 from bookkeeper.security.tls import TlsFiles
 from bookkeeper.security.viewers import Viewers
 
@@ -30,9 +32,7 @@ LOG = logging.getLogger(__name__)
 AGAIN_MS = 5_000
 """ms until a monitor that could not listen, or died, begins anew."""
 
-CONNECTIONS_MAX = 64
 BACKLOG = 64
-IDLE_TIMEOUT_S = 15
 STOP_S = 5.0
 
 
@@ -121,8 +121,11 @@ class Monitor:
         return listening in ready and not self._stop.is_set()
 
     def _serve(self, listening: socket.socket) -> None:
-        import uvicorn  # only a master that somebody looks at pays for these
+        import asyncio  # only a master that somebody looks at pays for these
 
+        import uvicorn
+
+        from bookkeeper.monitor import door
         from bookkeeper.monitor.app import build_app
         from bookkeeper.monitor.sampler import Sampler
 
@@ -131,14 +134,13 @@ class Monitor:
         config = uvicorn.Config(
             build_app(sampler, self._clock, self._settings.sample_interval_ms, self._viewers),
             log_config=None,
+            log_level="error",
             access_log=False,
             lifespan="off",
-            loop="asyncio",
             http="h11",
             ws="none",
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=IDLE_TIMEOUT_S,
+            timeout_keep_alive=door.IDLE_S,
             timeout_graceful_shutdown=1,
             **({} if self._tls is None else _with_tls(self._tls)),
         )
@@ -148,7 +150,7 @@ class Monitor:
         looking.start()
         try:
             if not self._stop.is_set():
-                server.run(sockets=[listening])
+                asyncio.run(door.answer(server, listening, RefusalLog(self._clock)))
         finally:
             over.set()
             looking.join()

@@ -61,6 +61,18 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda self: None,  # noqa: ARG005
         "issue 5: handshakes that nobody ends take the places of others",
     ),
+    "silent-strangers-keep-their-places": (
+        "bookkeeper.monitor.door",
+        "who_makes_room",
+        lambda visits: None,  # noqa: ARG005
+        "issue 5: strangers who say nothing keep everybody from the monitor",
+    ),
+    "strangers-take-their-time": (
+        "bookkeeper.monitor.door",
+        "request_s",
+        lambda: 3_600.0,
+        "issue 5: whoever sends the monitor a byte now and then stays as long as it likes",
+    ),
     "any-certificate-will-do": (
         "bookkeeper.security.tls",
         "expect_certificate",
