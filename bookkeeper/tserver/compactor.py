@@ -30,7 +30,7 @@ from bookkeeper.tserver.loading import first_flush_id
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import SEGMENT_FAMILIES, dead_segments, segments_put
 from bookkeeper.tserver.tablet import ServedTablet
-from bookkeeper.tserver.threads import Die, Persistence, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
@@ -77,9 +77,7 @@ class Compactor:
         self._asked: set[bytes] = set()
         self._not_before_ns: dict[bytes, int] = {}
         self._look_ns: dict[ServedTablet, int] = {}
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("compactor", clock, die)
         self.merges_done = 0
 
     # ---- orders
@@ -96,7 +94,7 @@ class Compactor:
             self._asked.add(tablet.row)
             self._not_before_ns.pop(tablet.row, None)
         ticket = ticket or tablet.take_flush_id()
-        self._wake.set()
+        self._thread.wake()
         return ticket
 
     # ---- merges
@@ -146,7 +144,7 @@ class Compactor:
 
     def _check(self, tablet: ServedTablet) -> None:
         """Raise NotServingError when nobody waits for a merge any more."""
-        if self._closed.is_set() or not tablet.accepting:
+        if self._thread.closing.is_set() or not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server")
 
     def _install(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:
@@ -202,20 +200,11 @@ class Compactor:
 
     def start(self) -> None:
         """Begin to merge what is due."""
-        self._thread = start_thread("compactor", self._run, self._die)
+        self._thread.start(self.run_once, TICK_MS)
 
     def close(self) -> None:
         """End the thread; the merge under way is given up."""
-        self._closed.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            self._clock.wait(self._wake, TICK_MS)
-            self._wake.clear()
-            self.run_once()
+        self._thread.close()
 
     def run_once(self) -> None:
         """One look at each tablet: those first that somebody asked for."""
@@ -226,7 +215,7 @@ class Compactor:
         here = set(tablets)
         self._look_ns = {tablet: at for tablet, at in self._look_ns.items() if tablet in here}
         for tablet in sorted(tablets, key=lambda tablet: tablet.row not in asked):
-            if self._closed.is_set():
+            if self._thread.closing.is_set():
                 return
             if self._not_before_ns.get(tablet.row, 0) <= self._clock.boot_ns():
                 self._work(tablet, tablet.row in asked)

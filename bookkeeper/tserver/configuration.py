@@ -19,7 +19,7 @@ from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, No
 from bookkeeper.tserver.commit import CommitPath, ConfigBarrier
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.stamps import TableView, view_of
-from bookkeeper.tserver.threads import Die, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Die
 
 LOG = logging.getLogger(__name__)
 
@@ -35,11 +35,8 @@ class Configuration:
         self._coordination = coordination
         self._path = path
         self._registry = registry
-        self._clock = clock
-        self._die = die
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("configuration", clock, die)
 
     def confirm(self, generation: int) -> int:
         """Returns the generation in force, at least ``generation``, once every later block is written under it, and
@@ -75,20 +72,17 @@ class Configuration:
 
     def start(self) -> None:
         """Begin to look for changes that nobody announced."""
-        self._thread = start_thread("configuration", self._run, self._die)
+        self._thread.start(self._look, LOOK_INTERVAL_MS)
 
     def close(self) -> None:
         """End the thread."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
 
-    def _run(self) -> None:
-        while not self._clock.wait(self._closed, LOOK_INTERVAL_MS):
-            try:
-                if self._coordination.generation() != self._path.desk.view.generation:
-                    self.refresh()
-            except LeaseLostError:
-                raise
-            except BookkeeperError as error:
-                LOG.error("the configuration can't be read, the last one stays in force: %s", error)
+    def _look(self) -> None:
+        try:
+            if self._coordination.generation() != self._path.desk.view.generation:
+                self.refresh()
+        except LeaseLostError:
+            raise
+        except BookkeeperError as error:
+            LOG.error("the configuration can't be read, the last one stays in force: %s", error)

@@ -11,7 +11,6 @@ value (R1). Sources: plan, "tablet row"; rules R1, R15, R18 and R24.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,7 +26,7 @@ from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import named_state, segments_put
 from bookkeeper.tserver.tablet import FlushPoint, ServedTablet
-from bookkeeper.tserver.threads import Die, Persistence, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
@@ -97,10 +96,7 @@ class Flusher:
         self._persistence = persistence
         self._clock = clock
         self._limits = limits
-        self._die = die
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("flusher", clock, die)
         self._sealed_since_ns: dict[str, int] = {}
         self._full_ns: dict[bytes, int] = {}
         """Tablets, by row, to when they were last flushed for what they held."""
@@ -172,32 +168,26 @@ class Flusher:
 
     def start(self) -> None:
         """Begin to flush what is due."""
-        self._thread = start_thread("flusher", self._run, self._die)
+        self._thread.start(self._flush_due, TICK_MS)
 
     def hurry(self) -> None:
         """Something may be due; returns at once."""
-        self._wake.set()
+        self._thread.wake()
 
     def close(self) -> None:
         """End the thread after the flush under way."""
-        self._closed.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            self._clock.wait(self._wake, TICK_MS)
-            self._wake.clear()
-            by_row = {tablet.row: tablet for tablet in self._registry.all() if tablet.accepting}
-            memories = self._look(by_row)
-            for row in due_tablets(memories, self._limits):
-                if not self._closed.is_set():
-                    self._flush_or_say(by_row[row])
-                    if not memories[row].is_old(self._limits):
-                        self._full_ns[row] = self._clock.boot_ns()
-            self._full_ns = {row: at for row, at in self._full_ns.items() if row in by_row}
-            self._give_back_memory()
+    def _flush_due(self) -> None:
+        by_row = {tablet.row: tablet for tablet in self._registry.all() if tablet.accepting}
+        memories = self._look(by_row)
+        for row in due_tablets(memories, self._limits):
+            if not self._thread.closing.is_set():
+                self._flush_or_say(by_row[row])
+                if not memories[row].is_old(self._limits):
+                    self._full_ns[row] = self._clock.boot_ns()
+        self._full_ns = {row: at for row, at in self._full_ns.items() if row in by_row}
+        self._give_back_memory()
 
     def _give_back_memory(self) -> None:
         """What flushes freed is kept for the next one (see ``__main__``), but not when none has come for a while."""
@@ -213,7 +203,7 @@ class Flusher:
             raise
         except TransientError as error:
             LOG.warning("the flush of tablet %s waits for its next try: %s", tablet.extent, error)
-            self._clock.wait(self._closed, TICK_MS)
+            self._clock.wait(self._thread.closing, TICK_MS)
 
     def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
         """How full the tablets are, and since when logs that they need were seen sealed."""

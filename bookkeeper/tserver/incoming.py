@@ -26,7 +26,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.offers import Onward, SegmentPart
 from bookkeeper.storage.wal.files import FileOps, make_directory, uri_of, write_all
 from bookkeeper.tserver.offers import OfferedFile
-from bookkeeper.tserver.threads import Die, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Die
 
 LOG = logging.getLogger(__name__)
 
@@ -87,12 +87,10 @@ class Incoming:
         self._directory = directory
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
-        self._die = die
         self._ops = ops or FileOps()
         self._lock = threading.Lock()
         self._uploads: dict[StreamKey, Upload] = {}
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("incoming", clock, die)
 
     def begin(
         self, stream: StreamKey, to_offset: int, files: Sequence[OfferedFile], onward: Onward | None = None
@@ -207,15 +205,9 @@ class Incoming:
 
     def start(self) -> None:
         """Begin to look for what nobody sends any more."""
-        self._thread = start_thread("incoming", self._run, self._die)
+        self._thread.start(self.expire, LOOK_MS)
 
     def close(self) -> None:
         """End the thread and remove everything."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _run(self) -> None:
-        while not self._clock.wait(self._closed, LOOK_MS):
-            self.expire()

@@ -25,11 +25,10 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.storage.wal import Block, Seal
 from bookkeeper.storage.wal.files import path_of
 from bookkeeper.tserver.books import BatchPut, Reach, WalBooks
-from bookkeeper.tserver.threads import Die, Persistence, start_thread
+from bookkeeper.tserver.threads import SELDOM_MS, BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
-IDLE_WAIT_MS = 60_000
 RETRY_WAIT_MS = 200
 TabletKey = tuple[str, bytes | None]
 
@@ -69,9 +68,7 @@ class LogKeeper:
         self._sealed: list[_Sealed] = []
         self._positions: dict[str, dict[str, int]] = {}
         """Sealed log to table id to the last offset of its records, for as long as the file exists."""
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("books", clock, die)
         self.updates_written = 0
 
     def opened(self, wal_uri: str, created_ms: int) -> None:
@@ -104,7 +101,7 @@ class LogKeeper:
             self._current.synced(Reach(offset, position))
             due = self._current.is_due()
         if due:
-            self._wake.set()
+            self._thread.wake()
 
     def rolled(self, wal_uri: str, seal: Seal) -> None:
         """The log ends: CLOSED follows."""
@@ -114,7 +111,7 @@ class LogKeeper:
             self._positions[wal_uri] = dict(books.tables)
             self._current, self._has_ended = self._next or books, self._next is None
             self._next = None
-        self._wake.set()
+        self._thread.wake()
 
     def _write_first_uses(self, put: BatchPut) -> None:
         try:
@@ -167,37 +164,27 @@ class LogKeeper:
 
     def start(self) -> None:
         """Begin to write needed offsets and CLOSED."""
-        self._thread = start_thread("books", self._run, self._die)
+        self._thread.start(self._write_or_say, SELDOM_MS, once_more=True)
 
     def close(self, timeout_ms: float) -> None:
         """Write what is left, for up to ``timeout_ms``, and end the thread; a master completes what is missing."""
-        self._closed.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
+        self._thread.close(timeout_ms)
 
-    def _run(self) -> None:
-        while True:
-            self._clock.wait(self._wake, IDLE_WAIT_MS)
-            self._wake.clear()
-            closing = self._closed.is_set()
-            if not closing:
-                self._clock.wait(self._closed, self._interval_ms)
-            try:
-                written = self._write_due()
-            except TransientError as error:
-                if isinstance(error, LeaseLostError):
-                    raise
-                LOG.warning("the books can't be written, trying again: %s", error)
-                if closing:
-                    return
-                self._clock.wait(self._closed, RETRY_WAIT_MS)
-                self._wake.set()
-                continue
-            if written:
-                self._nudge()
-            if closing:
-                return
+    def _write_or_say(self) -> None:
+        """What comes in the meantime goes with it. Waits are over at once when the thread is to end."""
+        closing = self._thread.closing
+        self._clock.wait(closing, self._interval_ms)
+        try:
+            written = self._write_due()
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("the books can't be written, trying again: %s", error)
+            self._clock.wait(closing, RETRY_WAIT_MS)
+            self._thread.wake()
+            return
+        if written:
+            self._nudge()
 
     def _write_due(self) -> bool:
         """One round: CLOSED of sealed logs, needed offsets of the current one. Raises TransientError."""

@@ -16,11 +16,10 @@ from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import TransientError, UnavailableError
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import WorkReport
-from bookkeeper.tserver.threads import Die, start_thread
+from bookkeeper.tserver.threads import SELDOM_MS, BackgroundThread, Die
 
 LOG = logging.getLogger(__name__)
 
-IDLE_WAIT_MS = 60_000
 PAUSE_AFTER_FAILURE_MS = 500
 TIMEOUT_MS = 2_000
 LEADER_KNOWN_MS = 1_000
@@ -35,17 +34,14 @@ class MasterLink:
         self._pool = pool
         self._session_id = session_id
         self._clock = clock
-        self._die = die
         self._lock = threading.Lock()
         self._leader: str | None = None
         self._leader_read_ns = 0
-        self._wake = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("nudger", clock, die)
 
     def nudge(self) -> None:
         """There is something new to replicate; never waits."""
-        self._wake.set()
+        self._thread.wake()
 
     def report(self, reports: Sequence[WorkReport]) -> None:
         """Tell the leader what the worker did; raises TransientError."""
@@ -57,21 +53,11 @@ class MasterLink:
 
     def start(self) -> None:
         """Begin to nudge."""
-        self._thread = start_thread("nudger", self._run, self._die)
+        self._thread.start(self._call, SELDOM_MS, once_more=True)
 
     def close(self) -> None:
-        """Make a last call if one was asked for, and end the thread."""
-        self._closed.set()
-        if self._thread is not None:
-            self._wake.set()
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            self._clock.wait(self._wake, IDLE_WAIT_MS)
-            if self._wake.is_set():
-                self._wake.clear()
-                self._call()
+        """Make a last call, for one may have been asked for, and end the thread."""
+        self._thread.close()
 
     def _call(self) -> None:
         try:
@@ -79,7 +65,7 @@ class MasterLink:
         except TransientError as error:
             LOG.info("the master could not be nudged, it will look by itself: %s", error)
             self._forget_leader()
-            self._clock.wait(self._closed, PAUSE_AFTER_FAILURE_MS)
+            self._clock.wait(self._thread.closing, PAUSE_AFTER_FAILURE_MS)
 
     def _leader_address(self) -> str:
         now_ns = self._clock.boot_ns()

@@ -122,7 +122,7 @@ class TServerProcess:
         persistence = Persistence(session, clock, random.Random())
         desk = Desk(clock, view_of(read_config(self._coordination)))
         registry = Registry()
-        sorter = Sorter(die)
+        sorter = Sorter(clock, die)
         link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
         keeper = LogKeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
         opener = WalOpener(settings, session, clock, keeper)

@@ -21,7 +21,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey
-from bookkeeper.tserver.threads import Die, Persistence, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
@@ -43,13 +43,10 @@ class ReceivedIndex:
     def __init__(self, metadata: MetadataTable, persistence: Persistence, clock: Clock, die: Die) -> None:
         self._metadata = metadata
         self._persistence = persistence
-        self._clock = clock
-        self._die = die
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._pending: dict[StreamKey, int] = {}
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("received-index", clock, die)
 
     def announce(self, stream: StreamKey) -> None:
         """Let the stream have its cell, before anything of it is taken; hidden if it is over. Raises TransientError."""
@@ -92,22 +89,16 @@ class ReceivedIndex:
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread = start_thread("received-index", self._run, self._die)
+        self._thread.start(self._write_or_say, INTERVAL_MS, once_more=True)
 
     def close(self) -> None:
         """Write what is left if the metadata table answers, and end the thread."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
 
-    def _run(self) -> None:
-        while True:
-            closing = self._clock.wait(self._closed, INTERVAL_MS)
-            try:
-                self.write_pending()
-            except LeaseLostError:
-                raise
-            except TransientError as error:
-                LOG.warning("the index of received files waits: %s", error)
-            if closing:
-                return
+    def _write_or_say(self) -> None:
+        try:
+            self.write_pending()
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("the index of received files waits: %s", error)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from bookkeeper.tserver.threads import Die, start_thread
+from bookkeeper.clock import Clock
+from bookkeeper.tserver.threads import SELDOM_MS, BackgroundThread, Die
 
 Task = Callable[[], None]
 
@@ -17,38 +18,30 @@ Task = Callable[[], None]
 class Sorter:
     """Runs tasks in order of arrival; equal ones that wait are one."""
 
-    def __init__(self, die: Die) -> None:
-        self._die = die
-        self._changed = threading.Condition()
+    def __init__(self, clock: Clock, die: Die) -> None:
+        self._lock = threading.Lock()
         self._waiting: dict[Task, None] = {}
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("sorter", clock, die)
 
     def later(self, task: Task) -> None:
         """Run ``task`` soon; never waits. After :meth:`close` nothing is run."""
-        with self._changed:
-            if task not in self._waiting:
-                self._waiting[task] = None
-                self._changed.notify()
+        with self._lock:
+            self._waiting.setdefault(task)
+        self._thread.wake()
 
     def start(self) -> None:
         """Begin to sort."""
-        self._thread = start_thread("sorter", self._run, self._die)
+        self._thread.start(self._sort, SELDOM_MS)
 
     def close(self) -> None:
         """End the thread after the task under way."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.close()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
+    def _sort(self) -> None:
+        while not self._thread.closing.is_set():
+            with self._lock:
+                task = next(iter(self._waiting), None)
+                if task is None:
                     return
-                task = next(iter(self._waiting))
                 del self._waiting[task]
             task()

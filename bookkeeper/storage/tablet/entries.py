@@ -177,8 +177,8 @@ class SortedBlock:
             self._others = without_same(self.batch, self.same)
         return self._others
 
-    def sampled(self) -> SortedBlock:
-        """The same block, ready to be bisected: what the first to do so would else prepare."""
+    def ready_to_bisect(self) -> SortedBlock:
+        """The same block, with the words of its rows: what the first to bisect it would else prepare."""
         self._row_words()
         return self
 

@@ -30,7 +30,7 @@ def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
-    return SortedBlock(sort_entries(pa.concat_batches(batches))).sampled()
+    return SortedBlock(sort_entries(pa.concat_batches(batches))).ready_to_bisect()
 
 
 class _YoungBlock:
@@ -45,7 +45,7 @@ class _YoungBlock:
     def sorted(self) -> SortedBlock:
         block = self._sorted
         if block is None:
-            block = self._sorted = SortedBlock(sort_entries(self.entries)).sampled()
+            block = self._sorted = SortedBlock(sort_entries(self.entries)).ready_to_bisect()
         return block
 
     def best(self) -> pa.RecordBatch:

@@ -290,7 +290,7 @@ class Segment:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
         if batch.num_rows != tail.index.column("records")[number].as_py():
             raise corrupt(self.path, f"row group {number} has not the records that its index says")
-        return SortedBlock(batch, same).sampled()
+        return SortedBlock(batch, same).ready_to_bisect()
 
     def _decode(self, tail: _Tail, number: int, content: bytes, start: int) -> dict[str, pa.Array]:
         try:

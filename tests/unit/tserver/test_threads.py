@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, LeaseLostError, UnavailableError
 from bookkeeper.tserver.sorter import Sorter
-from bookkeeper.tserver.threads import Persistence, start_thread
+from bookkeeper.tserver.threads import BackgroundThread, Persistence, start_thread
 
 PATIENCE_S = 30.0
 
@@ -86,8 +86,41 @@ def test_retries_end_with_the_session_and_when_told_to_stop() -> None:
         persistence.insist("it", stop)
 
 
+def test_a_background_thread_works_when_it_is_woken_and_a_last_time_if_it_is_to() -> None:
+    for once_more in (False, True):
+        background, woken = BackgroundThread("t", SystemClock(), pytest.fail), threading.Event()
+        done: list[bool] = []
+
+        def work(
+            thread: BackgroundThread = background, done: list[bool] = done, woken: threading.Event = woken
+        ) -> None:
+            done.append(thread.closing.is_set())
+            woken.set()
+
+        background.start(work, 3_600_000, once_more=once_more)
+        background.wake()
+        assert woken.wait(PATIENCE_S)
+        background.close()
+        assert done == [False, True][: 1 + once_more]
+        background.close()
+
+
+def test_a_background_thread_works_by_itself_and_takes_the_process_down_when_it_dies() -> None:
+    reasons: list[str] = []
+    died = threading.Event()
+
+    def die(reason: str) -> None:
+        reasons.append(reason)
+        died.set()
+
+    turns = iter([None, None])
+    BackgroundThread("t", SystemClock(), die).start(lambda: next(turns), 1)
+    assert died.wait(PATIENCE_S)
+    assert "the thread t died: StopIteration()" in reasons
+
+
 def test_equal_sorting_work_that_waits_is_done_once() -> None:
-    sorter, done, last = Sorter(pytest.fail), [], threading.Event()
+    sorter, done, last = Sorter(SystemClock(), pytest.fail), [], threading.Event()
 
     def sort() -> None:
         done.append(1)

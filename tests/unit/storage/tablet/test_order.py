@@ -75,16 +75,16 @@ def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("few_rows")
-@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("is_ready", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(records=st.lists(batches, min_size=1, max_size=4), probes=st.lists(rows, max_size=5))
 def test_bisect_finds_the_first_entry_behind_a_position(
-    sampled: bool, records: list[list[Record]], probes: list[bytes]
+    is_ready: bool, records: list[list[Record]], probes: list[bytes]
 ) -> None:
     every = [record for some in records for record in some]
     block, keys = sorted_block(every)
-    if sampled:
-        block.sampled()
+    if is_ready:
+        block.ready_to_bisect()
     positions = [(), *((row,) for row in probes), *keys[::3], *(after_cell(key[:4]) for key in keys[::4])]  # type: ignore[arg-type]
     for position in positions:
         expected = sum(key <= position for key in keys)
