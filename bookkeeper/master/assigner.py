@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from bookkeeper.master.files import FileBarrier, FileEntry
+from bookkeeper.master.barriers import FileBarrier
+from bookkeeper.master.files import FileEntry
 from bookkeeper.master.shipping import Shipment, Shipping, WorkKey
 from bookkeeper.model import Target, TargetKey
 

@@ -301,7 +301,7 @@ class Books:
             merge_into(entry, facts)
             if table_id not in entry.scope.table_ids:
                 entry.scope = self._scopes.with_table(entry.scope, table_id)
-                entry.progress = b""
+                entry.progress = ()
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
         if facts.closed and not entry.closed_in:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 import combiners
-from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress
+from bookkeeper.master.files import NO_PROGRESS, FileEntry
+from bookkeeper.master.packing import Progress
 from bookkeeper.metadata.table import Cell
 from combiners import ReplicationStatus, is_fully_replicated
 

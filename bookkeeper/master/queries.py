@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
-from bookkeeper.master.files import NO_PROGRESS, FileEntry, Progress, Scopes
+from bookkeeper.master.files import NO_PROGRESS, FileEntry, Scopes
 from bookkeeper.master.finished import read_done
+from bookkeeper.master.packing import Progress
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot, verify_chain
 from bookkeeper.master.status import TargetState, pending_of_marks
 from bookkeeper.master.tservers import TServers

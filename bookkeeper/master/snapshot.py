@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, TransientError
+from bookkeeper.master.barriers import still_outstanding
 from bookkeeper.master.files import (
     CellFacts,
     FileEntry,
@@ -20,7 +21,6 @@ from bookkeeper.master.files import (
     Scopes,
     merge_into,
     parse_cell,
-    still_outstanding,
 )
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row
@@ -133,16 +133,14 @@ class SnapshotBuilder:
         missing = self._online - self._seen_tables
         if missing:
             raise BrokenChainError(f"no tablets were found of tables {', '.join(sorted(missing))}: read them again")
-        files, fresh = self._snapshot.files, self._snapshot.fresh
-        known_again = len(files) - len(fresh)
-        for file in fresh:
-            known = self._previous.get(file)
-            carry_over(files[file], known)
-            known_again += known is not None
-        # a barrier loses its meaning only when its file is gone
-        for entry in files.values() if known_again < len(self._previous) else map(files.__getitem__, fresh):
-            if entry.has_barriers():
-                entry.barriers = still_outstanding(entry.barriers, files)
+        files = self._snapshot.files
+        for file in self._snapshot.fresh:
+            entry = files[file]
+            carry_over(entry, self._previous.get(file))
+            barriers = entry.barriers
+            kept = still_outstanding(barriers, files)
+            if len(kept) < len(barriers):
+                entry.barriers = kept
         return self._snapshot
 
     def _follow(self, view: TabletView | None) -> None:
@@ -166,7 +164,7 @@ class SnapshotBuilder:
         merge_into(entry, facts)
         if view.extent.table_id not in entry.scope.table_ids:
             entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
-            entry.progress = b""
+            entry.progress = ()
         self._note_state(view, entry, facts, value)
 
     def _facts(self, view: TabletView, file: bytes, value: bytes) -> CellFacts:
@@ -233,7 +231,7 @@ def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
     if known is None:
         return
     if known.status == entry.status or (known.closed_in and not entry.closed_in):
-        entry.status, entry.needed = known.status, known.needed
+        entry.need(known.needed, known.status)
     if known.scope.targets == entry.scope.targets:
         entry.progress = known.progress
     entry.reach(known.needed)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.master.assigner import barrier_limit, finished_of
-from bookkeeper.master.files import FileEntry, Progress
+from bookkeeper.master.files import FileEntry
+from bookkeeper.master.packing import Progress
 from bookkeeper.master.quarantine import RangeKey, advice, is_blocking
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
 from bookkeeper.model import Target, TargetKey

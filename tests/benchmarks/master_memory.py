@@ -1,104 +1,228 @@
 """What one outstanding file costs the master in memory, up to a million files, whatever the number of tablets.
 
-Arrives: nothing. Leaves: bytes a file of a snapshot that was taken twice, as each cycle takes it anew: the sizes of all
-objects that it holds for files; what tablets cost is apart. Logs of one tserver follow each other, all CLOSED and none
-finished. Each was used by as many as four tablets, which had used the log before it, at offsets of their own: so each
-has as many barriers there (R24).
+Arrives: numbers of files and tablets, and how many tablets use one log. Leaves: bytes a file of what the master holds
+between two cycles (the sizes of all objects that a snapshot holds for files; what tablets cost is apart), and of its
+process at the peak of a cycle. Each case runs in a process of its own, whose store makes its rows as they are read.
+
+Tablets use logs by chance, so the fewer of them use one, the more logs its barriers are in (R24): each waits for the
+log that it used before. Tservers begin anew every ten thousand logs. All are CLOSED, half of them shipped in part.
 """
 
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import numpy as np
 
 import combiners
-from bookkeeper.master.files import Progress, Scopes
-from bookkeeper.master.snapshot import Snapshot, take_snapshot
+from bookkeeper.coordination.config_changes import define_cluster
+from bookkeeper.coordination.config_tree import PeerCluster, read_config
+from bookkeeper.master.assigner import PeerQueue
+from bookkeeper.master.books import Books, Owners
+from bookkeeper.master.leader import Reign, campaign
+from bookkeeper.master.snapshot import Snapshot
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
-from bookkeeper.model import Target, TargetKey
+from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.model import TargetKey
 from tests.benchmarks.figure import Figure
+from tests.benchmarks.master_cycle import LONG_LEASES, full_look
+from tests.support.tservers import Ground
 
-FILES = (100_000, 1_000_000)
+FILES, FILES_MAX = 200_000, 1_000_000
 TABLETS = (1, 100, 10_000)
-TABLETS_OF_FILE = 4
-NEEDED = 5_000
-DIRECTORY = "file:///var/lib/bookkeeper/west/wal/tserver-1-0badcafe"
-TARGET = Target(TargetKey("east", "1", "1", 1), None, "east-instance", "remote")
-FILE_BYTES_MAX = 400.0
+USERS = 4
+USERS_OF_FEW_FILES = {8: 100_000, 40: 30_000}
+"""Tablets of one log, and the number of files, which are as many as have that many cells in all."""
+LOGS_OF_SESSION = 10_000
+NEEDED = 8_000_000
+BYTES_MAX = 400.0
 
 
-def run() -> list[Figure]:
-    """Takes two minutes, most of them to make rows."""
-    fewest, most = FILES
-    by_tablets = {tablets: _file_bytes(fewest, tablets) for tablets in TABLETS}
-    by_files = {fewest: by_tablets[TABLETS[1]], most: _file_bytes(most, TABLETS[1])}
-    return [
-        *(
-            _figure(f"master memory of one file beside {tablets:,} tablets", tablets, by_tablets[tablets])
-            for tablets in TABLETS
-        ),
-        *(_figure(f"master memory of one of {files:,} outstanding files", files, by_files[files]) for files in FILES),
-    ]
+@dataclass(frozen=True, slots=True)
+class Case:
+    """So many files, tablets, and tablets that use one log."""
+
+    files: int
+    tablets: int
+    users: int
 
 
-def _file_bytes(files: int, tablets: int) -> float:
-    return snapshot_bytes(take_twice(files, tablets)) / files
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Bytes a file, kept and at the peak; earlier logs that a file waits for, as the cells name them."""
+
+    kept: float
+    peak: float
+    waits_for: float
 
 
-def _figure(name: str, size: int, value: float) -> Figure:
-    return Figure(
-        name=name,
-        value=value,
-        unit="bytes",
-        reference=FILE_BYTES_MAX,
-        reference_name="aim",
-        reference_unit="bytes",
-        ratio=value / FILE_BYTES_MAX,
-        target=FILE_BYTES_MAX,
-        lower_is_better=True,
-        size=size,
-    )
+class MadeRows:
+    """A store that makes its rows as they are read, and forgets what is written."""
 
+    def __init__(self, case: Case, target: TargetKey) -> None:
+        self._case, self._needed, self._done = case, keys.needed_column(target), keys.done_column(target)
+        self._written = False
+        self.barriers = 0
 
-def take_twice(files: int, tablets: int) -> Snapshot:
-    """What a reign's second cycle keeps; half of the files are shipped in part."""
-    scopes = Scopes({"1": [TARGET]})
-    first = take_snapshot(_rows(files, tablets), 1, scopes, ["1"], {})
-    for number, entry in enumerate(first.files.values()):
-        entry.reach(entry.needed)
-        if number % 2:
-            entry.advance(0, Progress(100, 12_000))
-    return take_snapshot(_rows(files, tablets), 2, scopes, ["1"], first.files)
+    def put(self, rows: Sequence[RowPut], rank: int) -> None:  # noqa: ARG002
+        """Needed cells: from now on they are there."""
+        self._written = True
 
+    def delete(self, cells: Sequence[CellKey], rank: int) -> None:
+        """Nothing is."""
 
-def _rows(files: int, tablets: int) -> Iterator[Row]:
-    """Tablet rows as a store gives them, every value an object of its own."""
-    ends = [b"%05d" % number for number in range(1, tablets)]
-    each = min(TABLETS_OF_FILE, tablets)
-    for place, (prev, end) in enumerate(zip([None, *ends], [*ends, None], strict=True)):
-        cells = {keys.PREV_ROW: Cell(1, values.encode_prev_row(prev)), keys.DIR: Cell(1, b"t-%d" % place)}
-        for turn in range(each):
-            for number in range(1 + (place - turn) % tablets, files + 1, tablets):
-                cells[Column("repl", _uri(number).encode())] = Cell(2**62 + NEEDED, _status(number, turn))
-        yield Row(keys.tablet_row("1", end), cells)
+    def purge(self, cells: Sequence[CellKey]) -> None:
+        """Nothing is."""
+
+    def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:  # noqa: ARG002
+        """Nobody asks for a single row."""
+        return None
+
+    def scan(
+        self,
+        start: bytes = b"",
+        stop: bytes | None = None,  # noqa: ARG002
+        families: Collection[str] | None = None,  # noqa: ARG002
+    ) -> Iterator[Row]:
+        """The tablets' rows, or those of the books."""
+        if start.startswith(keys.REPL_PREFIX):
+            return self._books() if self._written else iter(())
+        return self._tablets()
+
+    def compact(self) -> None:
+        """Nothing is hidden."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _tablets(self) -> Iterator[Row]:
+        ends = [b"%05d" % number for number in range(1, self._case.tablets)]
+        self.barriers = 0
+        for place, (prev, end) in enumerate(pairwise([None, *ends, None])):
+            cells = {
+                Column("repl", _uri(n).encode()): Cell(2**62 + NEEDED + n, value) for n, value in self._uses(place)
+            }
+            cells |= {keys.PREV_ROW: Cell(1, values.encode_prev_row(prev)), keys.DIR: Cell(1, b"t-%d" % place)}
+            yield Row(keys.tablet_row("1", end), cells)
+
+    def _uses(self, place: int) -> Iterator[tuple[int, bytes]]:
+        """The logs that a tablet used, and the values of their cells."""
+        rng = np.random.default_rng(place)
+        share = min(1.0, self._case.users / self._case.tablets)
+        gaps = rng.geometric(share, int(self._case.files * share * 1.5) + 50)
+        numbers = np.cumsum(gaps)
+        numbers = numbers[numbers <= self._case.files]
+        places = rng.integers(1, NEEDED, size=(len(numbers), 2)).tolist()
+        before = 0
+        for number, (offset, until) in zip(numbers.tolist(), places, strict=True):
+            status = _status(number)
+            if before:
+                status.barriers.add(offset=offset, file=_uri(before), until_offset=until)
+                self.barriers += 1
+            yield number, status.SerializeToString(deterministic=True)
+            before = number
+
+    def _books(self) -> Iterator[Row]:
+        done = combiners.ReplicationStatus(replication_finished_offset=100, finished_bytes=12_000)
+        finished = Cell(keys.done_rank(100), values.encode_status(done))
+        for number in range(1, self._case.files + 1):
+            needed = Cell(2**32, _status(number).SerializeToString(deterministic=True))
+            cells = {self._done: finished, self._needed: needed} if number % 2 else {self._needed: needed}
+            yield Row(keys.repl_row(_uri(number)), cells)
 
 
 def _uri(number: int) -> str:
-    return f"{DIRECTORY}/{number:06d}.wal"
+    session = number // LOGS_OF_SESSION
+    return f"file:///var/lib/bookkeeper/west/wal/tserver-1-{session:08x}/{number % LOGS_OF_SESSION + 1:06d}.wal"
 
 
-def _status(number: int, turn: int) -> bytes:
-    status = combiners.ReplicationStatus(
+def _status(number: int) -> combiners.ReplicationStatus:
+    return combiners.ReplicationStatus(
         state=combiners.CLOSED,
         created_time=1_700_000_000_000 + number,
         replication_needed_offset=NEEDED + number,
         needed_bytes=NEEDED * 120,
     )
-    if number > 1:
-        status.barriers.add(offset=3 + turn * 10, file=_uri(number - 1), until_offset=NEEDED + turn)
-    return values.encode_status(status)
+
+
+def run() -> list[Figure]:
+    """Takes a few minutes, most of them to make rows."""
+    by_tablets = {tablets: _measured(Case(FILES, tablets, USERS)) for tablets in TABLETS}
+    most = _measured(Case(FILES_MAX, TABLETS[-1], USERS))
+    by_files = {FILES: by_tablets[TABLETS[-1]], FILES_MAX: most}
+    by_logs = [_measured(Case(files, TABLETS[-1], users)) for users, files in USERS_OF_FEW_FILES.items()]
+    figures: list[Figure] = []
+    for tablets, found in by_tablets.items():
+        figures += _figures(f"of one file beside {tablets:,} tablets", tablets, found)
+    for files, found in by_files.items():
+        figures += _figures(f"of one of {files:,} outstanding files", files, found)
+    for found in (most, *by_logs):
+        logs = round(found.waits_for)
+        figures += _figures(f"of a file whose tablets wait for {logs:,} earlier logs", logs, found)[:1]
+    return figures
+
+
+def _figures(what: str, size: int, found: Found) -> list[Figure]:
+    return [
+        Figure(
+            name=f"{name} {what}",
+            value=value,
+            unit="bytes",
+            reference=BYTES_MAX,
+            reference_name="aim",
+            reference_unit="bytes",
+            ratio=value / BYTES_MAX,
+            target=BYTES_MAX,
+            lower_is_better=True,
+            size=size,
+        )
+        for name, value in (("master memory", found.kept), ("master memory at the peak of a cycle", found.peak))
+    ]
+
+
+def _measured(case: Case) -> Found:
+    """One case, in a process of its own."""
+    arguments = [str(number) for number in (case.files, case.tablets, case.users)]
+    done = subprocess.run([sys.executable, "-m", __name__, *arguments], check=True, stdout=subprocess.PIPE)
+    return Found(**json.loads(done.stdout))
+
+
+def measure(case: Case, directory: Path) -> Found:
+    """Two full cycles of a reign in this process."""
+    ground = Ground(directory, overrides=LONG_LEASES)
+    ground.create_table("1", [])
+    define_cluster(ground.coordination, PeerCluster("east", "localhost:1", "east-instance", "east"))
+    target = ground.enable("1")
+    reign = campaign(ground.coordination, ground.coordination.open_session("master", "localhost:2"))
+    assert isinstance(reign, Reign)
+    owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
+    before = resident_bytes("VmRSS")
+    store = MadeRows(case, target.key)
+    books, queue = Books(store, reign, lambda: read_config(ground.coordination)), PeerQueue(4_000)
+    for _ in range(2):
+        full_look(books, owners, queue)
+    files = len(books.snapshot.files)
+    peak = (resident_bytes("VmHWM") - before) / files
+    found = Found(snapshot_bytes(books.snapshot) / files, peak, store.barriers / files)
+    ground.close()
+    return found
+
+
+def resident_bytes(which: str) -> int:
+    """Of this process: ``VmRSS`` now, ``VmHWM`` at most."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{which}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(which)
 
 
 def snapshot_bytes(snapshot: Snapshot) -> int:
@@ -115,3 +239,18 @@ def snapshot_bytes(snapshot: Snapshot) -> int:
         total += sys.getsizeof(found)
         left += gc.get_referents(found)
     return total
+
+
+@click.command()
+@click.argument("files", type=int)
+@click.argument("tablets", type=int)
+@click.argument("users", type=int)
+def main(files: int, tablets: int, users: int) -> None:
+    """Measure one case: so many files and tablets, and tablets that use one log."""
+    with tempfile.TemporaryDirectory() as name:
+        found = measure(Case(files, tablets, users), Path(name) / "west")
+    click.echo(json.dumps({"kept": found.kept, "peak": found.peak, "waits_for": found.waits_for}))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master.files import BARRIERS_MAX, FileBarrier, FileEntry, coarser_barriers
+from bookkeeper.master.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
+from bookkeeper.master.files import FileEntry
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.metadata.keys import _utf8
@@ -78,13 +79,13 @@ def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tup
 
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "barriers-beyond-a-few-are-dropped": (
-        "bookkeeper.master.files",
+        "bookkeeper.master.barriers",
         "coarser_barriers",
         _only_the_first,
         "R24: of a log with many tablets, some ship before the records that were written before theirs",
     ),
     "barriers-of-any-log-become-one": (
-        "bookkeeper.master.files",
+        "bookkeeper.master.barriers",
         "coarser_barriers",
         _of_whoever_wrote_it,
         "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
@@ -264,7 +265,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R24: two tablets that swap servers wait for each other for ever",
     ),
     "unsafe-offsets-travel": (
-        "bookkeeper.master.files",
+        "bookkeeper.master.barriers",
         "barriers_are_complete_to",
         lambda known_before, needed: needed,  # noqa: ARG005
         "R24: a record is shipped before the barrier in front of it was seen",

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import combiners
 from bookkeeper.master.assigner import WorkLimits, World
-from bookkeeper.master.files import FileBarrier, FileEntry, Progress, Scopes, parse_cell
+from bookkeeper.master.barriers import FileBarrier
+from bookkeeper.master.files import FileEntry, Scopes, parse_cell
+from bookkeeper.master.packing import Progress
 from bookkeeper.master.shipping import Report, Shipping
 from bookkeeper.master.snapshot import TabletView
 from bookkeeper.metadata import keys, values

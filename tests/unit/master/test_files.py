@@ -11,22 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master import files
-from bookkeeper.master.files import (
+from bookkeeper.master import barriers as rules
+from bookkeeper.master.barriers import (
     BARRIERS_MAX,
-    NO_PROGRESS,
     FileBarrier,
-    FileEntry,
-    Progress,
-    Scope,
-    Scopes,
     barriers_are_complete_to,
-    configured_targets,
-    merge_into,
     necessary_barriers,
-    parse_cell,
     still_outstanding,
 )
+from bookkeeper.master.files import (
+    NO_PROGRESS,
+    FileEntry,
+    Scope,
+    Scopes,
+    configured_targets,
+    merge_into,
+    parse_cell,
+)
+from bookkeeper.master.packing import Progress
 from bookkeeper.model import Barrier, TargetKey
 from tests.support.faults import fault
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, scopes, status_value, target
@@ -54,15 +56,15 @@ def test_leaving_out_barriers_that_others_imply_changes_nothing_that_they_hold_b
 
 @given(st.lists(barriers, max_size=40))
 def test_barriers_made_coarser_are_few_and_stay_as_they_are(found: list[FileBarrier]) -> None:
-    kept = files.coarser_barriers(name("s1", 9), necessary_barriers(found))
+    kept = rules.coarser_barriers(name("s1", 9), necessary_barriers(found))
     assert len([barrier for barrier in kept if barrier.file == W1]) <= BARRIERS_MAX
     assert list(kept) == sorted(kept)
-    assert files.coarser_barriers(name("s1", 9), necessary_barriers((*kept, *found))) == kept
+    assert rules.coarser_barriers(name("s1", 9), necessary_barriers((*kept, *found))) == kept
     check_that_coarser_barriers_hold_back_no_less(found)
 
 
 def check_that_coarser_barriers_hold_back_no_less(found: list[FileBarrier]) -> None:
-    kept = files.coarser_barriers(name("s1", 9), necessary_barriers(found))
+    kept = rules.coarser_barriers(name("s1", 9), necessary_barriers(found))
     for barrier in found:
         assert any(k.file == barrier.file and k.offset <= barrier.offset for k in kept)
         for offset in range(barrier.offset, 11):
@@ -77,9 +79,9 @@ def test_barriers_of_many_tablets_made_coarser_hold_back_no_less() -> None:
 
 def test_barriers_of_another_tservers_log_are_never_made_coarser() -> None:
     found = tuple(FileBarrier(n, W2, n) for n in range(1, 10))
-    assert files.coarser_barriers(name("s1", 9), found) == found
+    assert rules.coarser_barriers(name("s1", 9), found) == found
     held = tuple(FileBarrier(n, W1, n) for n in range(1, 10))
-    assert files.coarser_barriers(name("s1", 9), held) == (*held[:3], FileBarrier(4, W1, 9))
+    assert rules.coarser_barriers(name("s1", 9), held) == (*held[:3], FileBarrier(4, W1, 9))
 
 
 @pytest.mark.parametrize(
@@ -94,22 +96,17 @@ def test_a_switch_breaks_the_law_of_coarser_barriers(switch: str, law: Callable[
         law()
 
 
-@given(
-    st.lists(barriers, max_size=4),
-    st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=3),
-    st.integers(0, 2**40),
-)
-def test_what_is_packed_into_an_entry_comes_out_of_it(
-    found: list[FileBarrier], progress: list[tuple[int, int]], needed: int
-) -> None:
-    packed = b"".join(offset.to_bytes(8, "little") + at.to_bytes(8, "little") for offset, at in progress)
-    made = FileEntry(W2, parse_cell(status_value(1)), scopes().of(("1",)))
-    made.barriers, made.progress, made.needed, made.status = tuple(found), packed, needed, b"a status"
-    assert (made.barriers, made.progress, made.needed, made.status) == (tuple(found), packed, needed, b"a status")
-    assert made.has_barriers() == bool(found)
-    assert [made.progress_at(place) for place in range(len(progress))] == progress
-    assert [made.finished_at(place) for place in range(len(progress))] == [offset for offset, _ in progress]
-    assert made.finished_at(len(progress)) == 0
+def test_what_an_entry_is_told_does_not_change_what_it_was_told_before() -> None:
+    made = FileEntry(
+        W2, parse_cell(status_value(9, False, [Barrier(3, W1.decode(), 5)])), scopes(EAST, NORTH).of(("1",))
+    )
+    made.safe = 4
+    made.advance(1, Progress(2, 200))
+    made.need(2**40, b"another")
+    made.barriers = (*made.barriers, FileBarrier(4, W2, 2**40))
+    assert (made.needed, made.safe, made.status) == (2**40, 4, b"another")
+    assert made.progress == (NO_PROGRESS, Progress(2, 200))
+    assert made.barriers == (FileBarrier(3, W1, 5), FileBarrier(4, W2, 2**40))
 
 
 def test_a_value_is_taken_apart_into_its_needed_side_and_its_barriers() -> None:
@@ -156,7 +153,7 @@ def test_no_offset_is_safe_that_was_not_known_before_the_barriers_were_read(know
 
 def test_progress_only_advances() -> None:
     made = entry(W1, 9, known=scopes(EAST, NORTH))
-    assert (made.progress, made.progress_of(EAST)) == (b"", NO_PROGRESS)
+    assert (made.progress, made.progress_of(EAST)) == ((), NO_PROGRESS)
     made.advance(0, Progress(4, 400))
     made.advance(0, Progress(2, 200))
     made.advance(1, Progress(9, 900))
@@ -171,11 +168,8 @@ def test_a_target_that_is_none_has_no_progress() -> None:
 
 
 def test_a_barrier_of_a_file_that_is_gone_has_been_passed() -> None:
-    first = entry(W1, 5)
-    held = (FileBarrier(3, bytes(bytearray(W1)), 5), FileBarrier(4, W2, 1))
-    (kept,) = still_outstanding(held, by_name(first))
-    assert kept == held[0]
-    assert kept.file is first.file, "names are shared"
+    held = (FileBarrier(3, W1, 5), FileBarrier(4, W2, 1))
+    assert still_outstanding(held, by_name(entry(W1, 5))) == held[:1]
 
 
 def _log_of_many_tablets(number: int, tablets: int, scope: Scope, held: dict[bytes, FileEntry]) -> FileEntry:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master.files import FileBarrier, FileEntry
+from bookkeeper.master.barriers import FileBarrier
+from bookkeeper.master.files import FileEntry
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, take_snapshot
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Row

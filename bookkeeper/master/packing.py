@@ -1,0 +1,156 @@
+"""Numbers and names of one outstanding file in one value, for a million of them.
+
+Arrives: what a :class:`~bookkeeper.master.files.FileEntry` says beyond its name. Leaves: bytes, and the same again. An
+object for each number or barrier would cost more than what it says, so nothing in here is one. Numbers take four bytes,
+or eight where one of them needs it. Names of logs are told by what differs from the name before, the first from the
+file's own: logs of one tserver differ by a few digits. Pure; what is packed lives in memory only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Literal, NamedTuple
+
+from bookkeeper.master.barriers import FileBarrier
+
+
+class Progress(NamedTuple):
+    """How far one target has a file: the finished offset (records) and its position in the file (bytes)."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """``head``: which layout, numbers of targets and of barriers, length of the names, the needed offset. ``pair``: the
+    progress of a target. ``barrier``: place of its file's name, offset, until. ``cut``: how much of the name before is
+    kept at the start and at the end, length of what stands between.
+    """
+
+    head: Struct
+    pair: Struct
+    barrier: Struct
+    cut: Struct
+
+
+_NARROW = _Layout(Struct("<BBBHI"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
+_WIDE = _Layout(Struct("<BIIIQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
+_LAYOUTS = (_NARROW, _WIDE)
+
+
+class Parts(NamedTuple):
+    """What is packed: the needed offset, each target's progress or nothing, barriers in order, the needed side."""
+
+    needed: int
+    progress: tuple[Progress, ...]
+    barriers: tuple[FileBarrier, ...]
+    status: bytes
+
+
+def pack(own: bytes, parts: Parts) -> bytes:
+    """``parts`` of the file ``own`` as bytes."""
+    try:
+        return _packed(0, own, parts)
+    except struct.error:
+        return _packed(1, own, parts)
+
+
+def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
+    layout = _LAYOUTS[wide]
+    needed, progress, barriers, status = parts
+    names = sorted({barrier.file for barrier in barriers})
+    places = {name: place for place, name in enumerate(names)}
+    told = b"".join(_cuts(layout.cut, own, names))
+    held = [layout.barrier.pack(places[name], offset, until) for offset, name, until in barriers]
+    done = [layout.pair.pack(*pair) for pair in progress]
+    head = layout.head.pack(wide, len(done), len(held), len(told), needed)
+    return b"".join((head, *done, *held, told, status))
+
+
+def unpack(own: bytes, packed: bytes) -> Parts:
+    """All that :func:`pack` was given."""
+    layout = _LAYOUTS[packed[0]]
+    _, targets, barriers, told, needed = layout.head.unpack_from(packed)
+    held_at = layout.head.size + targets * layout.pair.size
+    told_at = held_at + barriers * layout.barrier.size
+    pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
+    held: tuple[FileBarrier, ...] = ()
+    if barriers:
+        names = _names(layout.cut, own, packed[told_at : told_at + told])
+        found = layout.barrier.iter_unpack(packed[held_at:told_at])
+        held = tuple([FileBarrier(offset, names[place], until) for place, offset, until in found])
+    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[told_at + told :])
+
+
+def status_in(packed: bytes) -> bytes:
+    """The needed side, encoded."""
+    layout = _LAYOUTS[packed[0]]
+    _, targets, barriers, told, _ = layout.head.unpack_from(packed)
+    return packed[layout.head.size + targets * layout.pair.size + barriers * layout.barrier.size + told :]
+
+
+def needed_in(packed: bytes) -> int:
+    """The needed offset."""
+    needed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[4]
+    return needed
+
+
+def barriers_in(packed: bytes) -> int:
+    """The number of barriers."""
+    barriers: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[2]
+    return barriers
+
+
+def progress_in(packed: bytes, place: int) -> Progress | None:
+    """Progress of the target at ``place``, None when nothing is known of any."""
+    layout = _LAYOUTS[packed[0]]
+    if place >= layout.head.unpack_from(packed)[1]:
+        return None
+    return Progress(*layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size))
+
+
+def reach_in(packed: bytes) -> tuple[int, int | None]:
+    """The needed offset and the least finished one of any target, None when no target has anything."""
+    layout = _LAYOUTS[packed[0]]
+    _, targets, _, _, needed = layout.head.unpack_from(packed)
+    if not targets:
+        return needed, None
+    if targets == 1:
+        return needed, layout.pair.unpack_from(packed, layout.head.size)[0]
+    end = layout.head.size + targets * layout.pair.size
+    return needed, min(layout.pair.iter_unpack(packed[layout.head.size : end]))[0]
+
+
+def _cuts(cut: Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:
+    before = own
+    for name in names:
+        length = min(len(before), len(name))
+        start = _in_common(before[:length], name[:length], "big")
+        rest = length - start
+        end = _in_common(before[len(before) - rest :], name[len(name) - rest :], "little")
+        middle = name[start : len(name) - end]
+        yield cut.pack(start, end, len(middle))
+        yield middle
+        before = name
+
+
+def _names(cut: Struct, own: bytes, told: bytes) -> list[bytes]:
+    names: list[bytes] = []
+    before, at = own, 0
+    while at < len(told):
+        start, end, middle = cut.unpack_from(told, at)
+        at += cut.size
+        before = before[:start] + told[at : at + middle] + before[len(before) - end :]
+        at += middle
+        names.append(before)
+    return names
+
+
+def _in_common(one: bytes, other: bytes, first: Literal["big", "little"]) -> int:
+    """How many bytes of two equally long names are the same at the start ("big") or at the end ("little")."""
+    differ = int.from_bytes(one, first) ^ int.from_bytes(other, first)
+    return len(one) - (differ.bit_length() + 7) // 8
