@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MAX_RANK, CellKey
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.rpc.offers import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.entries import RowWords
 from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.offers import Standing
@@ -20,6 +24,12 @@ from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 
 _install = Compactor._install
+_between = RowWords.between
+
+
+def _inside(words: RowWords, low: bytes, high: bytes) -> npt.NDArray[np.int64]:
+    first, last = words._word_of(low), words._word_of(high)
+    return np.array([place for place in _between(words, low, high) if first < int(words._words[place]) < last], int)
 
 
 def _delete_first(
@@ -224,6 +234,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "are_deletes",
         lambda entries: ~entries.column("timestamp").is_valid().to_numpy(zero_copy_only=False),
         "a delete hides the entries of its cell that are not newer",
+    ),
+    "words-are-rows": (
+        "bookkeeper.storage.tablet.entries",
+        "RowWords.between",
+        _inside,
+        "design section 8: a small range lacks rows that are in it",
     ),
     "page-begins-at-its-row": (
         "bookkeeper.storage.tablet.resume",

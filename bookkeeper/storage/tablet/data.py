@@ -210,6 +210,8 @@ class TabletData:
         view = View(wanted, retention(self.properties, now_ms), asked, sight)
         with self._pinned() as state:
             cursors = _cursors(state, position, low, high, wanted)
+            if state.active.due:
+                self._later(state.active.consolidate)
             return read_page(cursors, view, page_bytes, self._settings, begun)
 
     @contextmanager
@@ -356,9 +358,9 @@ def _cursors(state: _State, position: Position, low: bytes, high: bytes | None, 
     only_row = bloom.hash_row(low) if high == low + b"\x00" else None
     found = [segment for segment in state.segments if segment.may_hold(families, low, high, only_row)]
     cursors = [cursor for segment in found for cursor in segment_cursors(segment, position, high)]
-    blocks = [*(state.frozen.blocks() if state.frozen else ()), *state.active.blocks()]
+    sources = [*(state.frozen.sources(low, high) if state.frozen else ()), *state.active.sources(low, high)]
     stop = None if high is None else (high,)
-    return [*cursors, *(Cursor(RunSource(block), position, stop) for block in blocks)]
+    return [*cursors, *(Cursor(source, position, stop) for source in sources)]
 
 
 def segment_cursors(segment: Segment, position: Position, high: bytes | None) -> list[Cursor]:

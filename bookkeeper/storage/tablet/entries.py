@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError
@@ -105,30 +106,41 @@ FEW = 16
 """Up to this many rows are bisected one by one."""
 
 
-class _RowWords:
-    """Eight bytes of each row of a block, behind the prefix that all share, as ascending numbers."""
+class RowWords:
+    """Eight bytes of each row of a block, behind the prefix that all share, as numbers; ascending where rows are."""
 
-    __slots__ = ("_prefix", "words")
+    __slots__ = ("_prefix", "_view", "_words")
 
-    def __init__(self, batch: pa.RecordBatch, first: _Row, last: _Row) -> None:
-        skip = common_prefix_bytes(first, last)
-        self._prefix = first[:skip]
-        self.words = WordReader(batch.column("row")).words(skip)
+    def __init__(self, batch: pa.RecordBatch, low: _Row, high: _Row) -> None:
+        """Every row lies in ``[low, high]``."""
+        skip = common_prefix_bytes(low, high)
+        self._prefix = low[:skip]
+        self._words = WordReader(batch.column("row")).words(skip)
+        self._view = self._words.data
 
-    def near(self, row: _Row, low: int, high: int) -> tuple[int, int]:
-        """Where in ``[low, high]`` the first row that is not before ``row`` may be: behind the first place there are
-        only rows with the word of ``row``, up to the second.
-        """
+    def _word_of(self, row: _Row) -> int:
+        """What ``row`` would have; -1 if it lies before all that have the prefix, 2 ** 64 if behind them."""
         skip = len(self._prefix)
         if row[:skip] != self._prefix:
-            place = low if row < self._prefix else high
-            return place, place
-        word = np.uint64(int.from_bytes(row[skip : skip + WORD_BYTES].ljust(WORD_BYTES, b"\0")))
-        words = self.words[low:high]
-        first = int(words.searchsorted(word))
-        if first == len(words) or words[first] != word:
-            return low + first, low + first
-        return low + first, low + int(words.searchsorted(word, "right"))
+            return -1 if row < self._prefix else 1 << 8 * WORD_BYTES
+        return int.from_bytes(row[skip : skip + WORD_BYTES].ljust(WORD_BYTES, b"\0"))
+
+    def near(self, row: _Row, low: int, high: int) -> tuple[int, int]:
+        """Where in ``[low, high]`` of a sorted block the first row that is not before ``row`` may be: behind the first
+        place there are only rows with the word of ``row``, up to the second.
+        """
+        word = self._word_of(row)
+        first = bisect_left(self._view, word, low, high)  # on a view: numpy would let go of the interpreter's lock
+        if first == high or self._view[first] != word:
+            return first, first
+        return first, bisect_right(self._view, word, first, high)
+
+    def between(self, low: _Row, high: _Row) -> npt.NDArray[np.int64]:
+        """Places of all rows in ``[low, high]``, and perhaps of some that only share a word with one of the two."""
+        first, last = max(self._word_of(low), 0), min(self._word_of(high), (1 << 8 * WORD_BYTES) - 1)
+        if last < first:
+            return np.empty(0, np.int64)
+        return np.flatnonzero((self._words - np.uint64(first)) <= np.uint64(last - first))
 
 
 class SortedBlock:
@@ -159,7 +171,7 @@ class SortedBlock:
         self._columns: tuple[Callable[[int], Any], ...] | None = None
         self._first_key: Position | None = None
         self._last_key: Position | None = None
-        self._words: _RowWords | None = None
+        self._words: RowWords | None = None
         self._others: pa.RecordBatch | None = None
         self._bytes = 0
 
@@ -182,10 +194,10 @@ class SortedBlock:
         self._row_words()
         return self
 
-    def _row_words(self) -> _RowWords:
+    def _row_words(self) -> RowWords:
         words = self._words
         if words is None:
-            words = self._words = _RowWords(self.batch, self.row(0), self.row(self.records - 1))
+            words = self._words = RowWords(self.batch, self.row(0), self.row(self.records - 1))
         return words
 
     def _readers(self) -> tuple[Callable[[int], Any], ...]:
@@ -237,6 +249,13 @@ class SortedBlock:
         if len(position) == 1 or low == high or self.row(low) != row:
             return low
         return bisect_right(range(high), position, low, self._row_end(row, low, high), key=self.key)
+
+    def rows_between(self, low: _Row, high: _Row) -> range:
+        """Places of the entries with rows in ``[low, high)``."""
+        first = self._bisect_row(low, 0, self.records)
+        if first == self.records or self.row(first) >= high:
+            return range(0)
+        return range(first, self._bisect_row(high, first, self.records))
 
     def _bisect_row(self, row: _Row, low: int, high: int) -> int:
         """First index in ``[low, high]`` whose row is not before ``row``."""

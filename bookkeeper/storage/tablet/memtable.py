@@ -1,9 +1,10 @@
 """Entries in memory: young blocks as they came, then sorted runs.
 
 Arrives: blocks of entries from one committing thread. Leaves: sorted sources for scans and flushes. Nothing here
-survives a crash; the WAL does. A block is sorted when a scan first meets it, and ``young_blocks_max`` blocks become
-one run, so that a scan bisects few sorted batches and an append mostly does nothing but append. Small runs are merged
-into larger ones, a constant number of times for each entry. Source: ``reference/data-plane.md``, "Do".
+survives a crash; the WAL does. A block is sorted when a scan first wants much of it, and ``young_blocks_max`` blocks
+become one run, fewer when many scans have met them; so a scan searches few batches and an append mostly does nothing
+but append. Small runs are merged into larger ones, a constant number of times for each entry. Source:
+``reference/data-plane.md``, "Do".
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.tablet.entries import SortedBlock
-from bookkeeper.storage.tablet.gather import gather
-from bookkeeper.storage.tablet.order import order_entries
+from bookkeeper.storage.tablet.entries import RowWords, SortedBlock
+from bookkeeper.storage.tablet.merge import RunSource
+from bookkeeper.storage.tablet.narrow import Part, part_of_sorted, part_of_unsorted, sources_of
+from bookkeeper.storage.tablet.order import sort_entries
 from bookkeeper.storage.tablet.settings import TabletSettings
 
 OVERDUE_FACTOR = 4
 """Times ``young_blocks_max`` that may wait for a sort that runs beside the appends."""
 
-
-def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
-    """Sorted; not a copy when they came in order."""
-    order = order_entries(entries, *min_max_row(entries))
-    return entries if order.came_so else gather(entries, order.indices)
+SEARCHES_MAX = 64
+"""Scans of small ranges that may meet the same unsorted blocks: by then they took about as long as to sort these."""
 
 
 def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
@@ -36,17 +35,30 @@ def _run(batches: Sequence[pa.RecordBatch]) -> SortedBlock:
 class _YoungBlock:
     """A block as it came; sorted once, by whoever needs it first (two at the same time do the same work twice)."""
 
-    __slots__ = ("_sorted", "entries")
+    __slots__ = ("_raw", "_sorted", "entries")
 
     def __init__(self, entries: pa.RecordBatch) -> None:
         self.entries = entries
         self._sorted: SortedBlock | None = None
+        self._raw: tuple[SortedBlock, RowWords] | None = None
 
     def sorted(self) -> SortedBlock:
         block = self._sorted
         if block is None:
             block = self._sorted = SortedBlock(sort_entries(self.entries)).ready_to_bisect()
+            self._raw = None
         return block
+
+    def part(self, low: bytes, high: bytes) -> Part:
+        """The entries with rows in ``[low, high)``; the block is sorted when these are many, or somebody did it."""
+        if self._sorted is None:
+            raw = self._raw
+            if raw is None:
+                raw = self._raw = SortedBlock(self.entries), RowWords(self.entries, *min_max_row(self.entries))
+            part = part_of_unsorted(*raw, low, high)
+            if part is not None:
+                return part
+        return part_of_sorted(self.sorted(), low, high)
 
     def best(self) -> pa.RecordBatch:
         """The entries, sorted when somebody did it already."""
@@ -64,6 +76,7 @@ class Memtable:
         self._young: tuple[_YoungBlock, ...] = ()
         self._young_bytes = 0
         self._runs: tuple[SortedBlock, ...] = ()
+        self._searches = 0
         self.records = 0
         self.bytes = 0
         self.first_seq: int | None = None
@@ -81,10 +94,16 @@ class Memtable:
             self.bytes += size
             self.first_seq = first if self.first_seq is None else min(first, self.first_seq)
             self.last_seq = last if self.last_seq is None else max(last, self.last_seq)
-            return self._is_due()
+            return self.due
 
-    def _is_due(self) -> bool:
-        return len(self._young) >= self._settings.young_blocks_max or self._young_bytes >= self._settings.run_bytes_max
+    @property
+    def due(self) -> bool:
+        """Whether the young blocks are to become a run."""
+        return (
+            len(self._young) >= self._settings.young_blocks_max
+            or self._young_bytes >= self._settings.run_bytes_max
+            or (self._searches >= SEARCHES_MAX and bool(self._young))
+        )
 
     @property
     def overdue(self) -> bool:
@@ -97,11 +116,23 @@ class Memtable:
             young, runs = self._young, self._runs
         return [*runs, *(block.sorted() for block in young)]
 
+    def sources(self, low: bytes, high: bytes | None) -> list[RunSource]:
+        """All entries at this moment with rows in ``[low, high)`` (None = no end), and perhaps others. A small range
+        sorts no block; of one without an end nobody knows how small it is.
+        """
+        if high is None:
+            return [RunSource(block) for block in self.blocks()]
+        with self._lock:
+            young, runs, records = self._young, self._runs, self.records
+            self._searches += 1
+        parts = [part_of_sorted(run, low, high) for run in runs]
+        return sources_of([*parts, *(block.part(low, high) for block in young)], records)
+
     def consolidate(self) -> None:
         """Turn the young blocks into a run if they are due, and small runs into a larger one. Scans go on meanwhile."""
         with self._sorting:
             with self._lock:
-                if not self._is_due():
+                if not self.due:
                     return
             self._sort_young()
             self._merge_small_runs()
@@ -119,6 +150,7 @@ class Memtable:
         run = _run([block.best() for block in young])
         with self._lock:
             self._young = self._young[len(young) :]
+            self._searches = 0
             self._young_bytes = sum(int(block.entries.nbytes) for block in self._young)
             self._runs = (*self._runs, run)
 
@@ -156,6 +188,10 @@ class FrozenMemtable:
     def blocks(self) -> list[SortedBlock]:
         """All entries, as sorted blocks."""
         return self._memtable.blocks()
+
+    def sources(self, low: bytes, high: bytes | None) -> list[RunSource]:
+        """See :meth:`Memtable.sources`."""
+        return self._memtable.sources(low, high)
 
     def settle(self) -> None:
         """See :meth:`Memtable.settle`."""

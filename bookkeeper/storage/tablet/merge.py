@@ -58,17 +58,14 @@ class Source(Protocol):
 class RunSource:
     """A sorted run in memory: one block."""
 
-    __slots__ = ("_block",)
+    __slots__ = ("_block", "records")
 
     block_count = 1
 
-    def __init__(self, block: SortedBlock) -> None:
+    def __init__(self, block: SortedBlock, records: int | None = None) -> None:
+        """``records``: of what the block was taken from; windows are as large as that is dense."""
         self._block = block
-
-    @property
-    def records(self) -> int:
-        """See :class:`Source`."""
-        return self._block.records
+        self.records = block.records if records is None else records
 
     def seek(self, position: Position) -> int:
         """See :class:`Source`."""

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes
+from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes, min_max_row
 from bookkeeper.storage.tablet.entries import SortedBlock
+from bookkeeper.storage.tablet.gather import gather
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -177,6 +178,12 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
     for name in ("timestamp", "seq"):
         refinement.refine_column(entries.column(name), lambda array: ~array.to_numpy())
     return CellOrder(refinement.indices, starts)
+
+
+def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
+    """Sorted; not a copy when they came in order."""
+    order = order_entries(entries, *min_max_row(entries))
+    return entries if order.came_so else gather(entries, order.indices)
 
 
 def cell_starts(entries: pa.RecordBatch) -> Mask:

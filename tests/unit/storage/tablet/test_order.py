@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.storage.tablet import entries as entries_module
-from bookkeeper.storage.tablet import memtable, order
+from bookkeeper.storage.tablet import order
 from bookkeeper.storage.tablet.entries import SortedBlock, after_cell, to_entries
 from tests.support.tablet_model import LONG, TRICKY, Record, batches, rows, to_batch
 
@@ -96,6 +96,6 @@ def test_bisect_finds_the_first_entry_behind_a_position(
 def test_entries_that_come_in_order_are_not_copied() -> None:
     records = [Record(b"%08d" % number, b"f", b"q", b"", 1, False, b"v") for number in range(2000)]
     entries = to_entries(to_batch(records), 1)
-    assert memtable.sort_entries(entries) is entries
+    assert order.sort_entries(entries) is entries
     backwards = to_entries(to_batch(records[::-1]), 1)
-    assert memtable.sort_entries(backwards).column("row").equals(entries.column("row"))
+    assert order.sort_entries(backwards).column("row").equals(entries.column("row"))
