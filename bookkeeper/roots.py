@@ -98,10 +98,11 @@ class Runs:
         """Exactly these offsets, which ascend."""
         if not len(offsets):
             return NO_RUNS
-        breaks = np.flatnonzero(np.diff(offsets) != 1)
-        firsts = offsets[np.concatenate(([0], breaks + 1))]
-        lasts = offsets[np.concatenate((breaks, [len(offsets) - 1]))]
-        return cls(np.column_stack((firsts, lasts)).astype(np.int64))
+        breaks = np.flatnonzero(offsets[1:] - offsets[:-1] != 1)
+        pairs = np.empty((len(breaks) + 1, 2), np.int64)
+        pairs[0, 0], pairs[-1, 1] = offsets[0], offsets[-1]
+        pairs[1:, 0], pairs[:-1, 1] = offsets[breaks + 1], offsets[breaks]
+        return cls(pairs)
 
     @classmethod
     def from_flat(cls, flat: Sequence[int]) -> Runs:
@@ -120,9 +121,17 @@ class Runs:
         """The gap before each run and its length, alternately: small numbers."""
         if len(self) == 1:
             return [self.first - 1, self.last - self.first + 1]
-        ends = np.column_stack((self.pairs[:, 0] - 1, self.pairs[:, 1])).reshape(-1)
-        numbers: list[int] = np.diff(ends, prepend=0).tolist()
+        numbers: list[int] = self.gaps().reshape(-1).tolist()
         return numbers
+
+    def gaps(self) -> Offsets:
+        """The gap before each run, and its length; shape (n, 2)."""
+        found = np.empty_like(self.pairs)
+        firsts, lasts = self.pairs[:, 0], self.pairs[:, 1]
+        found[:, 0] = firsts - 1
+        found[1:, 0] -= lasts[:-1]
+        found[:, 1] = lasts - firsts + 1
+        return found
 
     def __len__(self) -> int:
         """How many stretches."""
@@ -160,6 +169,10 @@ class Runs:
         starts = np.repeat(self.pairs[:, 0] - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
         found: Offsets = starts + np.arange(len(starts), dtype=np.int64)
         return found
+
+    def at(self, places: Offsets) -> Offsets:
+        """The offsets at these places among all of them, from 0."""
+        return self.first + places if len(self) == 1 else self.offsets()[places]
 
     def holds(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
         """For each of these whether it is among them."""

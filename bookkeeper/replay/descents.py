@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
 from bookkeeper.replay import filters
+from bookkeeper.replay.filters import Places
 from bookkeeper.replay.ranges import Range
 from bookkeeper.roots import Part, Runs, root_of
 from bookkeeper.storage.wal import BlockHeader, stream_from_pb
@@ -28,16 +26,14 @@ from bookkeeper.storage.wal.descent import (
     of_families,
 )
 
-Mask = npt.NDArray[np.bool_]
 
-
-def descent_of(header: BlockHeader, current: Range, mask: Mask | None) -> bytes | None:
-    """``mask``: which records go; None = all."""
+def descent_of(header: BlockHeader, current: Range, places: Places | None) -> bytes | None:
+    """``places``: which records of the block go, ascending; None = all."""
     families = claimed_families(header, current)
     found = (
-        _received(header, current, families, mask)
+        _received(header, current, families, places)
         if header.HasField("origin")
-        else _own(header, current, families, mask)
+        else _own(header, current, families, places)
     )
     return None if found is None else descent_to_pb(found, root_of(current.stream)).SerializeToString()
 
@@ -50,11 +46,11 @@ def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | 
     return frozenset(family for group in header.groups if group.name in stamp.groups for family in group.families)
 
 
-def _own(header: BlockHeader, current: Range, families: Collection[bytes] | None, mask: Mask | None) -> Descent:
+def _own(header: BlockHeader, current: Range, families: Collection[bytes] | None, places: Places | None) -> Descent:
     """Of what was written here: the place in this file is where it was first."""
     root = root_of(current.stream)
     whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
-    records = () if mask is None else at_places(((root, whole),), np.flatnonzero(mask))
+    records = () if places is None else at_places(((root, whole),), places)
     claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
     return Descent(records, claims if families is None else of_families(claims, families))
 
@@ -75,13 +71,13 @@ def shipped(claim: Claim, current: Range) -> Claim:
 
 
 def _received(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, mask: Mask | None
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: Places | None
 ) -> Descent | None:
     """Of what came from another cluster: as that one said it."""
     own = root_of(stream_from_pb(header.origin.stream))
     found = descent_from_pb(header.descent, own)
     if not found.records:
         return None
-    records = found.records if mask is None else at_places(found.records, np.flatnonzero(mask))
+    records = found.records if places is None else at_places(found.records, places)
     claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
     return Descent(records, claims if families is None else of_families(claims, families))

@@ -11,11 +11,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.storage.columns import places_of
 from bookkeeper.storage.wal import BlockHeader, Group, stamp_from_pb, target_from_pb
+
+Places = npt.NDArray[np.int64]
 
 
 class Share(Enum):
@@ -75,6 +79,6 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
     return (*header.provenance, own_instance_id)
 
 
-def family_mask(batch: pa.RecordBatch, families: Collection[bytes]) -> pa.Array:
-    """For each record whether it is of one of these families."""
-    return pc.is_in(batch.column("family"), value_set=pa.array(sorted(families), pa.binary()))
+def places_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> Places:
+    """Where in the batch records of these families are, ascending."""
+    return places_of(batch.column("family"), families)

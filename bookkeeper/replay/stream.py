@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
@@ -206,13 +206,13 @@ class RangeStream:
             whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
             return _Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
-        mask = filters.family_mask(batch, decision.families)
-        kept = batch.filter(mask)
-        if kept.num_rows == 0:
+        places = filters.places_of_families(batch, decision.families)
+        if not len(places):
             return None
+        kept = batch.take(pa.array(places))
         rest = encode_batch(kept, header.compression)
-        facts = BlockFacts(header.write_time_ms, header.first_seq, pc.indices_nonzero(mask))
-        descent = descents.descent_of(header, current, mask.to_numpy(zero_copy_only=False))
+        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
+        descent = descents.descent_of(header, current, places)
         share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
         return _Part(share, facts, block.end_position)
 

@@ -7,6 +7,7 @@ asked for. Pure. Used by both rooms of ``storage`` and by whoever ships blocks.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 WORD_BYTES = 8
+FEW_VALUES = 8
+"""Up to so many values are looked for one by one."""
+
 _KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
 
 
@@ -64,6 +68,19 @@ def distinct(array: pa.Array) -> list[bytes]:
     return found
 
 
+def places_of(array: pa.Array, values: Collection[bytes]) -> npt.NDArray[np.int64]:
+    """Where in a binary column one of these values is; where all have one short length, by their words."""
+    reader = WordReader(array)
+    if reader.width and reader.width <= WORD_BYTES and len(values) <= FEW_VALUES:
+        words, found = reader.words(0), np.zeros(len(array), np.bool_)
+        for value in values:
+            if len(value) == reader.width:
+                found |= words == int.from_bytes(value.ljust(WORD_BYTES, b"\0"))
+    else:
+        found = pc.is_in(array, value_set=pa.array(sorted(values), pa.binary())).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(found)
+
+
 def common_prefix_bytes(low: bytes, high: bytes) -> int:
     """Length of the prefix that every value between ``low`` and ``high`` has."""
     for index, (a, b) in enumerate(zip(low, high, strict=False)):
@@ -94,11 +111,16 @@ class WordReader:
         self.width = int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
         """The length that all values have, None when they differ."""
         self._offsets = offsets
-        self.lengths: npt.NDArray[np.int64] = lengths.astype(np.int64)
+        self._lengths = lengths
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Of each value."""
+        return self._lengths.astype(np.int64)
 
     def words(self, skip: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """Bytes ``[skip, skip + 8)`` of each value as a big-endian number, zeros where a value has ended."""
-        if isinstance(skip, int) and self.width is not None and self.width >= WORD_BYTES:
+        if isinstance(skip, int) and self.width:
             return self._words_of_one_length(skip, self.width)
         starts = np.minimum(self._starts + skip, self._ends)
         left = np.minimum(self._ends - starts, WORD_BYTES)
@@ -109,6 +131,11 @@ class WordReader:
     def _words_of_one_length(self, skip: int, width: int) -> npt.NDArray[np.uint64]:
         if skip >= width:
             return np.zeros(self._count, np.uint64)
+        if width < WORD_BYTES:
+            padded = np.zeros((self._count, WORD_BYTES), np.uint8)
+            padded[:, : width - skip] = self._content.reshape(-1, width)[:, skip:]
+            short: npt.NDArray[np.uint64] = padded.view(">u8").reshape(-1).astype(np.uint64)
+            return short
         start = min(skip, width - WORD_BYTES)
         every = np.ndarray((self._count,), ">u8", self._content.data, start, (width,))
         words: npt.NDArray[np.uint64] = every.astype(np.uint64)
@@ -138,9 +165,13 @@ def extremes(array: pa.Array) -> tuple[bytes, bytes]:
     candidates = array
     for skip in range(0, reader.width or 0, WORD_BYTES):
         words = reader.words(skip)
-        low, high = words.min(), words.max()
+        low_at, high_at = int(words.argmin()), int(words.argmax())
+        low, high = words[low_at], words[high_at]
         if low < high:
-            candidates = array.take(pa.array(np.flatnonzero((words == low) | (words == high))))
+            lowest, highest = words == low, words == high
+            if np.count_nonzero(lowest) == np.count_nonzero(highest) == 1:
+                return array[low_at].as_py(), array[high_at].as_py()
+            candidates = array.take(pa.array(np.flatnonzero(lowest | highest)))
             break
     found = pc.min_max(candidates)
     return found["min"].as_py(), found["max"].as_py()

@@ -22,6 +22,11 @@ from bookkeeper.storage.wal import block_pb2 as pb
 Section = tuple[Root, Runs]
 """Records of one root that follow each other in a block, ascending there."""
 
+FEW_RUNS = 16
+"""Up to so many runs are put into a message one by one."""
+
+_RUNS_TAG = bytes([pb.RootRuns.DESCRIPTOR.fields_by_name["runs"].number << 3 | 2])
+
 EVERY_ROW = RowRange(None, None)
 
 
@@ -71,7 +76,7 @@ def at_places(sections: Sequence[Section], places: npt.NDArray[np.int64]) -> tup
     for root, runs in sections:
         stop = start + runs.total
         low, high = np.searchsorted(places, (start, stop))
-        part = Runs.covering(runs.offsets()[places[low:high] - start])
+        part = Runs.covering(runs.at(places[low:high] - start))
         if len(part):
             left.append((root, part))
         start = stop
@@ -110,11 +115,10 @@ def descent_to_pb(descent: Descent, own: Root) -> pb.Descent:
     numbers, records = {own: 0}, descent.here
     for root in [root for root, _ in records] + [claim.root for claim in descent.claims]:
         numbers.setdefault(root, len(numbers))
-    return pb.Descent(
+    found = pb.Descent(
         roots=[
             pb.Root(instance_id=root.instance_id, file=root.file, table_id=root.table_id) for root in [*numbers][1:]
         ],
-        records=[pb.RootRuns(root=numbers[root], runs=runs.flat()) for root, runs in records],
         claims=[
             pb.Claim(
                 root=numbers[claim.root],
@@ -128,6 +132,44 @@ def descent_to_pb(descent: Descent, own: Root) -> pb.Descent:
         ],
         partial=descent.partial,
     )
+    for root, runs in records:
+        _set_runs(found.records.add(root=numbers[root]), runs)
+    return found
+
+
+def _set_runs(found: pb.RootRuns, runs: Runs) -> None:
+    """Many numbers go in as the bytes that they are on the wire: one by one they take several times as long."""
+    if len(runs) < FEW_RUNS:
+        found.runs.extend(runs.flat())
+    else:
+        raw = varints(runs.gaps().reshape(-1))
+        found.MergeFromString(_RUNS_TAG + varint(len(raw)) + raw)
+
+
+def varint(number: int) -> bytes:
+    """A number from 0 on in protobuf's form: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while number >= 128:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def varints(numbers: npt.NDArray[np.int64]) -> bytes:
+    """Numbers from 0 on in that form, one behind the other."""
+    large = np.flatnonzero(numbers >= 128)
+    lowest = numbers.astype(np.uint8)
+    if not len(large):
+        return lowest.tobytes()
+    lowest[large] |= 128
+    rest, places, higher = numbers[large] >> 7, [], []
+    while len(large):
+        more = rest >= 128
+        places.append(large + 1)
+        higher.append(rest & 127 | more << 7)
+        large, rest = large[more], rest[more] >> 7
+    return np.insert(lowest, np.concatenate(places), np.concatenate(higher).astype(np.uint8)).tobytes()
 
 
 def descent_from_pb(message: pb.Descent, own: Root) -> Descent:

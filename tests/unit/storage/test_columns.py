@@ -6,7 +6,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.storage.columns import WordReader, content_bytes, distinct, extremes, is_constant, min_max_row
+from bookkeeper.storage.columns import (
+    WordReader,
+    content_bytes,
+    distinct,
+    extremes,
+    is_constant,
+    min_max_row,
+    places_of,
+)
 from tests.support.tablet_model import Record, batches, rows, to_batch
 
 
@@ -34,6 +42,13 @@ def test_words_of_values_of_one_length(values: list[bytes], prefix: bytes, skip:
 @given(values=st.lists(rows, min_size=1, max_size=40))
 def test_extremes_of_any_rows(values: list[bytes]) -> None:
     assert extremes(pa.array(values, pa.binary())) == (min(values), max(values))
+
+
+@given(values=of_one_length | st.lists(rows, max_size=20), wanted=st.sets(st.binary(max_size=3)), data=st.data())
+def test_the_places_of_values(values: list[bytes], wanted: set[bytes], data: st.DataObject) -> None:
+    wanted |= set(data.draw(st.lists(st.sampled_from(values), max_size=3))) if values else set()
+    array = pa.array([b"before", *values, b"behind"], pa.binary()).slice(1, len(values))
+    assert places_of(array, wanted).tolist() == [place for place, value in enumerate(values) if value in wanted]
 
 
 @given(records=batches)

@@ -11,7 +11,8 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import RowRange
 from bookkeeper.roots import Held, Part, Root, Runs
-from bookkeeper.storage.wal.descent import Claim, Descent, descent_to_pb, joined, parse_descent
+from bookkeeper.storage.wal import block_pb2 as pb
+from bookkeeper.storage.wal.descent import Claim, Descent, descent_to_pb, joined, parse_descent, varint, varints
 
 OWN = Root("east", "file:///1.wal", "t")
 OTHER = Root("we|st", "file:///a%b.wal", "ü")
@@ -42,6 +43,23 @@ def test_the_stretch_below_an_offset_and_the_one_around_it(one: set[int], offset
     assert runs.last_below(offset) == max(below, default=0)
     for first, last in runs.pairs.tolist():
         assert runs.start_of(first) == runs.start_of(last) == first
+
+
+@given(one=sets.filter(bool), places=sets)
+def test_offsets_at_places_are_those_of_the_set(one: set[int], places: set[int]) -> None:
+    there = [place for place in sorted(places) if place < len(one)]
+    assert runs_of(one).at(np.array(there, np.int64)).tolist() == [sorted(one)[place] for place in there]
+
+
+numbers = st.lists(st.integers(0, 300) | st.sampled_from([127, 128, 16_383, 16_384, 2**47]) | st.integers(0, 2**48))
+
+
+@given(numbers)
+def test_many_numbers_are_what_protobuf_makes_of_them(found: list[int]) -> None:
+    one_by_one = pb.RootRuns(runs=found).SerializeToString()
+    raw = varints(np.array(found, np.int64))
+    assert raw == b"".join(map(varint, found))
+    assert (bytes([2 << 3 | 2]) + varint(len(raw)) + raw if found else b"") == one_by_one
 
 
 full = sets.filter(bool).map(runs_of)
