@@ -238,40 +238,43 @@ def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
     return None if place is None else entry.scope.targets[place]
 
 
-def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[tuple[FileEntry, TargetKey]]]:
-    """Everything that has something left to ship, per cluster, in the order of ``behind``."""
-    waiting: dict[str, list[tuple[FileEntry, TargetKey]]] = {}
+def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
+    """Files that some target lacks, per cluster that has a target of them, in the order of ``behind``."""
+    waiting: dict[str, list[FileEntry]] = {}
     for entry in behind:
-        for place, target in enumerate(entry.scope.targets):
-            if entry.finished_at(place) < entry.needed:
-                key = target.key
-                known = waiting.get(key.cluster)
-                if known is None:
-                    known = waiting[key.cluster] = []
-                known.append((entry, key))
+        for cluster in entry.scope.clusters:
+            known = waiting.get(cluster)
+            if known is None:
+                known = waiting[cluster] = []
+            known.append(entry)
     return waiting
 
 
-def in_order(waiting: Sequence[tuple[FileEntry, TargetKey]], sequential: bool) -> Iterator[QueueKey]:
-    """The keys of waiting work, which is sorted by file, in the order in which it is handed out; made one by one.
+def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> Iterator[QueueKey]:
+    """The keys of what a cluster lacks of waiting files, which are sorted by name, in the order in which it is handed
+    out; made one by one.
 
     Files of one directory are created in the order of their names, so a merge of directories gives order of creation
     without looking at each file.
     """
     if not sequential:
-        return (queue_key(entry, target, False) for entry, target in waiting)
+        return _keys_of(waiting, 0, len(waiting), cluster, False)
     runs: list[Iterator[QueueKey]] = []
     start = 0
     while start < len(waiting):
-        directory = waiting[start][0].file.rpartition(b"/")[0]
-        end = bisect.bisect_left(waiting, directory + b"0", lo=start, key=lambda work: work[0].file)
-        runs.append(_keys_of(waiting, start, max(end, start + 1)))
+        directory = waiting[start].file.rpartition(b"/")[0]
+        end = bisect.bisect_left(waiting, directory + b"0", lo=start, key=lambda entry: entry.file)
+        runs.append(_keys_of(waiting, start, max(end, start + 1), cluster, True))
         start = max(end, start + 1)
     return heapq.merge(*runs)
 
 
-def _keys_of(waiting: Sequence[tuple[FileEntry, TargetKey]], start: int, end: int) -> Iterator[QueueKey]:
-    return (queue_key(*waiting[place], True) for place in range(start, end))
+def _keys_of(waiting: Sequence[FileEntry], start: int, end: int, cluster: str, sequential: bool) -> Iterator[QueueKey]:
+    for number in range(start, end):
+        entry = waiting[number]
+        for place, target in enumerate(entry.scope.targets):
+            if target.key.cluster == cluster and entry.finished_at(place) < entry.needed:
+                yield queue_key(entry, target.key, sequential)
 
 
 def work_key(work: WorkRange) -> WorkKey:

@@ -74,7 +74,7 @@ class Books:
         self._scopes = Scopes({}, -1)
         self._rows_of: dict[str, list[bytes]] = {}
         self._passed: set[bytes] = set()
-        self._moving: set[bytes] = set()
+        self._moving: Collection[bytes] = ()
         self.snapshot = Snapshot(0)
 
     # ---- a full cycle, stage by stage

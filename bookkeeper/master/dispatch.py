@@ -114,7 +114,7 @@ class Dispatcher:
         waiting = assigner.waiting_work(behind)
         may_go = partial(assigner.may_go, files=files, shipping=self.shipping)
         for cluster in {*self.queues, *waiting}:
-            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), self._sequential), may_go)
+            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), cluster, self._sequential), may_go)
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
         """These files have grown: queue them, and remember since when their targets lag behind."""

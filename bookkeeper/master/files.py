@@ -39,12 +39,14 @@ class Scope:
     """The tables that refer to a file and the configured targets of those tables, in order of their keys.
 
     One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
-    ``targets``; ``index`` finds a target's place by the qualifier of its cells, ``places`` by its key.
+    ``targets``; ``clusters`` where they are, each once; ``index`` finds a target's place by the qualifier of its
+    cells, ``places`` by its key.
     """
 
     table_ids: tuple[str, ...]
     targets: tuple[Target, ...]
     columns: tuple[Column, ...]
+    clusters: tuple[str, ...]
     index: Mapping[bytes, int]
     places: Mapping[TargetKey, int]
 
@@ -95,6 +97,10 @@ class FileEntry:
         """The needed side, encoded."""
         return packing.status_in(self._packed)
 
+    def says(self, status: bytes) -> bool:
+        """Whether this is the needed side."""
+        return packing.is_status_in(self._packed, status)
+
     def need(self, needed: int, status: bytes) -> None:
         """The needed side is another one; ranges may go as far as before."""
         self._unsafe += needed - self.needed
@@ -140,7 +146,7 @@ class FileEntry:
 
     def finished_at(self, place: int) -> int:
         """The finished offset of the target at ``place``."""
-        return self.progress_at(place).offset
+        return packing.finished_in(self._packed, place)
 
     def progress_at(self, place: int) -> Progress:
         """How far the target at ``place`` has the file."""
@@ -162,7 +168,7 @@ class FileEntry:
     def is_behind(self) -> bool:
         """Some target lacks a record that is needed."""
         needed, least = packing.reach_in(self._packed)
-        return least < needed if least is not None else needed > 0 and bool(self.scope.targets)
+        return needed > 0 and bool(self.scope.targets) if least is None else least < needed
 
     def advance(self, place: int, progress: Progress) -> None:
         """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
@@ -187,14 +193,28 @@ def parse_cell(value: bytes) -> CellFacts:
 
 def merge_into(entry: FileEntry, facts: CellFacts) -> None:
     """Fold the value of one more tablet into ``entry``: statuses by the combiner, barriers as a set."""
-    if facts.status != entry.status:
+    if not entry.says(facts.status):
         merged = merge_statuses(entry.status, facts.status)
         entry.need(merged.replication_needed_offset, merged.SerializeToString(deterministic=True))
-    if facts.barriers:
-        known = entry.barriers
-        barriers = rules.coarser_barriers(entry.file, necessary_barriers((*known, *facts.barriers)))
-        if barriers != known:
-            entry.barriers = barriers
+    barriers = joined_barriers(entry, facts)
+    if barriers is not None:
+        entry.barriers = barriers
+
+
+def is_news(entry: FileEntry, facts: CellFacts) -> bool:
+    """Whether folding the value in would change ``entry``."""
+    return not entry.says(facts.status) or joined_barriers(entry, facts) is not None
+
+
+def joined_barriers(entry: FileEntry, facts: CellFacts) -> tuple[FileBarrier, ...] | None:
+    """The barriers of both, None when the entry has them all."""
+    if not facts.barriers:
+        return None
+    known = entry.barriers
+    if facts.barriers == known:
+        return None
+    barriers = rules.coarser_barriers(entry.file, necessary_barriers((*known, *facts.barriers)))
+    return None if barriers == known else barriers
 
 
 def merge_statuses(*values: bytes) -> ReplicationStatus:
@@ -221,7 +241,8 @@ class Scopes:
             columns = tuple(keys.needed_column(target.key) for target in targets)
             index = {column.qualifier: place for place, column in enumerate(columns)}
             places = {target.key: place for place, target in enumerate(targets)}
-            scope = self._known[table_ids] = Scope(table_ids, targets, columns, index, places)
+            clusters = tuple(sorted({target.key.cluster for target in targets}))
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, index, places)
         return scope
 
     def with_table(self, scope: Scope, table_id: str) -> Scope:

@@ -26,7 +26,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``head``: which layout, numbers of targets and of barriers, length of the names, the needed offset. ``pair``: the
+    """``head``: which layout, length of the status, numbers of targets and of barriers, the needed offset. ``pair``:
     progress of a target. ``barrier``: place of its file's name, offset, until. ``cut``: how much of the name before is
     kept at the start and at the end, length of what stands between.
     """
@@ -37,9 +37,12 @@ class _Layout:
     cut: Struct
 
 
-_NARROW = _Layout(Struct("<BBBHI"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
+_NARROW = _Layout(Struct("<BBBBI"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
 _WIDE = _Layout(Struct("<BIIIQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
+_STATUS_LENGTH, _TARGETS = 1, 2
+_NEEDED_AT = 4
+"""Where the narrow layout has them: most files are read there, once a cycle."""
 
 
 class Parts(NamedTuple):
@@ -64,33 +67,37 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     needed, progress, barriers, status = parts
     names = sorted({barrier.file for barrier in barriers})
     places = {name: place for place, name in enumerate(names)}
-    told = b"".join(_cuts(layout.cut, own, names))
     held = [layout.barrier.pack(places[name], offset, until) for offset, name, until in barriers]
     done = [layout.pair.pack(*pair) for pair in progress]
-    head = layout.head.pack(wide, len(done), len(held), len(told), needed)
-    return b"".join((head, *done, *held, told, status))
+    head = layout.head.pack(wide, len(status), len(done), len(held), needed)
+    return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
     """All that :func:`pack` was given."""
     layout = _LAYOUTS[packed[0]]
-    _, targets, barriers, told, needed = layout.head.unpack_from(packed)
+    _, status, targets, barriers, needed = layout.head.unpack_from(packed)
     held_at = layout.head.size + targets * layout.pair.size
-    told_at = held_at + barriers * layout.barrier.size
+    told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
     pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
     held: tuple[FileBarrier, ...] = ()
     if barriers:
-        names = _names(layout.cut, own, packed[told_at : told_at + told])
+        names = _names(layout.cut, own, packed[told_at:status_at])
         found = layout.barrier.iter_unpack(packed[held_at:told_at])
         held = tuple([FileBarrier(offset, names[place], until) for place, offset, until in found])
-    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[told_at + told :])
+    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:])
 
 
 def status_in(packed: bytes) -> bytes:
     """The needed side, encoded."""
-    layout = _LAYOUTS[packed[0]]
-    _, targets, barriers, told, _ = layout.head.unpack_from(packed)
-    return packed[layout.head.size + targets * layout.pair.size + barriers * layout.barrier.size + told :]
+    return packed[len(packed) - _LAYOUTS[packed[0]].head.unpack_from(packed)[1] :]
+
+
+def is_status_in(packed: bytes, status: bytes) -> bool:
+    """Whether this is the needed side."""
+    if packed[0]:
+        return status_in(packed) == status
+    return len(status) == packed[_STATUS_LENGTH] and packed.endswith(status)
 
 
 def needed_in(packed: bytes) -> int:
@@ -101,26 +108,36 @@ def needed_in(packed: bytes) -> int:
 
 def barriers_in(packed: bytes) -> int:
     """The number of barriers."""
-    barriers: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[2]
+    barriers: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[3]
     return barriers
 
 
 def progress_in(packed: bytes, place: int) -> Progress | None:
     """Progress of the target at ``place``, None when nothing is known of any."""
     layout = _LAYOUTS[packed[0]]
-    if place >= layout.head.unpack_from(packed)[1]:
+    if place >= layout.head.unpack_from(packed)[2]:
         return None
     return Progress(*layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size))
 
 
+def finished_in(packed: bytes, place: int) -> int:
+    """The finished offset of the target at ``place``."""
+    layout = _LAYOUTS[packed[0]]
+    targets = layout.head.unpack_from(packed)[2] if packed[0] else packed[_TARGETS]
+    if place >= targets:
+        return 0
+    finished: int = layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size)[0]
+    return finished
+
+
 def reach_in(packed: bytes) -> tuple[int, int | None]:
     """The needed offset and the least finished one of any target, None when no target has anything."""
+    if not packed[0] and packed[_TARGETS] == 1:
+        return _NARROW.pair.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
     layout = _LAYOUTS[packed[0]]
-    _, targets, _, _, needed = layout.head.unpack_from(packed)
+    _, _, targets, _, needed = layout.head.unpack_from(packed)
     if not targets:
         return needed, None
-    if targets == 1:
-        return needed, layout.pair.unpack_from(packed, layout.head.size)[0]
     end = layout.head.size + targets * layout.pair.size
     return needed, min(layout.pair.iter_unpack(packed[layout.head.size : end]))[0]
 

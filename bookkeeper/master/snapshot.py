@@ -19,6 +19,7 @@ from bookkeeper.master.files import (
     FileEntry,
     Scope,
     Scopes,
+    is_news,
     merge_into,
     parse_cell,
 )
@@ -73,11 +74,11 @@ class Snapshot:
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
-    fresh: set[bytes] = field(default_factory=set)
+    fresh: list[bytes] = field(default_factory=list)
 
-    def moving(self) -> set[bytes]:
+    def moving(self) -> list[bytes]:
         """Files that may grow, or have grown beyond what is safe to ship."""
-        return {file for file in self.fresh if file in self.files and not self.files[file].is_settled()}
+        return [file for file in self.fresh if file in self.files and not self.files[file].is_settled()]
 
     def tablets_of_session(self) -> dict[str, list[bytes]]:
         """Session to the rows of the tablets that it holds, or has not let go of yet."""
@@ -101,6 +102,7 @@ class SnapshotBuilder:
         self._previous = previous
         self._last: TabletView | None = None
         self._seen_tables: set[str] = set()
+        self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
         """Fold one tablet row, or what stays of one. Raises BrokenChainError when it does not follow the one before."""
@@ -120,10 +122,13 @@ class SnapshotBuilder:
             entry = files.get(file)
             if entry is None:
                 known = previous.get(file)
-                if known is not None and known.closed_in and known.scope is scope and known.is_settled():
-                    files[known.file] = known
-                else:
+                if known is None or not known.closed_in or known.scope is not scope:
                     self._fold_first(view, file, cell.value, scope, known)
+                    continue
+                files[known.file] = known
+                if not known.is_settled():
+                    self._unsettled.append(known)
+                    self._fold_more(view, known, cell.value)
             elif entry.scope is not scope or not entry.closed_in or not entry.is_settled():
                 self._fold_more(view, entry, cell.value)
 
@@ -141,6 +146,9 @@ class SnapshotBuilder:
             kept = still_outstanding(barriers, files)
             if len(kept) < len(barriers):
                 entry.barriers = kept
+        for entry in self._unsettled:  # every row was read since it was CLOSED
+            if files[entry.file] is entry:
+                entry.reach(entry.needed)
         return self._snapshot
 
     def _follow(self, view: TabletView | None) -> None:
@@ -153,14 +161,16 @@ class SnapshotBuilder:
         facts = self._facts(view, file, value)
         entry = FileEntry(file if known is None else known.file, facts, scope)
         self._snapshot.files[entry.file] = entry
-        self._snapshot.fresh.add(entry.file)
+        self._snapshot.fresh.append(entry.file)
         self._note_state(view, entry, facts, value)
 
     def _fold_more(self, view: TabletView, entry: FileEntry, value: bytes) -> None:
         facts = self._facts(view, entry.file, value)
         if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
+            if view.extent.table_id in entry.scope.table_ids and not is_news(entry, facts):
+                return
             self._snapshot.files[entry.file] = entry = copy_entry(entry)
-            self._snapshot.fresh.add(entry.file)
+            self._snapshot.fresh.append(entry.file)
         merge_into(entry, facts)
         if view.extent.table_id not in entry.scope.table_ids:
             entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
@@ -230,9 +240,9 @@ def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
     """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
     if known is None:
         return
-    if known.status == entry.status or (known.closed_in and not entry.closed_in):
+    if known.closed_in and not entry.closed_in and not known.says(entry.status):
         entry.need(known.needed, known.status)
-    if known.scope.targets == entry.scope.targets:
+    if known.scope.targets == entry.scope.targets and known.progress != entry.progress:
         entry.progress = known.progress
     entry.reach(known.needed)
     entry.closed_in = known.closed_in or entry.closed_in

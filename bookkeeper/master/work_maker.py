@@ -83,9 +83,9 @@ def make_work(
     if row is None:
         puts: dict[Column, bytes] = dict.fromkeys(entry.scope.columns, entry.status)
         return RowChange(keys.REPL_PREFIX + entry.file, puts, ()) if puts else None
-    index, status = entry.scope.index, entry.status
-    missing = len(entry.scope.columns)
-    changed: dict[Column, bytes] | None = None
+    index = entry.scope.index
+    missing = len(index)
+    changed: dict[Column, bytes] = {}
     strays: list[Column] = []
     for column, cell in row.cells.items():
         place = index.get(column.qualifier)
@@ -99,15 +99,16 @@ def make_work(
             strays.append(column)
             continue
         missing -= 1
-        value = changed_value(cell.value, status)
-        if value is not None:
-            changed = changed or {}
-            changed[column] = value
+        if not entry.says(cell.value):
+            value = changed_value(cell.value, entry.status)
+            if value is not None:
+                changed[column] = value
     if missing:
-        absent = {column: status for column in entry.scope.columns if column not in row.cells}
-        changed = {**absent, **(changed or {})}
+        changed |= {column: entry.status for column in entry.scope.columns if column not in row.cells}
+    if not changed and not strays:
+        return None
     deletes = [CellKey(row.key, column) for column in strays if is_unconfigured(column, configured)]
-    return RowChange(row.key, changed or {}, deletes) if changed or deletes else None
+    return RowChange(row.key, changed, deletes) if changed or deletes else None
 
 
 def changed_value(written: bytes, status: bytes) -> bytes | None:

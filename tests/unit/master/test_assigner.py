@@ -290,7 +290,7 @@ def check_first_of_many() -> None:
     files, work = by_name(oldest, *younger), shipping()
     queue = PeerQueue(4)
     queue.refill(
-        in_order(waiting_work(sorted(files.values(), key=lambda made: made.file))["east"], True),
+        in_order(waiting_work(sorted(files.values(), key=lambda made: made.file))["east"], "east", True),
         partial(assigner.may_go, files=files, shipping=work),
     )
     assert queue.overflow
@@ -311,12 +311,13 @@ def test_waiting_work_comes_in_order_of_creation_without_a_look_at_every_file(pl
     """Within a directory names ascend with age, as tservers make them."""
     entries = [entry(name(f"s{d}", n), 5, created=n * 7 % 31 + 100 * n + d) for d, n in sorted(places)]
     waiting = waiting_work(entries)
-    found = list(in_order(waiting.get("east", []), True))
+    found = list(in_order(waiting.get("east", []), "east", True))
     assert found == sorted(queue_key(made, EAST, True) for made in entries)
-    assert {key[1] for key in in_order(waiting.get("east", []), False)} == {made.file for made in entries}
+    assert {key[1] for key in in_order(waiting.get("east", []), "east", False)} == {made.file for made in entries}
 
 
 def test_only_targets_that_lack_something_wait() -> None:
     half = entry(W1, 5, done={EAST: 5}, known=BOTH)
     waiting = waiting_work([half])
-    assert {cluster: [key for _, key in found] for cluster, found in waiting.items()} == {"north": [NORTH]}
+    found = {cluster: [key[2] for key in in_order(behind, cluster, True)] for cluster, behind in waiting.items()}
+    assert found == {"east": [], "north": [NORTH]}

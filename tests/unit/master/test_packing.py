@@ -10,6 +10,8 @@ from bookkeeper.master.packing import (
     Parts,
     Progress,
     barriers_in,
+    finished_in,
+    is_status_in,
     needed_in,
     pack,
     progress_in,
@@ -42,6 +44,12 @@ def test_what_is_packed_comes_out_again(
     assert unpack(own, packed) == parts
     assert (needed_in(packed), status_in(packed), barriers_in(packed)) == (needed, status, len(barriers))
     assert [progress_in(packed, place) for place in range(len(progress) + 1)] == [*progress, None]
+    assert [finished_in(packed, place) for place in range(len(progress))] == [done.offset for done in progress]
+    assert finished_in(packed, len(progress)) == 0
+    assert is_status_in(packed, status)
+    assert not any(
+        is_status_in(packed, other) for other in (status + b"s", status[1:], b"s" + status) if other != status
+    )
     assert reach_in(packed) == (needed, min((done.offset for done in progress), default=None))
 
 

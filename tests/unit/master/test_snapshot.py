@@ -111,7 +111,7 @@ def test_a_settled_file_is_carried_over_without_a_look_at_its_cells() -> None:
     assert second.files[W1].is_settled()
     garbled = _take([tablet_row(None, None, {W1: b"\xff"})], 3, before=second.files)
     assert garbled.files[W1] is second.files[W1]
-    assert (garbled.problems, garbled.fresh) == ([], set())
+    assert (garbled.problems, garbled.fresh) == ([], [])
 
 
 def test_a_settled_file_gets_the_tables_that_refer_to_it_now() -> None:
