@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from bookkeeper.clock import Clock
+from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
@@ -235,7 +235,7 @@ def assemble(
         Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
     own_id, carried, apart_ms = settings.instance.instance_id, Carried(), settings.tserver.paths_apart_ms
-    keeper = RootKeeper(table, reign, fate, clock, carried, own_id, config, apart_ms)
+    keeper = RootKeeper(table, reign, fate, clock, context.age_clock, carried, own_id, config, apart_ms)
     collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper)
     records = store.load()
     replicating.adopt(records)
@@ -284,6 +284,7 @@ def operation_context(
         peers=peers,
         reign=reign,
         clock=clock,
+        age_clock=SteadyWall(clock),
         own_instance_id=own_id,
         stream_grace_ms=stream_grace_ms(settings),
         paths_apart_ms=settings.tserver.paths_apart_ms,

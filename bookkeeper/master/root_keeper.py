@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper.clock import Clock
+from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
@@ -30,12 +30,13 @@ ASKED_MAX = 200
 
 @dataclass(slots=True)
 class RootKeeper:
-    """One reign's. ``forgotten``: logs that were forgotten by time alone."""
+    """One reign's. ``age_clock``: what is forgotten by time can't be remembered again; ``forgotten`` counts that."""
 
     table: MetadataTable
     reign: Reign
     fate: FateEngine
     clock: Clock
+    age_clock: SteadyWall
     carried: Carried
     own_instance_id: str
     read_config: Callable[[], ClusterConfig]
@@ -74,7 +75,7 @@ class RootKeeper:
         return row.log.instance_id == self.own_instance_id
 
     def _forget_by_time(self) -> None:
-        now_ms = self.clock.wall_ms()
+        now_ms = self.age_clock.wall_ms()
         unheard = [row.log for row in self.rows.values() if is_unheard_of(row, now_ms, self.paths_apart_ms)]
         due = [log for log in unheard if not self._is_open(log)][:ASKED_MAX]
         if due:

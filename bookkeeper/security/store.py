@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.secret import Kind, Secret, new_secret, read_secret, write_secret
 
@@ -45,10 +45,11 @@ class Kept:
 class SecretStore:
     """See the module. Thread-safe."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """``home`` is the cluster's directory; nothing is read yet."""
         self.directory = home / SECRETS_DIR
         self._home = home
+        self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._read: dict[str, tuple[int, tuple[Kept, ...]]] = {}
         self._last: dict[Kind, list[Secret]] = {}
@@ -100,7 +101,7 @@ class SecretStore:
         """Make the cluster's own secrets where they are missing; those that are there stay."""
         for kind, holder in OWN_HOLDERS.items():
             if not self.file_of(kind).exists():
-                self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, _now_ms()))
+                self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, self._clock.wall_ms()))
 
     def make_for_peer(self, name: str, cluster: str, instance_id: str, holder_instance_id: str = "") -> Kept:
         """The secret with which the cluster ``name`` may replicate to this one; the same again is fine.
@@ -110,7 +111,7 @@ class SecretStore:
         if name in OWN_HOLDERS.values():
             raise InvalidInputError(f"{name!r} are not a cluster: choose another name for it")
         path = self.directory / "from" / f"{_file_name(name)}{SUFFIX}"
-        made = new_secret("peer", cluster, instance_id, name, _now_ms(), holder_instance_id)
+        made = new_secret("peer", cluster, instance_id, name, self._clock.wall_ms(), holder_instance_id)
         try:
             write_secret(path, made)
         except ExistsError:
@@ -129,7 +130,9 @@ class SecretStore:
         old, before = read_secret(path), previous_of(path)
         if before.exists():
             raise ExistsError(f"{before} is let in still: when nobody needs it any more, bookkeeper secret forget it")
-        made = new_secret(old.kind, old.cluster, old.instance_id, old.holder, _now_ms(), old.holder_instance_id)
+        made = new_secret(
+            old.kind, old.cluster, old.instance_id, old.holder, self._clock.wall_ms(), old.holder_instance_id
+        )
         write_secret(before, old)
         write_secret(path, made, replace=True)
         return Kept(path, made)
@@ -197,7 +200,7 @@ class SecretStore:
             at_ns, kept = self._read.get(below, (-1, ()))
         if at_ns == changed_ns:
             return kept
-        settled = time.time_ns() - changed_ns > SETTLED_NS
+        settled = self._clock.wall_ms() * 1_000_000 - changed_ns > SETTLED_NS
         kept = tuple(_read_all(directory, {known.path: known for known in kept}))
         with self._lock:
             self._read[below] = (changed_ns if settled else -1, kept)
@@ -232,7 +235,3 @@ def _file_name(name: str) -> str:
     if not name or name.startswith(".") or "/" in name or name.endswith(".previous"):
         raise InvalidInputError(f"{name!r} can't be a cluster's name")
     return name
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

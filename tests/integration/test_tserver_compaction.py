@@ -283,7 +283,7 @@ def test_a_clock_that_is_set_ahead_and_back_ages_nothing_off_for_good(west: Grou
 
 
 def test_a_compaction_that_believed_the_wall_clock_would(west: Ground) -> None:
-    with fault("compactions-believe-the-wall-clock"), pytest.raises(AssertionError):
+    with fault("the-wall-clock-is-believed"), pytest.raises(AssertionError):
         check_clock_set_ahead_and_back(west)
 
 

@@ -6,12 +6,17 @@ from bookkeeper.clock import SystemClock
 
 
 class TestClock(SystemClock):
-    """The machine's clock, and jumps of the boot clock that a test makes."""
+    """The machine's clock, and jumps of the boot clock that a test makes; ``set_by_ms``: of the wall clock."""
 
     __test__ = False
 
     def __init__(self) -> None:
         self._ahead_ns = 0
+        self.set_by_ms = 0
+
+    def wall_ms(self) -> int:
+        """See the protocol."""
+        return super().wall_ms() + self.set_by_ms
 
     def boot_ns(self) -> int:
         """See the protocol."""

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import combiners
+from bookkeeper.clock import SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_changes import (
     add_target,
@@ -354,6 +355,7 @@ class World:
             peers=PeerMasters(self.pool, self.settings.instance.instance_id),
             reign=reign,
             clock=self.clock,
+            age_clock=SteadyWall(self.clock),
             own_instance_id=self.settings.instance.instance_id,
             stream_grace_ms=60_000,
             paths_apart_ms=self.settings.tserver.paths_apart_ms,
@@ -367,7 +369,8 @@ class World:
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)
         fate.resume(record for record in store.load() if record.op.type != "replicate_file")
         own_id, apart_ms = self.settings.instance.instance_id, self.settings.tserver.paths_apart_ms
-        keeper = RootKeeper(self.table, reign, fate, self.clock, Carried(), own_id, self.config, apart_ms)
+        age_clock = context.age_clock
+        keeper = RootKeeper(self.table, reign, fate, self.clock, age_clock, Carried(), own_id, self.config, apart_ms)
         collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper)
         return Master(
             self, session, reign, Books(self.table, reign, self.config), fate, collector,

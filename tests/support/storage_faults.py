@@ -193,7 +193,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda index, size: True,  # noqa: ARG005
         "design 10.7: a file of some kilobytes asks for any amount of memory",
     ),
-    "compactions-believe-the-wall-clock": (
+    "the-wall-clock-is-believed": (
         "bookkeeper.clock",
         "SteadyWall.wall_ms",
         lambda self: self._clock.wall_ms(),

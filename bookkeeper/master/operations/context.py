@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from bookkeeper.clock import Clock
+from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotFoundError
@@ -31,8 +31,8 @@ CONFIRM_AGAIN_MS = 50
 @dataclass(frozen=True, slots=True)
 class Context:
     """The world of an operation. ``wake`` asks the master's thread for a cycle, ``let_go`` returns when nobody places
-    the tablets of rows that an operation has claimed, ``begin`` begins another operation (kind, arguments).
-    Thread-safe.
+    the tablets of rows that an operation has claimed, ``begin`` begins another operation (kind, arguments);
+    ``age_clock`` says how old what was written is, when something is given up for its age. Thread-safe.
     """
 
     table: MetadataTable
@@ -41,6 +41,7 @@ class Context:
     peers: PeerMasters
     reign: Reign
     clock: Clock
+    age_clock: SteadyWall
     own_instance_id: str
     stream_grace_ms: int
     paths_apart_ms: float

@@ -90,7 +90,7 @@ class EndRoots:
         return Done()
 
     def _is_over(self, row: RootRow, first: root_waves.Round, second: root_waves.Round) -> bool:
-        long_gone = is_long_gone(row, self.context.clock.wall_ms(), self.context.paths_apart_ms)
+        long_gone = is_long_gone(row, self.context.age_clock.wall_ms(), self.context.paths_apart_ms)
         if not root_waves.is_over(row.log, first, second, long_gone):
             return False
         for instance, reason in second.lost.get(row.log, {}).items():

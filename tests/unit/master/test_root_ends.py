@@ -22,6 +22,7 @@ from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, RootStanding
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.standalone.directory import init_cluster
+from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED, World
 from tests.support.masters import LocalMaster
 from tests.support.tservers import wait_until
@@ -122,6 +123,25 @@ def test_r22_what_nobody_speaks_of_for_a_week_is_forgotten_and_it_is_said_out_lo
     assert (is_known(world.table, LOG), is_known(world.table, young)) == (False, True)
     assert "tserver.paths_apart_ms" in caplog.text
     assert master.collector.roots.forgotten == 1
+
+
+def check_a_clock_that_is_set_makes_nothing_old(world: World) -> None:
+    """The law: a week is over when it has passed."""
+    announce(world.table, LOG, world.clock.wall_ms() - 6 * DAY_MS)
+    master = world.master()
+    world.clock.set_by_ms = 8 * DAY_MS
+    master.collect(1)
+    master.run_fate()
+    assert is_known(world.table, LOG)
+
+
+def test_r22_a_wall_clock_that_is_set_ahead_forgets_nothing(world: World) -> None:
+    check_a_clock_that_is_set_makes_nothing_old(world)
+
+
+def test_r22_red_when_the_wall_clock_is_believed(world: World) -> None:
+    with fault("the-wall-clock-is-believed"), pytest.raises(AssertionError):
+        check_a_clock_that_is_set_makes_nothing_old(world)
 
 
 def test_r22_while_the_logs_own_stream_is_open_its_cluster_will_say_when_it_is_over(world: World) -> None:

@@ -1,0 +1,66 @@
+"""Who reads a clock: whoever gets one handed in, so that a test can set it; a wall clock that jumps is a test then."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+ROOMS = ("bookkeeper", "shell", "combiners")
+
+CLOCK = "bookkeeper/clock.py"
+ALLOWED = {
+    CLOCK: frozenset({"time.time_ns", "time.clock_gettime_ns", "time.CLOCK_BOOTTIME"}),
+    # The pause between two tries of one call, until a caller hands in another: it reads no clock.
+    "bookkeeper/metadata/hbase.py": frozenset({"time.sleep"}),
+    "bookkeeper/metadata/sqlite.py": frozenset({"time.sleep"}),
+}
+"""All of ``time`` and the clocks of ``datetime`` that anybody uses, and why others than the clock do."""
+
+NOW = frozenset({"now", "utcnow", "today", "uuid1"})
+
+
+def readings(tree: ast.AST) -> Iterator[str]:
+    """What a module uses of ``time``, under whatever name, and whatever tells of now."""
+    nodes = list(ast.walk(tree))
+    names = {
+        alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        if alias.name == "time"
+    }  # fmt: skip
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "uuid"):
+            yield from (
+                f"{node.module}.{alias.name}" for alias in node.names if alias.name in NOW or node.module == "time"
+            )
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names:
+            yield f"time.{node.attr}"
+        elif isinstance(node, ast.Attribute) and node.attr in NOW:
+            yield ast.unparse(node)
+
+
+def test_nobody_reads_a_clock_but_the_one_that_is_handed_in() -> None:
+    found: dict[str, frozenset[str]] = {}
+    for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        used = frozenset(readings(ast.parse(path.read_text(), str(path))))
+        if used:
+            found[path.relative_to(ROOT).as_posix()] = used
+    assert found == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import time\ntime.time()", {"time.time"}),
+        ("import time as t\nx = t.monotonic", {"time.monotonic"}),
+        ("from time import time_ns as now", {"time.time_ns"}),
+        ("from datetime import datetime\ndatetime.now(UTC)", {"datetime.now"}),
+        ("import datetime\ndatetime.date.today()", {"datetime.date.today"}),
+        ("import uuid\nuuid.uuid1()", {"uuid.uuid1"}),
+        ("import uuid\nuuid.uuid4()\ndatetime.fromtimestamp(0)\nrow.time", set()),
+    ],
+)
+def test_whoever_reads_one_is_found(source: str, expected: set[str]) -> None:
+    assert set(readings(ast.parse(source))) == expected
