@@ -19,8 +19,8 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet import check_label
 
-_WIDTH = 6
-"""Entries of one change in the flat list of a mutation: family, qualifier, visibility, timestamp, delete, value."""
+_WIDTH = 7
+"""Entries of one change in :attr:`Mutation.flat`: row, family, qualifier, visibility, timestamp, delete, value."""
 
 CHANGE_OVERHEAD_BYTES = 200
 """What a change costs in memory beside its bytes, roughly."""
@@ -36,7 +36,8 @@ class Mutation:
         if type(row) is not bytes or not row:
             raise InvalidInputError(f"a row is bytes and not empty, not {row!r}")
         self.row = row
-        self.flat: list[Any] = []
+        self.flat: tuple[Any, ...] | list[Any] = ()
+        """A tuple as long as there is one change: mostly it stays alone, and a list costs as much again."""
         self.size_bytes = CHANGE_OVERHEAD_BYTES
         """An estimate of the memory it takes."""
 
@@ -59,7 +60,14 @@ class Mutation:
             check_label(visibility)
         if timestamp is not None:
             _check_timestamp(timestamp)
-        self.flat += (family, qualifier, visibility, timestamp, False, value)
+        change = (self.row, family, qualifier, visibility, timestamp, False, value)
+        flat = self.flat
+        if not flat:
+            self.flat = change
+        elif isinstance(flat, list):
+            flat += change
+        else:
+            self.flat = [*flat, *change]
         self.size_bytes += size + CHANGE_OVERHEAD_BYTES
         return self
 
@@ -68,7 +76,9 @@ class Mutation:
     ) -> Mutation:
         """Delete a cell: every version of it up to ``timestamp``. Raises InvalidInputError."""
         self.put(family, qualifier, b"", visibility, timestamp)
-        self.flat[-2] = True
+        flat = self.flat if isinstance(self.flat, list) else list(self.flat)
+        flat[-2] = True
+        self.flat = flat
         return self
 
 
@@ -82,50 +92,41 @@ class Changes:
     whose visits would cost more than all the rest.
     """
 
-    __slots__ = ("_flat", "_rows", "size_bytes")
+    __slots__ = ("_flat", "size_bytes")
 
     def __init__(self) -> None:
-        self._rows: list[bytes] = []
         self._flat: list[Any] = []
         self.size_bytes = 0
         """An estimate of the memory they take."""
 
     def __len__(self) -> int:
         """How many changes there are."""
-        return len(self._rows)
+        return len(self._flat) // _WIDTH
 
     def add(self, mutation: Mutation) -> int:
         """Take the changes of a mutation; returns :attr:`size_bytes`."""
-        flat = mutation.flat
-        self._flat += flat
-        if len(flat) == _WIDTH:
-            self._rows.append(mutation.row)
-        else:
-            self._rows += [mutation.row] * (len(flat) // _WIDTH)
+        self._flat += mutation.flat
         self.size_bytes += mutation.size_bytes
         return self.size_bytes
 
     def extend(self, mutations: Sequence[Mutation]) -> int:
         """As :meth:`add`, for many."""
+        flat, size = self._flat, self.size_bytes
         for mutation in mutations:
-            flat = mutation.flat
-            self._flat += flat
-            if len(flat) == _WIDTH:
-                self._rows.append(mutation.row)
-            else:
-                self._rows += [mutation.row] * (len(flat) // _WIDTH)
-            self.size_bytes += mutation.size_bytes
-        return self.size_bytes
+            flat += mutation.flat
+            size += mutation.size_bytes
+        self.size_bytes = size
+        return size
 
     def encode(self) -> pa.RecordBatch:
         """One record a change, in the order given."""
         flat = self._flat
         if not flat:
             return pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
-        families, qualifiers, visibilities, timestamps, deletes, values = (flat[n::_WIDTH] for n in range(_WIDTH))
+        rows, families, qualifiers, visibilities, timestamps, deletes, values = (flat[n::_WIDTH] for n in range(_WIDTH))
         binary = pa.binary()
         columns = [
-            pa.array(self._rows, binary),
+            pa.array(rows, binary),
             _column(families, binary),
             _column(qualifiers, binary),
             _column(visibilities, binary),
@@ -192,15 +193,16 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def slice_between_rows(batch: pa.RecordBatch, bytes_max: int, records_max: int) -> list[pa.RecordBatch]:
-    """Slices of about ``bytes_max`` and at most ``records_max`` records, cut only where the row changes.
-
-    A run of one row is never cut, whatever its size.
+    """Slices of about ``bytes_max`` and at most ``records_max`` records, cut only where the row changes: as many as it
+    takes, about equally large. A run of one row is never cut, whatever its size.
     """
     if 0 < batch.num_rows <= records_max and batch.get_total_buffer_size() <= bytes_max:
         return [batch]
     per_slice = min(records_max, max(1, int(batch.num_rows * bytes_max / max(1, batch.nbytes))))
     if batch.num_rows <= per_slice:
         return [batch] if batch.num_rows else []
+    slices_min = -(-batch.num_rows // per_slice)
+    per_slice = -(-batch.num_rows // slices_min)
     rows = batch.column("row")
     changes = pc.not_equal(rows.slice(1), rows.slice(0, len(rows) - 1))
     cuts = np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1

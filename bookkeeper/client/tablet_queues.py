@@ -187,5 +187,6 @@ class TabletQueues:
         if len(parts) == 1:
             return parts[0]
         joined = pa.concat_batches([piece.batch for piece in parts])
-        self._bytes += int(joined.nbytes) - size
-        return _Piece(joined, int(joined.nbytes))
+        piece = _Piece(joined, int(joined.nbytes))
+        self._bytes += piece.size - size
+        return piece

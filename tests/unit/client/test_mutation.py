@@ -125,3 +125,9 @@ def test_slices_are_the_batch_cut_where_the_row_changes(numbers: list[int], byte
     for part in slices:
         assert part.num_rows > 0
         assert part.num_rows <= records_max or len(set(part.column("row").to_pylist())) == 1
+
+
+@pytest.mark.parametrize(("records", "records_max", "expected"), [(20_000, 14_339, [10_000] * 2), (7, 3, [3, 3, 1])])
+def test_a_batch_is_cut_into_equal_parts(records: int, records_max: int, expected: list[int]) -> None:
+    batch = encode_mutations([Mutation(b"%06d" % n).put(b"f", b"q", b"v") for n in range(records)])
+    assert [part.num_rows for part in slice_between_rows(batch, 1 << 30, records_max)] == expected
