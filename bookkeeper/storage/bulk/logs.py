@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp
 from bookkeeper.rpc.offers import ImportedLog
 from bookkeeper.storage.bulk.whole import Lengths
@@ -26,8 +25,8 @@ from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWri
 TAKEN_PREFIX = "taken-"
 """How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""
 
-LOGS_MAX = 500
-"""Most tablets of a replicated table that one import may have records for: so many logs are written at once."""
+OPEN_MAX = 500
+"""Most logs that are open at once; the one that waits for records for longest is closed until it gets some."""
 
 BLOCK_RECORDS = 4096
 BLOCK_BYTES = 1 << 20
@@ -48,9 +47,11 @@ class ImportLogs:
     lengths: Lengths = field(default_factory=Lengths)
     """The longest of what was added."""
     _writers: dict[Extent, WalWriter] = field(default_factory=dict)
+    _open: dict[Extent, WalWriter] = field(default_factory=dict)
+    """Those that have a descriptor, the one that was used last at the end."""
 
     def add(self, chunk: pa.RecordBatch) -> None:
-        """Append a chunk's records, parted by tablet. Raises RefusedError, UnavailableError."""
+        """Append a chunk's records, parted by tablet. Raises UnavailableError."""
         self.lengths = self.lengths.with_batch(chunk)
         for extent, batch in split_by_tablets(chunk, self.extents):
             writer = self._writer(extent)
@@ -74,10 +75,12 @@ class ImportLogs:
     def _writer(self, extent: Extent) -> WalWriter:
         writer = self._writers.get(extent)
         if writer is None:
-            if len(self._writers) >= LOGS_MAX:
-                raise RefusedError(f"a replicated table takes records for {LOGS_MAX} tablets at once; import in parts")
             path = self.directory / f"{self.name}-{len(self._writers):05d}.wal"
             writer = self._writers[extent] = WalWriter.create(path, self.header)
+        self._open.pop(extent, None)
+        self._open[extent] = writer
+        if len(self._open) > OPEN_MAX:
+            self._open.pop(next(iter(self._open))).rest()
         return writer
 
     def _block(self, extent: Extent, batch: pa.RecordBatch, first_offset: int) -> Block:

@@ -56,6 +56,7 @@ class WalWriter:
     ) -> None:
         """For :meth:`create` only."""
         self._fd: int | None = fd
+        self._rests = False
         self._keep_free_bytes = keep_free_bytes
         self._reserved = position
         self._salt = salt
@@ -167,6 +168,15 @@ class WalWriter:
             self._ops.fdatasync(fd)
         self.synced_offset, self.synced_position = offset, position
 
+    def rest(self) -> None:
+        """Sync, and keep no descriptor until the next write: for whoever writes many logs in turn. Raises as
+        :meth:`sync` does.
+        """
+        self.sync()
+        with self._io("closed for a while") as fd:
+            self._ops.close(fd)
+            self._fd, self._rests = None, True
+
     def seal(self) -> Seal:
         """Sync, seal and close. Raises LeaseLostError when somebody else has sealed the file elsewhere, NoSpaceError
         when the seal finds no room: then there is none, and the writer is as it was.
@@ -194,16 +204,24 @@ class WalWriter:
 
     def abandon(self) -> None:
         """Close the descriptor and do nothing else: the file is left to recovery. Idempotent."""
+        self._rests = False
         if self._fd is not None:
             self._ops.close(self._fd)
             self._fd = None
 
+    def _open_again(self) -> int:
+        self._fd = self._ops.open(self.path, os.O_WRONLY | os.O_APPEND)
+        length = os.fstat(self._fd).st_size
+        if length != self.position:
+            raise OSError(f"it has {length} bytes, and {self.position} were written")
+        return self._fd
+
     @contextmanager
     def _io(self, what: str) -> Iterator[int]:
-        if self._fd is None:
+        if self._fd is None and not self._rests:
             raise PermanentError(f"{self.uri} can't be {what}: its writer is closed or has failed")
         try:
-            yield self._fd
+            yield self._open_again() if self._fd is None else self._fd
         except OSError as error:
             self.abandon()
             raise UnavailableError(f"{self.uri} can't be {what}: {error}") from error

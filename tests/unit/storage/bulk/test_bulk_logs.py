@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from bookkeeper.errors import RefusedError
 from bookkeeper.model import Extent, Stamp, TargetKey
 from bookkeeper.storage.bulk.logs import BLOCK_RECORDS, ImportLogs
 from bookkeeper.storage.tablet import GroupMap
@@ -54,8 +53,35 @@ def test_a_large_part_becomes_blocks_of_the_size_of_others(tmp_path: Path) -> No
     assert counts == [BLOCK_RECORDS, BLOCK_RECORDS, 1]
 
 
-def test_so_many_logs_at_once_and_no_more(tmp_path: Path) -> None:
-    logs = _logs(tmp_path)
-    with patch("bookkeeper.storage.bulk.logs.LOGS_MAX", 1), pytest.raises(RefusedError, match="import in parts"):
-        logs.add(to_batch([_put(b"a", b"1"), _put(b"z", b"2")]))
-    logs.abandon()
+def test_more_tablets_than_logs_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(place: Path) -> list[tuple[int, list[bytes]]]:
+        logs = _logs(place)
+        for value in (b"1", b"2", b"3"):
+            logs.add(to_batch([_put(b"z", value), _put(b"a", value), _put(b"b", value)]))
+        found = logs.finish()
+        blocks = [block for extent in EXTENTS for block in read_blocks(found[extent].uri, 1, found[extent].offset)]
+        return [(block.first_offset, block.batch().column("value").to_pylist()) for block in blocks]
+
+    at_once = written(tmp_path / "at once")
+    monkeypatch.setattr("bookkeeper.storage.bulk.logs.OPEN_MAX", 1)
+    assert written(tmp_path / "in turn") == at_once
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_any_number_of_tablets_takes_a_bounded_number_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.storage.bulk.logs.OPEN_MAX", 10)
+    rows = [b"%04d" % number for number in range(60)]
+    extents = [Extent("1", end, start) for start, end in pairwise([None, *rows, None])]
+    header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
+    logs = ImportLogs(tmp_path, "name", header, extents, GroupMap({}), [STAMP])
+    before = descriptors()
+    for _ in range(2):
+        logs.add(to_batch([_put(row, b"v") for row in rows]))
+        assert descriptors() <= before + 10
+    assert {log.offset for log in logs.finish().values()} == {2}
+    assert descriptors() == before

@@ -166,3 +166,26 @@ def test_an_owner_that_was_overtaken_learns_it_from_the_seal(tmp_path: Path) -> 
     with pytest.raises(LeaseLostError):
         writer.seal()
     assert read_seal(writer.uri) == earlier
+
+
+def test_a_writer_that_rests_goes_on_where_it_was_and_its_records_are_durable_meanwhile(tmp_path: Path) -> None:
+    journal = Journal()
+    writer = WalWriter.create(tmp_path / "1.wal", HEADER, JournalOps(journal))
+    for spec in SPECS:
+        append(writer, [spec])
+        writer.rest()
+        assert (writer.synced_offset, writer.synced_position) == (writer.offset, writer.path.stat().st_size)
+    seal = writer.seal()
+    assert [block.header.record_count for block in read_blocks(writer.uri, 1, seal.offset)] == [2, 1, 1]
+
+
+def test_a_writer_that_rests_does_not_write_behind_somebody_else(tmp_path: Path) -> None:
+    writer = WalWriter.create(tmp_path / "1.wal", HEADER)
+    append(writer, SPECS[:1])
+    writer.rest()
+    with writer.path.open("ab") as other:
+        other.write(b"x")
+    with pytest.raises(UnavailableError, match="were written"):
+        append(writer, SPECS[1:])
+    with pytest.raises(PermanentError, match="closed or has failed"):
+        append(writer, SPECS[1:])
