@@ -57,6 +57,12 @@ def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
     return None if found is None else parse_root(found)
 
 
+def is_announced(table: MetadataTable, log: RootLog) -> bool:
+    """Whether records of a log came here, and may come again. Raises TransientError, CorruptionError."""
+    row = read_root(table, log)
+    return row is not None and row.here_ms is not None
+
+
 def cells_of_row(row: Row) -> list[CellKey]:
     """Everything in a row, to be purged."""
     return [CellKey(row.key, column) for column in row.cells]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import NotFoundError, TransientError
 from bookkeeper.model import Extent, StreamKey
+from bookkeeper.roots import RootLog
 from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem, WorkReport
 from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.rpc.server import RpcServer
@@ -102,6 +103,11 @@ class ScriptedTServer:
         self._may("forget_streams")
         with self.lock:
             self.orders += [f"forget {stream.file}" for stream in streams]
+
+    def forget_roots(self, logs: Sequence[RootLog]) -> None:
+        self._may("forget_roots")
+        with self.lock:
+            self.orders += [f"forget all of {log.file}" for log in logs]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -2,7 +2,7 @@
 
 Arrives: streams of files that are gone, at the source; the source's word that they are over, at the receiver. Leaves:
 no finished cells at the source, no `~recv_` cells and no high-water at the receiver. Cut after any step: the peer is
-told again, a stream is forgotten again. Sources: books.md R3, R5 and R20; design section 7.
+told again, a stream is forgotten again. Sources: books.md R3, R5, R20 and R22; design section 7.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import cast
 
 from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
+from bookkeeper.master.root_books import is_announced
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.metadata.values import FateOp, Json
 from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.roots import root_of
 
 STREAMS_MAX = 500
 """Most streams in one operation: one message, one purge."""
@@ -98,8 +100,8 @@ class ForgetStreams:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """grace, purge, forget."""
-        return {"grace": self.grace, "purge": self.purge, "forget": self.forget}
+        """grace, purge, forget, roots."""
+        return {"grace": self.grace, "purge": self.purge, "forget": self.forget, "roots": self.roots}
 
     def grace(self, call: Call) -> Outcome:
         """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
@@ -120,6 +122,17 @@ class ForgetStreams:
         """Every live tserver drops the marks of the tablets that it serves or is about to serve."""
         streams = forgotten_streams(call)
         problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
+        return Wait("; ".join(problems), 500) if problems else Next("roots", {})
+
+    def roots(self, call: Call) -> Outcome:
+        """Rule R22: a tablet that was loaded when a log was over and its stream was not yet took up what is held of it,
+        as of one that nobody announced; every other one was told before, or will be.
+        """
+        logs = {root_of(stream).log for stream in forgotten_streams(call)}
+        over = sorted(log for log in logs if not is_announced(self.context.table, log))
+        if not over:
+            return Done()
+        problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_roots(over))
         return Wait("; ".join(problems), 500) if problems else Done()
 
 

@@ -15,16 +15,18 @@ from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_of
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
-from bookkeeper.metadata import keys
+from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.limits import KEY_BYTES_MAX
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
+from bookkeeper.roots import root_of
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED, Master, World
 from tests.support.masters import LocalMaster
+from tests.support.scripted_tserver import scripted
 
 
 @pytest.fixture
@@ -359,6 +361,19 @@ def test_every_live_tserver_has_to_forget(world: World, master: Master) -> None:
         master.run_fate()
     assert (running.step, running.ended) == ("forget", False)
     assert "can't be reached" in running.note
+
+
+def test_a_tablet_that_was_loaded_between_the_end_of_a_log_and_of_its_stream_forgets_with_the_stream(
+    world: World, master: Master
+) -> None:
+    over, known = _received(world, 1), _received(world, 2)
+    world.table.put([RowPut(keys.root_row(root_of(known).log), {keys.ROOT_HERE: values.EMPTY})], world.clock.wall_ms())
+    with scripted(world) as tserver:
+        master.fate.submit("forget_streams", forget_streams_args([over, known]))
+        for _ in range(3):
+            world.clock.jump(100_000)
+            master.run_fate()
+    assert tserver.orders[-1:] == [f"forget all of {over.file}"], "the other one may come again (R22)"
 
 
 def test_a_stream_is_named_by_the_whole_target() -> None:
