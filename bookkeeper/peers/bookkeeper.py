@@ -1,10 +1,12 @@
 """The replica system ``bookkeeper``: another cluster of this project, over Thrift.
 
-Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer, one at a time. The way there:
+Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer. The way there:
 any master of the quorum names the leader; the leader must be of the instance that is expected (a name or an address
 may come to belong to another cluster, R23); it picks a tserver; that one opens the stream. All of it happens when the
 first message is sent, and again when a tserver went away or a stream expired: at most ``message_retries`` times a
-message, and no new try once ``message_timeout_ms`` have passed. Survives a crash: nothing; the peer drops what it has.
+message, and no new try once ``message_timeout_ms`` have passed. A message may leave while others are on their way, on
+a connection of its own: one try, by a thread that does nothing else. Survives a crash: nothing; the peer drops what it
+has.
 Sources: design section 7; books.md R19, R20, R23; plan "Receiving side".
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
@@ -32,10 +35,13 @@ from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFi
 from bookkeeper.peers.whole_files import SentBytes, is_about_form, offer_of, parts_of
 from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.client import UNREACHED, RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
 from bookkeeper.rpc.offers import TAKEN, WANTED
 from bookkeeper.rpc.services import TServer
 from bookkeeper.security.access import peer_credentials
+
+SENDERS_MAX = 16
+"""Messages that leave at once, of all streams of a process; one more waits for a thread."""
 
 
 @dataclass(slots=True)
@@ -46,17 +52,19 @@ class BookkeeperSystem:
     rng: random.Random = field(default_factory=random.Random)
     name: str = "bookkeeper"
     _pool: RpcPool | None = None
+    _senders: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> BookkeeperSession:
         """A session that connects with its first message; raises InvalidInputError for a quorum that can't be one."""
         parse_quorum(peer.quorum)
         with self._lock:
-            if self._pool is None:
+            if self._pool is None or self._senders is None:
                 own = settings.instance
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
                 self._pool = RpcPool(hello, settings.rpc, self.clock, peer_credentials(settings))
-            return BookkeeperSession(self._pool, peer, stream, settings, self.clock, self.rng)
+                self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
+            return BookkeeperSession(self._pool, self._senders, peer, stream, settings, self.clock, self.rng)
 
 
 @dataclass(slots=True)
@@ -64,6 +72,7 @@ class BookkeeperSession:
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until it is open."""
 
     pool: RpcPool
+    senders: ThreadPoolExecutor
     peer: Peer
     stream: StreamKey
     settings: Settings
@@ -84,6 +93,18 @@ class BookkeeperSession:
             reraise=True,
         )
         return retrying(self._ship_once, message)
+
+    def ship_ahead(self, message: Message) -> BookkeeperShipment:
+        """See the protocol."""
+        try:
+            if not self.token:
+                self._open()
+        except BookkeeperError as error:
+            failed: Future[ReplicateResult] = Future()
+            failed.set_exception(error)
+            return BookkeeperShipment(self, self.tserver, self.token, failed)
+        sent = self.senders.submit(self._tserver().replicate, self._request(message))
+        return BookkeeperShipment(self, self.tserver, self.token, sent)
 
     def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
         """See the protocol. Each try goes on behind what is at the peer's tserver already, if that is the same one."""
@@ -124,7 +145,17 @@ class BookkeeperSession:
     def _ship_once(self, message: Message) -> Acked:
         if not self.token:
             self._open()
-        request = ReplicateRequest(
+        try:
+            result = self._tserver().replicate(self._request(message))
+        except BookkeeperError as error:
+            self.sends += went_out(error, self.tserver)
+            self._leave(error)
+            raise
+        self.sends += 1
+        return acked_of(result)
+
+    def _request(self, message: Message) -> ReplicateRequest:
+        return ReplicateRequest(
             stream_session=self.token,
             stream=self.stream,
             provenance=message.provenance,
@@ -133,14 +164,6 @@ class BookkeeperSession:
             to_offset=message.to_offset,
             blocks=message.blocks,
         )
-        try:
-            result = self._tserver().replicate(request)
-        except BookkeeperError as error:
-            self.sends += went_out(error, self.tserver)
-            self._leave(error)
-            raise
-        self.sends += 1
-        return Acked(result.acked_offset, result.records_applied, result.records_dropped)
 
     def _open(self) -> None:
         """Find a tserver and open the stream. Who answered is checked behind each call: a connection may be new."""
@@ -177,6 +200,11 @@ class BookkeeperSession:
     def _timeout_ms(self) -> int:
         return self.settings.replay.message_timeout_ms
 
+    def leave(self, error: BookkeeperError, token: str) -> None:
+        """After an error of a message that was sent with ``token``."""
+        if self.token == token:
+            self._leave(error)
+
     def _leave(self, error: BookkeeperError) -> None:
         """After an error: keep a tserver that is merely busy, reopen a stream that expired, leave any other."""
         if not isinstance(error, OverloadedError | GapError):
@@ -194,6 +222,33 @@ class BookkeeperSession:
 
     def _pause(self, seconds: float) -> None:
         self.clock.wait(threading.Event(), seconds * 1000)
+
+
+@dataclass(slots=True)
+class BookkeeperShipment:
+    """See the protocol. What its message meets changes the session only when its answer is taken."""
+
+    session: BookkeeperSession
+    tserver: str
+    token: str
+    sent: Future[ReplicateResult]
+    sends: int = 0
+
+    def wait(self) -> Acked:
+        """See the protocol."""
+        try:
+            result = self.sent.result()
+        except BookkeeperError as error:
+            self.sends = int(bool(self.token) and went_out(error, self.tserver))
+            self.session.leave(error, self.token)
+            raise
+        self.sends = 1
+        return acked_of(result)
+
+
+def acked_of(result: ReplicateResult) -> Acked:
+    """What the peer's answer says."""
+    return Acked(result.acked_offset, result.records_applied, result.records_dropped)
 
 
 def may_retry(error: BaseException) -> bool:

@@ -20,7 +20,8 @@ A replica system must guarantee, whatever dies in between:
 * **no loop**: a peer whose own id is in the provenance of a message declines it (design section 7, loop rule).
 
 Errors: TransientError when sending again later, unchanged, may succeed; PermanentError when a person has to act.
-A session bounds its own retries and waits by the settings, and is used by one thread at a time.
+A session bounds its own retries and waits by the settings, and is used by one thread at a time. More than one message
+is on its way only where a session offers that (:class:`AheadSession`).
 Sources: design sections 7 and 10; books.md R18, R19, R20, R21, R23.
 """
 
@@ -129,6 +130,31 @@ class WholeAnswer:
 
     declined: str | None
     sent_bytes: int
+
+
+class Shipment(Protocol):
+    """A message on its way."""
+
+    @property
+    def sends(self) -> int:
+        """How often it went out, once :meth:`wait` is over."""
+
+    def wait(self) -> Acked:
+        """What :meth:`ReplicaSession.ship` does, once: no second try. To be called once, by the session's thread."""
+
+
+@runtime_checkable
+class AheadSession(ReplicaSession, Protocol):
+    """A session that may have several messages on their way. The guarantees are the same.
+
+    ``acked_offset`` of such a message is what is acknowledged when it leaves, ``after_offset`` the end of the message
+    in front of it. Its answer need not promise more than that fact, and that its own records are durable. Whoever has
+    the answers to all messages in front of it, too, knows that everything is. A peer that meets it before the one in
+    front declines it with GapError, or waits a moment for that one.
+    """
+
+    def ship_ahead(self, message: Message) -> Shipment:
+        """Begin to send, and return at once. Raises nothing."""
 
 
 @runtime_checkable

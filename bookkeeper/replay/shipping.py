@@ -9,7 +9,7 @@ Source: design section 7; ``reference`` figures say why: messages of 1-4 MB, no 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -17,7 +17,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import Acked, Message, Peer, ReplicaSession, WholeAnswer, WholeFile, WholeSession
+from bookkeeper.peers.protocol import Peer, ReplicaSession
 from bookkeeper.peers.registry import Registry, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream import RangeStream
@@ -34,7 +34,7 @@ SessionKey = tuple[str, Peer, StreamKey]
 
 
 class Sessions:
-    """Replica sessions kept between runs of one process; one that raised is forgotten, the least used one as well."""
+    """Replica sessions kept between runs of one process; the least used is forgotten, and who failed."""
 
     def __init__(self, registry: Registry, settings: Settings, sessions_max: int = SESSIONS_MAX) -> None:
         """At most ``sessions_max`` are kept."""
@@ -45,58 +45,24 @@ class Sessions:
 
     def session(self, wanted: Range) -> ReplicaSession:
         """The session for a range's stream, opened if need be; raises what the replica system raises."""
-        system, quorum = split_quorum(wanted.peer_quorum)
-        key = (system, Peer(wanted.target.cluster, quorum, wanted.peer_instance_id), wanted.stream)
+        key = _key_of(wanted)
         if key not in self._open:
-            self._open[key] = self._registry.system(system).open(key[1], key[2], self._settings)
+            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._settings)
         self._open.move_to_end(key)
         if len(self._open) > self._sessions_max:
             self._open.popitem(last=False)[1].close()
-        inner = self._open[key]
-        if isinstance(inner, WholeSession):
-            return _ForgettingWhole(inner, lambda: self._forget(key))
-        return _Forgetting(inner, lambda: self._forget(key))
+        return self._open[key]
 
-    def _forget(self, key: SessionKey) -> None:
-        session = self._open.pop(key, None)
+    def forget(self, wanted: Range) -> None:
+        """Close the session for a range's stream, if there is one: something went wrong with it."""
+        session = self._open.pop(_key_of(wanted), None)
         if session is not None:
             session.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Forgetting:
-    """Passes on to a session, and has it forgotten when it raises."""
-
-    inner: ReplicaSession
-    forget: Callable[[], None]
-
-    @property
-    def sends(self) -> int:
-        return self.inner.sends
-
-    def ship(self, message: Message) -> Acked:
-        try:
-            return self.inner.ship(message)
-        except BaseException:
-            self.forget()
-            raise
-
-    def close(self) -> None:
-        self.forget()
-
-
-@dataclass(frozen=True, slots=True)
-class _ForgettingWhole(_Forgetting):
-    """The same for a session that takes whole files."""
-
-    inner: WholeSession
-
-    def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
-        try:
-            return self.inner.ship_whole(whole, give_up_ns)
-        except BaseException:
-            self.forget()
-            raise
+def _key_of(wanted: Range) -> SessionKey:
+    system, quorum = split_quorum(wanted.peer_quorum)
+    return system, Peer(wanted.target.cluster, quorum, wanted.peer_instance_id), wanted.stream
 
 
 @dataclass(slots=True)
@@ -126,7 +92,7 @@ class Shipper:
                 deadline_ns = max(deadline_ns, self.clock.boot_ns() + RECORDS_AT_LEAST_MS * 1_000_000)
                 ways[ranges_of_stream[0].range_id] = tried.way
             message_bytes = self.settings.replay.message_bytes
-            streams.append(RangeStream(ranges_of_stream, self.sessions.session, message_bytes, self.clock))
+            streams.append(RangeStream(ranges_of_stream, self.sessions, message_bytes, self.clock))
         results = self._ship_records(ranges[0].file, streams, deadline_ns) if streams else []
         return whole + [replace(result, way=ways.get(result.range_id, "")) for result in results]
 
@@ -134,7 +100,7 @@ class Shipper:
         """A range that begins a stream goes at once, unless the time for this run is up."""
         if self.clock.boot_ns() >= deadline_ns:
             return Tried()
-        return try_whole(r, self.sessions.session, self.clock, self.settings.replay.run_timeout_ms // 3)
+        return try_whole(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
 
     def _ship_records(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> list[RangeResult]:
         try:

@@ -8,16 +8,21 @@ finished offset and grows only with an acknowledgement that covers all in betwee
 Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
 others. A stream stops at its first error; what was acknowledged before counts. An error that is about the records is
 narrowed to the smallest range of blocks: a message that the peer refuses for good is halved until its block is found.
-Sources: design section 7; books.md R13, R18, R19, R21.
+
+Where a session can, the next message leaves before the last one is answered. Answers are taken in the order of offsets,
+and a message whose way failed goes again, alone, when all in front of it is acknowledged: then the peer judges it as if
+nothing had ever been ahead. Sources: design section 7; books.md R13, R18, R19, R21.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,24 +35,31 @@ from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
     PermanentError,
+    TransientError,
 )
 from bookkeeper.model import BlockRange
-from bookkeeper.peers.protocol import Acked, BlockFacts, Message, ReplicaSession
+from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
 from bookkeeper.replay import descents, filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
+from bookkeeper.replay.stretch import Flight, Part, Stretch, message_bytes, payload_bytes, record_count
 from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
-OpenSession = Callable[[Range], ReplicaSession]
+MESSAGES_ON_WAY_MAX = 2
+"""Messages of a stream that are not answered yet, where the session can have several: while the peer makes one durable,
+the next one is read, sent and checked.
+"""
 
 
-class _Part(NamedTuple):
-    """What a target gets of a block, and the byte position behind the block."""
+class OpenSessions(Protocol):
+    """Where the session for a range's stream comes from, see ``shipping.Sessions``."""
 
-    block: SourceBlock
-    facts: BlockFacts
-    end_position: int
+    def session(self, wanted: Range) -> ReplicaSession:
+        """The session, opened if need be; raises what the replica system raises."""
+
+    def forget(self, wanted: Range) -> None:
+        """Something went wrong with it."""
 
 
 @dataclass(slots=True)
@@ -65,20 +77,21 @@ class _Counts:
 class RangeStream:
     """Takes every block of the file once and keeps at most one message and one block in memory."""
 
-    def __init__(self, ranges: Sequence[Range], open_session: OpenSession, message_bytes: int, clock: Clock) -> None:
+    def __init__(self, ranges: Sequence[Range], sessions: OpenSessions, message_bytes: int, clock: Clock) -> None:
         """``ranges``: at least one, of one file and target, ascending."""
         self._ranges = ranges
-        self._open = open_session
+        self._sessions = sessions
         self._message_bytes = message_bytes
         self._clock = clock
         self._index = 0
         self._counts = _Counts()
         self._results: list[RangeResult] = []
-        self._pending: list[_Part] = []
+        self._pending: list[Part] = []
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
-        self._after = self._acked = self._seen = ranges[0].finished
-        self._after_position = self._seen_position = ranges[0].position_hint
+        self._flying: deque[Flight] = deque()
+        self._sent = self._acked = self._seen = ranges[0].finished
+        self._sent_position = self._seen_position = ranges[0].position_hint
         self._started_ns = clock.boot_ns()
         self._error: RangeError | None = None
         self._high_water: int | None = None
@@ -128,7 +141,7 @@ class RangeStream:
 
     def _unreadable(self, behind: BlockAt | None) -> BlockRange:
         """The records from here to where the file is whole again, as far as they are wanted now."""
-        last = self._ranges[self._index].last
+        last = self._current.last
         if behind is None or behind.header.first_offset - 1 > last:
             return BlockRange(self._seen + 1, last, self._seen_position, 0)
         return BlockRange(self._seen + 1, behind.header.first_offset - 1, self._seen_position, behind.position)
@@ -157,9 +170,10 @@ class RangeStream:
         self._error = RangeError.of(error)
         self._high_water = error.high_water if isinstance(error, GapError) else None
         self._pending = []
+        self._let_land()
 
     def _begin(self) -> None:
-        current = self._ranges[self._index]
+        current = self._current
         check_range(current)
         if starts_behind(current, self._acked):
             return
@@ -169,7 +183,7 @@ class RangeStream:
         )
 
     def _take(self, block: Block) -> None:
-        current = self._ranges[self._index]
+        current = self._current
         if block.first_offset != self._seen + 1 or block.last_offset > current.last:
             raise InvalidInputError(
                 f"the block of records {block.first_offset} to {block.last_offset} of {current.file} lies across "
@@ -187,14 +201,15 @@ class RangeStream:
         self._counts.filtered += block.header.record_count - (part.block.record_count if part else 0)
         self._counts.blocks += 1
         self._seen, self._seen_position = block.last_offset, block.end_position
-        if self._pending_bytes >= self._message_bytes or self._seen == current.last:
-            self._flush()
+        if self._pending_bytes >= self._message_bytes:
+            self._send_on()
         if self._seen == current.last:
+            self._flush()
             self._complete()
             if self._index < len(self._ranges):
                 self._begin()
 
-    def _part(self, block: Block, current: Range) -> _Part | None:
+    def _part(self, block: Block, current: Range) -> Part | None:
         header = block.header
         decision = filters.decide(header, current.target, current.peer_instance_id)
         if decision.share is filters.Share.NOTHING:
@@ -204,7 +219,7 @@ class RangeStream:
             payload = pa.py_buffer(block.payload)
             descent = descents.descent_of(header, current, None)
             whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
-            return _Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
+            return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
         places = filters.places_of_families(batch, decision.families)
         if not len(places):
@@ -214,62 +229,128 @@ class RangeStream:
         facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
         descent = descents.descent_of(header, current, places)
         share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
-        return _Part(share, facts, block.end_position)
+        return Part(share, facts, block.end_position)
 
-    def _append(self, part: _Part, provenance: tuple[str, ...]) -> None:
+    def _append(self, part: Part, provenance: tuple[str, ...]) -> None:
         size = payload_bytes(part.block)
         if self._pending and (provenance != self._provenance or self._pending_bytes + size > self._message_bytes):
-            self._flush()
+            self._send_on()
         self._provenance = provenance
         self._pending.append(part)
         self._pending_bytes += size
 
     def _flush(self) -> None:
-        if self._pending:
-            self._send(0, len(self._pending), self._seen, self._seen_position)
-        self._pending, self._pending_bytes = [], 0
+        """Ship what is at hand, and wait until all is acknowledged."""
+        self._send_on()
+        self._settle_all()
         self._reach(self._seen, self._seen_position)
 
-    def _send(self, start: int, stop: int, to: int, position: int) -> None:
-        """Ship some of the pending blocks in a message up to ``to``. What the peer refuses for what is in it is halved:
-        the blocks in front of the one that it is about go, and that one is named.
+    def _settle_all(self) -> None:
+        while self._flying:
+            self._settle()
+
+    def _send_on(self) -> None:
+        """Ship what is at hand; where the session can, without waiting for the answer."""
+        if not self._pending:
+            return
+        stretch = Stretch(
+            self._pending, self._provenance, self._sent, self._sent_position, self._seen, self._seen_position
+        )
+        self._pending, self._pending_bytes = [], 0
+        self._sent, self._sent_position = stretch.to, stretch.to_position
+        while len(self._flying) >= MESSAGES_ON_WAY_MAX:
+            self._settle()
+        session = self._sessions.session(self._current)
+        if isinstance(session, AheadSession):
+            message = stretch.message(self._acked)
+            self._flying.append(Flight(stretch, message, session.ship_ahead(message)))
+        else:
+            self._send(stretch)
+
+    def _settle(self) -> None:
+        """Take the answer to the first message on its way. All in front of it is acknowledged."""
+        flight = self._flying.popleft()
+        try:
+            acked = self._landed(flight)
+        except PermanentError as error:
+            self._narrow(flight.stretch, error)
+        except TransientError as error:
+            if isinstance(error, GapError) and not flight.was_ahead:
+                raise
+            self._send(flight.stretch)
+            self._settle_all()  # what left behind it was declined: whatever leaves ahead of that would be, without end
+        else:
+            self._count(flight.message, acked)
+            self._reach(flight.stretch.to, flight.stretch.to_position)
+
+    def _landed(self, flight: Flight) -> Acked:
+        try:
+            return flight.shipment.wait()
+        except BaseException:
+            self._sessions.forget(self._current)
+            raise
+        finally:
+            self._count_sends(flight.message, flight.shipment.sends)
+
+    def _let_land(self) -> None:
+        """The stream has stopped, and nothing of it is on its way when it says so, whatever became of that: what is not
+        acknowledged is sent again, and a peer knows what it has.
         """
-        parts = self._pending[start:stop]
-        blocks, facts = tuple(part.block for part in parts), tuple(part.facts for part in parts)
-        message = Message(self._provenance, self._acked, self._after, to, blocks, facts)
+        while self._flying:
+            with suppress(BookkeeperError):
+                self._landed(self._flying.popleft())
+
+    def _send(self, stretch: Stretch) -> None:
+        """Ship a stretch, and wait until it is acknowledged; all in front of it is."""
+        message = stretch.message(self._acked)
         try:
             acked = self._ship(message)
         except PermanentError as error:
-            if not is_about_records(error):
-                raise
-            if stop - start == 1:
-                self._failed = BlockRange(self._after + 1, to, self._after_position, position)
-                raise
-            middle = (start + stop) // 2
-            before = self._pending[middle - 1]
-            self._send(start, middle, before.block.last_offset, before.end_position)
-            self._send(middle, stop, to, position)
+            self._narrow(stretch, error)
         else:
             self._count(message, acked)
-            self._reach(to, position)
+            self._reach(stretch.to, stretch.to_position)
+
+    def _narrow(self, stretch: Stretch, error: PermanentError) -> None:
+        """What the peer refuses for what is in it is halved: the blocks in front of the one that it is about go, and
+        that one is named.
+        """
+        if not is_about_records(error):
+            raise error
+        if len(stretch.parts) == 1:
+            self._failed = stretch.blocks
+            raise error
+        for half in stretch.halves():
+            self._send(half)
 
     def _reach(self, offset: int, position: int) -> None:
         """Everything up to here is durable at the peer, or not wanted."""
-        self._after = self._acked = offset
-        self._after_position = self._counts.position = position
+        self._acked = offset
+        self._counts.position = position
+        self._sent, self._sent_position = max((self._sent, self._sent_position), (offset, position))
+
+    @property
+    def _current(self) -> Range:
+        return self._ranges[self._index]
 
     def _ship(self, message: Message) -> Acked:
-        session = self._open(self._ranges[self._index])
+        session = self._sessions.session(self._current)
         before = session.sends
         try:
             return session.ship(message)
+        except BaseException:
+            self._sessions.forget(self._current)
+            raise
         finally:
-            times = session.sends - before
-            self._counts.sent_records += times * record_count(message)
-            self._counts.sent_bytes += times * message_bytes(message)
+            self._count_sends(message, session.sends - before)
+
+    def _count_sends(self, message: Message, times: int) -> None:
+        self._counts.sent_records += times * record_count(message)
+        self._counts.sent_bytes += times * message_bytes(message)
 
     def _count(self, message: Message, acked: Acked) -> None:
-        if acked.offset < message.to_offset:
+        promised = message.to_offset if message.after_offset <= message.acked_offset else message.acked_offset
+        if acked.offset < promised:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
             )
@@ -278,7 +359,7 @@ class RangeStream:
         self._counts.resent += acked.dropped
 
     def _complete(self) -> None:
-        current, counts, now_ns = self._ranges[self._index], self._counts, self._clock.boot_ns()
+        current, counts, now_ns = self._current, self._counts, self._clock.boot_ns()
         self._results.append(
             RangeResult(
                 range_id=current.range_id,
@@ -307,18 +388,3 @@ class RangeStream:
 def starts_behind(current: Range, acked: int) -> bool:
     """Tell whether a range leaves no hole behind what is acknowledged (R19)."""
     return current.first == acked + 1
-
-
-def record_count(message: Message) -> int:
-    """Records in a message."""
-    return sum(block.record_count for block in message.blocks)
-
-
-def message_bytes(message: Message) -> int:
-    """Size of a message's records on the wire."""
-    return sum(map(payload_bytes, message.blocks))
-
-
-def payload_bytes(part: SourceBlock) -> int:
-    """Size of a block's records on the wire."""
-    return memoryview(part.records).nbytes

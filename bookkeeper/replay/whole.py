@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError
-from bookkeeper.peers.protocol import ReplicaSession, WholeAnswer, WholeFile, WholeSession
+from bookkeeper.peers.protocol import WholeAnswer, WholeFile, WholeSession
 from bookkeeper.replay import filters
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
+from bookkeeper.replay.stream import OpenSessions
 from bookkeeper.roots import Root, root_of
 from bookkeeper.storage.bulk.whole import WholeLog, WholeSegment, whole_of
 from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
@@ -75,7 +75,7 @@ def root_in(header: BlockHeader) -> Root | None:
     return found.records[0][0]
 
 
-def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: Clock, patience_ms: int) -> Tried:
+def try_whole(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> Tried:
     """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
     errors of the peer are in the result.
     """
@@ -93,12 +93,13 @@ def try_whole(r: Range, open_session: Callable[[Range], ReplicaSession], clock: 
     if reason is not None:
         return Tried(reason=reason)
     try:
-        session = open_session(r)
+        session = sessions.session(r)
         if not isinstance(session, WholeSession):
             return Tried(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
         answer = session.ship_whole(WholeFile(provenance, wanted, root), started_ns + patience_ms * 1_000_000)
     except BookkeeperError as error:
+        sessions.forget(r)
         return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
     if answer.declined is not None:
         return Tried(reason=answer.declined)

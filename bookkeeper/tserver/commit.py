@@ -266,6 +266,10 @@ class CommitPath:
         """The answer of :meth:`receive`."""
         return wait_for(future, self._timeout_ms, "a replicated range")
 
+    def wait_proven(self, proven: Future[int]) -> int:
+        """What a replicated range has proved; raises TransientError when it takes too long."""
+        return wait_for(proven, self._timeout_ms, "the range in front of this one")
+
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""
         return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")

@@ -85,8 +85,8 @@ class TServerProcess:
         own = settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, SESSION_KIND)
         self._service = TServerService()
-        half, eighth = max(1, settings.rpc.threads_max // 2), max(1, settings.rpc.threads_max // 8)
-        bounds = {"replicate": half, "offer_segments": eighth, "take_segments": eighth}
+        eighth = max(1, settings.rpc.threads_max // 8)
+        bounds = {"replicate": replicate_calls(settings), "offer_segments": eighth, "take_segments": eighth}
         entrance = entrance_of(settings)
         self._server = RpcServer(
             "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
@@ -143,7 +143,7 @@ class TServerProcess:
             sorter.later,
             books_flight_ms(settings),
         )
-        streams = Streams(clock, tserver.stream_idle_timeout_ms)
+        streams = Streams(clock, tserver.stream_idle_timeout_ms, waiting_max=replicate_calls(settings) // 2)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
         marks = RootMarks(self._metadata, persistence, clock)
         onward = OnwardLogs(
@@ -323,3 +323,8 @@ def service_limits(settings: Settings) -> ServiceLimits:
         value_bytes_max=tserver.value_bytes_max,
     )
     return ServiceLimits(batch, tserver.scan_page_bytes_max, tserver.memtable_flush_bytes)
+
+
+def replicate_calls(settings: Settings) -> int:
+    """Messages of other clusters that are dealt with at once."""
+    return max(1, settings.rpc.threads_max // 2)

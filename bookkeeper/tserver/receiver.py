@@ -36,7 +36,7 @@ from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.replicated import Applied, ReceivedRange
 from bookkeeper.tserver.root_marks import RootMarks, logs_in
-from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.streams import Streams, Turn
 from bookkeeper.tserver.tablet import ReceivedBlock
 
 NO_LIMIT = sys.maxsize
@@ -137,17 +137,46 @@ class Receiver:
         blocks = decode_blocks(request, self.limits)
         self._marks.announce(logs_in(blocks))
         parts = self._part(table_id, blocks)
+        in_front = self._in_front(request)
+        request = self._with_proof(request, parts, in_front)
         if not parts and request.after_offset > request.acked_offset:
             raise GapError(
                 f"no tablet can tell whether {stream.file} is here up to {request.after_offset}",
                 {"high_water": str(request.acked_offset)},
             )
-        results = self._apply_all(request, parts)
-        acked = proven_offset(request.acked_offset, request.after_offset, request.to_offset)
-        self._index.note(stream, acked)
+        turn = Turn(request.to_offset, {tablet.extent for tablet, _ in parts if tablet.address == self.own_address})
+        proven = request.acked_offset
+        try:
+            results = self._apply_all(request, parts, turn)
+            proven = proven_offset(self._proof(request, in_front), request.after_offset, request.to_offset)
+        finally:
+            turn.proven.set_result(proven)
+        self._index.note(stream, proven)
         return ReplicateResult(
-            acked, sum(result.applied for result in results), sum(result.dropped for result in results)
+            proven, sum(result.applied for result in results), sum(result.dropped for result in results)
         )
+
+    def _in_front(self, request: ReplicateRequest) -> Turn | None:
+        """The message in front of one that was sent before that was answered."""
+        if request.after_offset <= request.acked_offset:
+            return None
+        return self._streams.in_front(request.stream_session, request.after_offset)
+
+    def _with_proof(
+        self, request: ReplicateRequest, parts: Sequence[tuple[Located, object]], in_front: Turn | None
+    ) -> ReplicateRequest:
+        """A tablet that got something of the message in front, here, takes this one behind it. Any other one lacks the
+        claim that this one begins with (R19): once everything in front is durable, it is a fact, and it gets that.
+        """
+        if in_front is None or (parts and all(tablet.extent in in_front.extents for tablet, _ in parts)):
+            return request
+        return dataclasses.replace(request, acked_offset=self._proof(request, in_front))
+
+    def _proof(self, request: ReplicateRequest, in_front: Turn | None) -> int:
+        """Up to where everything is durable at every tablet: what the sender said, or the message in front proved."""
+        if in_front is None:
+            return request.acked_offset
+        return max(request.acked_offset, self._path.wait_proven(in_front.proven))
 
     def _part(self, table_id: str, blocks: Sequence[ReceivedBlock]) -> list[tuple[Located, tuple[ReceivedBlock, ...]]]:
         if not blocks:
@@ -161,9 +190,11 @@ class Receiver:
         return [(tablets[extent], found) for extent, found in parts.items()]
 
     def _apply_all(
-        self, request: ReplicateRequest, parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]]
+        self, request: ReplicateRequest, parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]], turn: Turn
     ) -> list[Applied]:
-        """Every tablet at once; waits for all of them, then raises the error that matters most."""
+        """Every tablet at once; waits for all of them, then raises the error that matters most. ``turn`` is handed over
+        in between.
+        """
         waits: list[Callable[[], Applied]] = []
         errors: list[BookkeeperError] = []
         results: list[Applied] = []
@@ -172,6 +203,7 @@ class Receiver:
                 waits.append(self._begin(request, tablet, blocks))
             except BookkeeperError as error:
                 errors.append(error)
+        self._streams.hand_over(request.stream_session, turn)
         for wait in waits:
             try:
                 results.append(wait())

@@ -1,8 +1,12 @@
 """Receiving sessions of streams: tokens that a sender gets, and loses when it is idle for too long.
 
-Arrives: the streams that other clusters open, and the tokens that their messages carry. Leaves: a verdict. Survives a
-crash: nothing; a sender that meets an unknown token opens its stream again. A message whose token has expired is dead
-for ever, which bounds how late one can arrive (rule R20). Time is the boot clock: a suspended machine counts.
+Arrives: the streams that other clusters open, and the tokens that their messages carry. Leaves: a verdict, and for a
+message that was sent before the one in front of it was answered, that one. Survives a crash: nothing; a sender that
+meets an unknown token opens its stream again. A message whose token has expired is dead for ever, which bounds how late
+one can arrive (rule R20). Time is the boot clock: a suspended machine counts.
+
+Whether a message may be applied is judged by each tablet and nowhere else (R19). To wait here for the one in front of
+it only spares a message that would be declined, for it often comes first: the two are on connections of their own.
 """
 
 from __future__ import annotations
@@ -10,20 +14,39 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import OverloadedError, StreamExpiredError
-from bookkeeper.model import StreamKey
+from bookkeeper.model import Extent, StreamKey
 
 STREAMS_MAX = 20_000
 """Open streams of one tserver; a source file for one target is one stream."""
+
+
+IN_FRONT_WAIT_MS = 2_000
+"""A message waits so long for the one in front of it to be handed over, then it goes on alone."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """A message that was handed to the tablets. ``extents``: those of this server that may have it first now.
+
+    ``proven``: up to there everything is durable at every tablet, once that is known; what the sender said when the
+    message failed.
+    """
+
+    to_offset: int
+    extents: Collection[Extent]
+    proven: Future[int] = field(default_factory=lambda: Future())
 
 
 @dataclass(slots=True)
 class _OpenStream:
     stream: StreamKey
     used_ns: int
+    last: Turn | None = None
 
 
 def is_expired(used_ns: int, now_ns: int, idle_timeout_ms: int) -> bool:
@@ -45,18 +68,22 @@ class Streams:
         idle_timeout_ms: int,
         streams_max: int = STREAMS_MAX,
         make_token: Callable[[], str] = new_token,
+        waiting_max: int = 8,
     ) -> None:
+        """``waiting_max``: threads that may wait for the message in front of theirs, fewer than may take that one."""
         self._clock = clock
         self._idle_timeout_ms = idle_timeout_ms
         self._streams_max = streams_max
         self._make_token = make_token
-        self._lock = threading.Lock()
+        self._waiting_max = waiting_max
+        self._waiting = 0
+        self._changed = threading.Condition()
         self._open: dict[str, _OpenStream] = {}
         """In order of last use."""
 
     def open(self, stream: StreamKey) -> str:
         """A new session of a stream; others of the same stream stay. Raises OverloadedError."""
-        with self._lock:
+        with self._changed:
             now_ns = self._clock.boot_ns()
             self._expire(now_ns)
             if len(self._open) >= self._streams_max:
@@ -67,7 +94,7 @@ class Streams:
 
     def check(self, token: str, stream: StreamKey) -> None:
         """A message of ``stream`` came with ``token``. Raises StreamExpiredError."""
-        with self._lock:
+        with self._changed:
             now_ns = self._clock.boot_ns()
             self._expire(now_ns)
             session = self._open.pop(token, None)
@@ -76,9 +103,35 @@ class Streams:
             session.used_ns = now_ns
             self._open[token] = session
 
+    def in_front(self, token: str, after: int) -> Turn | None:
+        """The message that ends at ``after``, once it is handed over. None: it was not in time, or too many others wait
+        already.
+        """
+        with self._changed:
+            if self._turn_at(token, after) is None and self._waiting < self._waiting_max:
+                self._waiting += 1
+                try:
+                    self._changed.wait_for(lambda: self._turn_at(token, after), IN_FRONT_WAIT_MS / 1000)
+                finally:
+                    self._waiting -= 1
+            return self._turn_at(token, after)
+
+    def hand_over(self, token: str, turn: Turn) -> None:
+        """A message went to its tablets: the next one may."""
+        with self._changed:
+            session = self._open.get(token)
+            if session is not None:
+                session.last = turn
+                self._changed.notify_all()
+
+    def _turn_at(self, token: str, after: int) -> Turn | None:
+        session = self._open.get(token)
+        turn = None if session is None else session.last
+        return turn if turn is not None and turn.to_offset == after else None
+
     def forget(self, streams: Collection[StreamKey]) -> None:
         """End every session of these streams."""
-        with self._lock:
+        with self._changed:
             for token in [token for token, session in self._open.items() if session.stream in streams]:
                 del self._open[token]
 

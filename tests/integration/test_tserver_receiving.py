@@ -128,6 +128,41 @@ def test_r19_a_gap_is_declined_and_out_of_order_ranges_lose_nothing(west: Ground
     node.stop()
 
 
+def test_a_message_that_comes_before_the_one_in_front_of_it_waits_for_it(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    token = west.tserver(node).open_stream(STREAM)
+    blocks = [source_block(n, records([(b"%d" % n, b"v")], timestamp=5)) for n in range(1, 10)]
+    requests = [replicate_request(token, STREAM, max(0, n - 2), n - 1, n, [blocks[n - 1]]) for n in range(1, 10)]
+    with ThreadPoolExecutor(4) as pool:
+        for second in range(2, 10, 2):
+            ahead = pool.submit(west.tserver(node).replicate, requests[second - 1])
+            assert west.tserver(node).replicate(requests[second - 2]).acked_offset == second - 1
+            assert ahead.result().acked_offset == second
+    assert applied_offsets(west, node) == {b"%d" % n: 1 for n in range(1, 9)}
+    node.stop()
+
+
+def test_a_message_behind_one_for_other_tablets_is_taken_once_that_is_proven(west: Ground) -> None:
+    extents = west.create_table("1", [b"h", b"p"])
+    near, far = west.local(), west.local()
+    west.assign(near, extents[0], extents[2])
+    west.assign(far, extents[1])
+    token = west.tserver(near).open_stream(STREAM)
+    with ThreadPoolExecutor(9) as pool:
+        answers = []
+        for n in range(1, 10):
+            block = source_block(n, records([(b"%c" % b"kaz"[n % 3], b"%d" % n)], timestamp=n))
+            request = replicate_request(token, STREAM, max(0, n - 2), n - 1, n, [block])
+            answers.append(pool.submit(west.tserver(near).replicate, request))
+            if n > 1:
+                assert answers[n - 2].result().acked_offset == n - 1
+    assert sum(applied_offsets(west, near, far).values()) == 9
+    near.stop()
+    far.stop()
+
+
 def test_r18_the_high_water_survives_a_flush_and_a_move(west: Ground) -> None:
     (extent,) = west.create_table("1")
     node = west.local()

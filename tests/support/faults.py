@@ -221,6 +221,12 @@ FAULTS: dict[str, Fault] = {
         lambda acked, after, to: to,  # noqa: ARG005
         "R19: an answer claims for all tablets what one of them has",
     ),
+    "handed-over-counts-as-proven": Fault(
+        "bookkeeper.tserver.receiver",
+        "Receiver._proof",
+        lambda receiver, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
+        "R19: a message in front, which failed elsewhere, counts as durable for a tablet that lacks its records",
+    ),
     "unknown-fields-are-passed-over": Fault(
         "bookkeeper.metadata.values",
         "read_fields",

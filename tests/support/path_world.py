@@ -203,7 +203,7 @@ class Cluster:
             order_key=0,
             passed_to=edge.set_aside.get(file, 0),
         )
-        stream = RangeStream([one], lambda _: _Session(edge, one), message_bytes, SystemClock())
+        stream = RangeStream([one], _OneSession(_Session(edge, one)), message_bytes, SystemClock())
         before = dict(edge.finished)
         for block in todo:
             stream.take(block)
@@ -280,6 +280,20 @@ class Cluster:
         self._serial += 1
         data = TabletData(extent, GROUPS, self._directory, [])
         return ServedTablet(extent, data, recovered, Tenure(1, self._serial), 0)
+
+
+@dataclass(slots=True)
+class _OneSession:
+    """There is one session, for whatever range."""
+
+    inner: _Session
+
+    def session(self, wanted: Range) -> _Session:
+        del wanted
+        return self.inner
+
+    def forget(self, wanted: Range) -> None:
+        del wanted
 
 
 @dataclass(slots=True)

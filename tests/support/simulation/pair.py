@@ -86,7 +86,7 @@ def send(pair: Pair, file: str, target: TargetKey, first: int, last: int, acked:
     )
 
     def run(pool: SimPool) -> None:
-        tserver = pool.tserver(east.booted(east.tservers)[0].part.address, 2_000)
+        tserver = pool.tserver(east.booted(east.tservers)[0].part.address, 10_000)
         token = tserver.open_stream(stream)
         try:
             tserver.replicate(ReplicateRequest(token, stream, (pair.west.instance,), acked, first - 1, last, blocks))

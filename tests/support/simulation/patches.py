@@ -105,11 +105,14 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
         ("tserver.receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.streams", "Future", SimFuture),
         ("tserver.loader", "TabletData", SimTabletData),
         ("tserver.loader", "read_headers", with_pause("read", read_headers)),
         ("tserver.loader", "read_seal", with_pause("read the seal of", read_seal)),
         ("tserver.worker_lane", "os", SimOs),
+        ("peers.bookkeeper", "Future", SimFuture),
         ("peers.bookkeeper", "RpcPool", network.SimPool),
+        ("peers.bookkeeper", "ThreadPoolExecutor", SimExecutor),
         ("replay.shipping", "read_blocks", with_pause("read", read_blocks)),
     ]
     return found

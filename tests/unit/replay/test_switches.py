@@ -13,6 +13,7 @@ from tests.support.faults import fault
 from tests.support.ship_bench import Bench
 from tests.support.wal_files import WEST
 from tests.unit.peers import test_bookkeeper_system as system_laws
+from tests.unit.replay import test_ahead as ahead_laws
 from tests.unit.replay import test_filters as filter_laws
 from tests.unit.replay import test_shipping as shipping_laws
 from tests.unit.replay import test_slots as slot_laws
@@ -51,6 +52,11 @@ def test_without_its_rule_a_pure_law_is_red(name: str, law: Callable[[], None]) 
 def test_without_its_rule_a_law_of_shipping_is_red(name: str, law: Callable[[Bench], None], tmp_path: Path) -> None:
     with fault(name), pytest.raises(AssertionError):
         law(Bench(tmp_path))
+
+
+def test_without_the_order_of_answers_a_message_that_failed_counts_as_acknowledged(tmp_path: Path) -> None:
+    with fault("answers-count-as-they-come"), pytest.raises(AssertionError, match="counts as acknowledged"):
+        ahead_laws.check_order_of_answers(tmp_path)
 
 
 def test_without_a_look_at_the_stamp_files_go_to_every_target(tmp_path: Path) -> None:
