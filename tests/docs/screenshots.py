@@ -8,6 +8,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.docs.page import ROOT
@@ -19,11 +21,14 @@ IMAGES = ROOT / "docs" / "images"
 ROWS = 1_200
 POINTS = 12
 SHOTS = (
-    ("overview", "", 1280, 860),
-    ("files", "files", 1280, 400),
-    ("kept-on-a-phone", "kept", 400, 640),
+    ("overview", "", 1280, 860, "svg"),
+    ("files", "files", 1280, 400, "td.backing_off"),
+    ("kept-on-a-phone", "kept", 400, 640, "td"),
 )
-"""Name, path, width, height."""
+"""Name, path, width, height, and what must be there."""
+
+ENTRANCE = 1280, 260
+"""Width and height of what somebody sees who shows no token."""
 
 
 def main() -> None:
@@ -39,13 +44,17 @@ def main() -> None:
         ):
             scene.until("api/files", lambda body: any(row["last_error"] for row in body["files"]))
             scene.until("api/history", lambda body: len(body["at_ms"]) >= POINTS)
+            resize(browser, *ENTRANCE)
+            browser.get(scene.url)
+            browser.save_screenshot(str(IMAGES / "monitor-entrance.png"))
             browser.get(scene.door)
-            for shot, path, width, height in SHOTS:
+            for shot, path, width, height, there in SHOTS:
                 resize(browser, width, height)
                 browser.get(f"{scene.url}/{path}")
                 WebDriverWait(browser, LIMIT_S).until(
                     lambda driver: driver.execute_script("return Number(document.body.dataset.updates) > 1")
                 )
+                WebDriverWait(browser, LIMIT_S).until(presence_of_element_located((By.CSS_SELECTOR, there)))
                 browser.save_screenshot(str(IMAGES / f"monitor-{shot}.png"))
 
 
