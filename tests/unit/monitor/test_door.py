@@ -110,6 +110,7 @@ def test_who_takes_its_time_to_ask_is_shown_out(how: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(door, "REQUEST_S", 0.2)
     with serving() as monitor:
         check_shown_out(monitor, *SLOW[how])
+        monkeypatch.setattr(door, "REQUEST_S", LIMIT_S)
         assert is_served(monitor)
 
 
