@@ -1,9 +1,10 @@
 """Thrift's strict binary protocol for the contract: values to buffers, buffers to values.
 
 Arrives: a method's arguments or result, or the bytes of one frame. Leaves: buffers to be sent as they are (large binary
-fields are never copied), or checked values. Nothing in a frame is believed: every length is held against the bytes that
-are really there before anything is allocated, nesting is bounded, unknown fields are skipped, missing ones refused.
-:class:`bookkeeper.errors.CorruptionError` says what does not parse, InvalidInputError what can't be sent.
+fields are not copied), or checked values, which share no memory with the frame (see ``large``). Nothing in a frame is
+believed: every length is held against the bytes that are really there before anything is allocated, nesting is
+bounded, unknown fields are skipped, missing ones refused. :class:`bookkeeper.errors.CorruptionError` says what does not
+parse, InvalidInputError what can't be sent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.rpc.large import LARGE_FIELDS, own_copy
 from bookkeeper.rpc.schema import FieldSpec, TypeSpec, WireType, load_contract
 
 Buffers = list[bytes | memoryview]
@@ -171,6 +173,12 @@ def _read_binary(view: memoryview, at: int) -> tuple[bytes, int]:
     return bytes(view[start:end]), end
 
 
+def _read_large(view: memoryview, at: int) -> tuple[bytes | memoryview, int]:
+    start = _room(view, at, 4)
+    end = _room(view, start, _I32.unpack_from(view, at)[0])
+    return own_copy(view[start:end]), end
+
+
 def _read_text(view: memoryview, at: int) -> tuple[str, int]:
     raw, end = _read_binary(view, at)
     try:
@@ -226,9 +234,15 @@ def struct_reader(cls: type) -> Reader:
     return fields_reader(load_contract().structs[cls], cls.__name__, lambda members: cls(**members))
 
 
+def _field_reader(spec: FieldSpec) -> Reader:
+    if spec.name in LARGE_FIELDS and spec.type.wire is WireType.STRING and spec.type.binary:
+        return _read_large
+    return reader_of(spec.type)
+
+
 def fields_reader(fields: Sequence[FieldSpec], name: str, make: Callable[[dict[str, Any]], Any]) -> Reader:
     """A function that reads a struct: known fields by number and type, others skipped, absent optional ones None."""
-    plan = {spec.number: (spec.name, int(spec.type.wire), reader_of(spec.type)) for spec in fields}
+    plan = {spec.number: (spec.name, int(spec.type.wire), _field_reader(spec)) for spec in fields}
     absent: dict[str, Any] = {spec.name: None for spec in fields}
     required = [spec.name for spec in fields if spec.required]
 

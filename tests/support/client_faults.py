@@ -1,4 +1,4 @@
-"""Broken variants of what a client remembers: name, module, attribute, variant, what it breaks."""
+"""Broken variants of what a client remembers and calls bring: name, module, attribute, variant, what it breaks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "leads_astray",
         lambda error: False,  # noqa: ARG005
         "section 9: a client that remembers where a tablet was fails, though the master knows where it is",
+    ),
+    "records-are-lent": (
+        "bookkeeper.rpc.wire",
+        "own_copy",
+        lambda view: view,
+        "section 9: records that were acknowledged become those of the next call on the connection",
     ),
     "a-name-is-one-table-for-ever": (
         "bookkeeper.client.scanner",

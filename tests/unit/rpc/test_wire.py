@@ -18,6 +18,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc import schema
 from bookkeeper.rpc.envelope import FRAME_HEADER, MessageKind, method_codec, read_start
+from bookkeeper.rpc.large import LARGE_BYTES
 from bookkeeper.rpc.messages import (
     Fault,
     FileMark,
@@ -30,6 +31,7 @@ from bookkeeper.rpc.messages import (
 from bookkeeper.rpc.schema import TypeSpec, WireType, load_contract
 from bookkeeper.rpc.structs import STRUCTS
 from bookkeeper.rpc.wire import Buffers, skip_value, struct_reader, struct_writer
+from tests.support.faults import fault
 
 LIMIT = 1 << 20
 THRIFTPY2: Any = importlib.import_module("thriftpy2")
@@ -246,3 +248,27 @@ def test_the_head_of_a_message_is_checked(raw: bytes) -> None:
 @pytest.mark.parametrize("key", [StreamKey("i", "f", "s", "t", 1, ""), StreamKey("", "", "", "", -1, "\x00|é")])
 def test_a_stream_key_travels_as_it_is(key: StreamKey) -> None:
     assert struct_reader(StreamKey)(memoryview(written(key)), 0)[0] == key
+
+
+def _read_back(batch: WriteBatch) -> tuple[bytearray, WriteBatch]:
+    out: Buffers = []
+    struct_writer(WriteBatch)(out, batch)
+    frame = bytearray(b"".join(out))
+    found: WriteBatch = struct_reader(WriteBatch)(memoryview(frame), 0)[0]
+    return frame, found
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1])
+def test_records_stay_what_they_are_when_the_memory_of_their_frame_is_used_again(size: int) -> None:
+    records = bytes(number % 250 + 1 for number in range(size))
+    sent = WriteBatch(Extent("1", None, None), records, None)
+    frame, found = _read_back(sent)
+    assert found == sent
+    assert memoryview(found.records).readonly
+    frame[:] = bytes(len(frame))
+    assert found == sent
+    if size:
+        with fault("records-are-lent"):
+            frame, found = _read_back(sent)
+            frame[:] = bytes(len(frame))
+        assert found != sent
