@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from bookkeeper.master.barriers import FileBarrier
+from bookkeeper.master.barriers import FileBarrier, log_directory
 from bookkeeper.master.files import FileEntry
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.shipping import Shipment, Shipping, WorkKey
 from bookkeeper.model import Target, TargetKey
 
@@ -53,7 +54,7 @@ class World:
     operation. ``resting`` are tservers that did not take a range lately.
     """
 
-    files: Mapping[bytes, FileEntry]
+    files: Outstanding
     live: Mapping[str, str]
     shipping: Shipping
     owner_of: Callable[[bytes], str | None]
@@ -114,7 +115,7 @@ def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipping) -> int:
 
 
 def barrier_limit(
-    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping
+    entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping
 ) -> tuple[int, FileBarrier | None]:
     """Rule R24: the highest offset that may be shipped now, and the barrier that stands behind it, if one does.
 
@@ -129,18 +130,35 @@ def barrier_limit(
     return entry.safe, None
 
 
-def is_passed(barrier: FileBarrier, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping) -> bool:
-    """The file that a barrier names is no longer outstanding for ``target``, or finished far enough."""
+def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+    """The file that a barrier names is no longer outstanding for ``target``, or finished far enough; and so are older
+    logs, if it waits for these too.
+    """
     before = files.get(barrier.file)
-    if before is None or before.place_of(target) is None:
+    if before is not None and before.place_of(target) is not None:
+        until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
+        if finished_of(before, target, shipping) < until:
+            return False
+    return not barrier.all_before or older_are_over(barrier.file, target, files, shipping)
+
+
+def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+    """Rule R24: the same tserver's logs before ``file`` hold nothing more for ``target``, now and for ever."""
+    directory = log_directory(file)
+    if directory is None:
         return True
-    until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
-    return finished_of(before, target, shipping) >= until
+    oldest = files.oldest_left(directory, target, lambda entry: is_over(entry, target, shipping))
+    return oldest is None or oldest >= file
 
 
-def next_range(
-    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], shipping: Shipping
-) -> tuple[int, int] | None:
+def is_over(entry: FileEntry, target: TargetKey, shipping: Shipping) -> bool:
+    """The target has everything that the file will ever hold, or needs nothing of it."""
+    if entry.place_of(target) is None:
+        return True
+    return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
+
+
+def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping) -> tuple[int, int] | None:
     """First and last offset to ship next, None when nothing may be: always from finished + 1, so never a gap."""
     first = finished_of(entry, target, shipping) + 1
     last, _ = barrier_limit(entry, target, files, shipping)
@@ -217,7 +235,7 @@ def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
     return now_ns >= shipment.next_try_ns
 
 
-def may_go(key: QueueKey, files: Mapping[bytes, FileEntry], shipping: Shipping) -> bool:
+def may_go(key: QueueKey, files: Outstanding, shipping: Shipping) -> bool:
     """Whether no barrier holds all of it back: it may be in flight, or wait for its next try."""
     entry = files.get(key[1])
     return entry is not None and next_range(entry, key[2], files, shipping) is not None

@@ -16,7 +16,7 @@ from functools import partial
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master import closer, remover, snapshot, work_maker
-from bookkeeper.master.files import FileEntry, Scopes, merge_into, parse_cell
+from bookkeeper.master.files import CellFacts, FileEntry, Scopes, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.recovery import promise_of
@@ -261,8 +261,9 @@ class Books:
             return
         table_id, _ = keys.parse_tablet_row(row)
         for column, cell in found.cells.items():
-            entry = self._fold(table_id, column.qualifier, cell.value, changed)
-            for barrier in entry.barriers:
+            facts = parse_cell(cell.value)
+            self._fold(table_id, column.qualifier, facts, changed)
+            for barrier in facts.barriers:
                 if barrier.file not in self.snapshot.files and barrier.file not in self._passed:
                     self._look_for(row, table_id, barrier.file, changed)
 
@@ -274,7 +275,7 @@ class Books:
         if found is None:
             self._passed.add(file)
             return
-        entry = self._fold(table_id, file, found.cells[Column("repl", file)].value, changed)
+        entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
         books = self._table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
             place = entry.scope.index.get(column.qualifier)
@@ -289,19 +290,20 @@ class Books:
                 return found
         return None
 
-    def _fold(self, table_id: str, file: bytes, value: bytes, changed: dict[bytes, FileEntry]) -> FileEntry:
+    def _fold(self, table_id: str, file: bytes, facts: CellFacts, changed: dict[bytes, FileEntry]) -> FileEntry:
         files = self.snapshot.files
-        facts = parse_cell(value)
         entry = files.get(file)
         if entry is None:
             entry = FileEntry(file, facts, self._scopes.of((table_id,)))
-            files[file] = changed[file] = entry
+            files.add(entry)
+            changed[file] = entry
         else:
             known = entry.status, entry.barriers, entry.scope
             merge_into(entry, facts)
             if table_id not in entry.scope.table_ids:
                 entry.scope = self._scopes.with_table(entry.scope, table_id)
                 entry.progress = ()
+                files.add(entry)
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
         if facts.closed and not entry.closed_in:

@@ -22,6 +22,7 @@ from bookkeeper.master.files import FileEntry
 from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.operations.replicate import ReplicateFiles
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.quarantine import Quarantine, RangeKey, blocking_ranges
 from bookkeeper.master.shipping import Flight, Report, Shipment, Shipping, WorkKey
 from bookkeeper.master.tservers import TServers
@@ -63,7 +64,7 @@ class Dispatcher:
         self,
         reports: Iterable[Report],
         returned: Iterable[tuple[WorkKey, str]],
-        files: Mapping[bytes, FileEntry],
+        files: Outstanding,
     ) -> None:
         """Take in what workers said; what is said of files or targets that are not outstanding is dropped (R11)."""
         now_ns = self.clock.boot_ns()
@@ -77,7 +78,7 @@ class Dispatcher:
             if entry is not None and assigner.target_of(entry, report.target) is not None:
                 self.shipping.report(report, now_ns)
 
-    def try_now(self, streams: Iterable[WorkKey], files: Mapping[bytes, FileEntry]) -> None:
+    def try_now(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
         """Nothing holds these back any more, not even a try under way: what a worker has twice is harmless."""
         for key in streams:
             entry = files.get(key[0])
@@ -86,14 +87,14 @@ class Dispatcher:
                 self.shipping.take_back(key)
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
-    def press(self, streams: Iterable[WorkKey], files: Mapping[bytes, FileEntry]) -> None:
+    def press(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
         """A person wants these tried at once."""
         pressed = list(streams)
         self.try_now(pressed, files)
         for key in pressed:
             self.shipping.press(key)
 
-    def set_aside(self, files: Mapping[bytes, FileEntry]) -> None:
+    def set_aside(self, files: Outstanding) -> None:
         """Let queues go on that wait for a range in quarantine: what the policy sets aside now, and what a person did.
 
         Raises TransientError.
@@ -109,7 +110,7 @@ class Dispatcher:
         for retry in self.shipping.peers.values():
             retry.next_try_ns = 0
 
-    def refill(self, behind: Iterable[FileEntry], files: Mapping[bytes, FileEntry]) -> None:
+    def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""
         waiting = assigner.waiting_work(behind)
         may_go = partial(assigner.may_go, files=files, shipping=self.shipping)
@@ -126,7 +127,7 @@ class Dispatcher:
                 shipment.seen_needed = entry.needed
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
 
-    def drop_ended(self, files: Mapping[bytes, FileEntry]) -> None:
+    def drop_ended(self, files: Outstanding) -> None:
         """Forget shipments and end operations of files that are outstanding no more."""
         self.shipping.forget({file for file, _ in self.shipping.shipments if file not in files})
         self.replicating.end_all_but(files)
@@ -151,7 +152,7 @@ class Dispatcher:
     # ---- handing out
 
     def assign(
-        self, files: Mapping[bytes, FileEntry], live: Mapping[str, str], clusters: Mapping[str, PeerCluster]
+        self, files: Outstanding, live: Mapping[str, str], clusters: Mapping[str, PeerCluster]
     ) -> list[WorkRange]:
         """Plan ranges for every peer, persist who ships which file, and send them. Raises TransientError."""
         now_ns = self.clock.boot_ns()
@@ -173,7 +174,7 @@ class Dispatcher:
             self._send(works, live, clusters)
         return works
 
-    def _world(self, files: Mapping[bytes, FileEntry], live: Mapping[str, str], now_ns: int) -> World:
+    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> World:
         return World(
             files=files,
             live=live,
@@ -185,7 +186,7 @@ class Dispatcher:
             resting=self.shipping.resting(now_ns),
         )
 
-    def _recall_silent(self, files: Mapping[bytes, FileEntry], now_ns: int) -> None:
+    def _recall_silent(self, files: Outstanding, now_ns: int) -> None:
         for key, shipment in self.shipping.shipments.items():
             flight, entry = shipment.flight, files.get(key[0])
             if flight is not None and entry is not None and now_ns - flight.since_ns > RESEND_NS:

@@ -211,7 +211,7 @@ def joined_barriers(entry: FileEntry, facts: CellFacts) -> tuple[FileBarrier, ..
     if not facts.barriers:
         return None
     known = entry.barriers
-    if facts.barriers == known:
+    if all(rules.imply(known, barrier) for barrier in facts.barriers):
         return None
     barriers = rules.coarser_barriers(entry.file, necessary_barriers((*known, *facts.barriers)))
     return None if barriers == known else barriers

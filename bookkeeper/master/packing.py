@@ -27,8 +27,8 @@ class Progress(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """``head``: which layout, length of the status, numbers of targets and of barriers, the needed offset. ``pair``:
-    progress of a target. ``barrier``: place of its file's name, offset, until. ``cut``: how much of the name before is
-    kept at the start and at the end, length of what stands between.
+    progress of a target. ``barrier``: place of its file's name and whether all before, offset, until. ``cut``: how much
+    of the name before is kept at the start and at the end, length of what stands between.
     """
 
     head: Struct
@@ -67,7 +67,7 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     needed, progress, barriers, status = parts
     names = sorted({barrier.file for barrier in barriers})
     places = {name: place for place, name in enumerate(names)}
-    held = [layout.barrier.pack(places[name], offset, until) for offset, name, until in barriers]
+    held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
     done = [layout.pair.pack(*pair) for pair in progress]
     head = layout.head.pack(wide, len(status), len(done), len(held), needed)
     return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
@@ -84,7 +84,7 @@ def unpack(own: bytes, packed: bytes) -> Parts:
     if barriers:
         names = _names(layout.cut, own, packed[told_at:status_at])
         found = layout.barrier.iter_unpack(packed[held_at:told_at])
-        held = tuple([FileBarrier(offset, names[place], until) for place, offset, until in found])
+        held = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in found])
     return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:])
 
 

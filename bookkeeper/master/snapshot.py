@@ -23,6 +23,7 @@ from bookkeeper.master.files import (
     merge_into,
     parse_cell,
 )
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row
 from bookkeeper.model import Extent
@@ -69,7 +70,7 @@ class Snapshot:
     """
 
     cycle: int
-    files: dict[bytes, FileEntry] = field(default_factory=dict)
+    files: Outstanding = field(default_factory=Outstanding)
     tablets: dict[bytes, TabletView] = field(default_factory=dict)
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

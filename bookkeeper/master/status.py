@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bookkeeper.master.assigner import barrier_limit, finished_of
 from bookkeeper.master.files import FileEntry
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.packing import Progress
 from bookkeeper.master.quarantine import RangeKey, advice, is_blocking
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
@@ -54,7 +55,7 @@ class Now:
 
 
 def target_states(
-    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> list[TargetState]:
     """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most.
 
@@ -71,7 +72,7 @@ def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
 
 
 def all_states(
-    files: Mapping[bytes, FileEntry], shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
     """States of every outstanding file for each wanted target, one after another, in no order."""
     for entry in list(files.values()):
@@ -84,7 +85,7 @@ def target_state(
     entry: FileEntry,
     target: Target,
     progress: Progress,
-    files: Mapping[bytes, FileEntry],
+    files: Outstanding,
     shipping: Shipping,
     now: Now,
     tries: int,

@@ -9,6 +9,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.gc import LogFile
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.shipping import Shipping
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
@@ -50,7 +51,7 @@ def _cells_of_both_sides(row: Row) -> list[CellKey]:
 
 
 def _whole_files_wait(
-    entry: FileEntry, target: TargetKey, files: Mapping[bytes, FileEntry], _shipping: Shipping
+    entry: FileEntry, target: TargetKey, files: Outstanding, _shipping: Shipping
 ) -> tuple[int, FileBarrier | None]:
     for barrier in entry.barriers:
         before = files.get(barrier.file)
@@ -83,6 +84,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "coarser_barriers",
         _only_the_first,
         "R24: of a log with many tablets, some ship before the records that were written before theirs",
+    ),
+    "older-logs-are-not-waited-for": (
+        "bookkeeper.master.assigner",
+        "older_are_over",
+        lambda file, target, files, shipping: True,  # noqa: ARG005
+        "R24: of many logs, some ship before the records that were written before theirs",
     ),
     "barriers-of-any-log-become-one": (
         "bookkeeper.master.barriers",

@@ -9,6 +9,7 @@ import combiners
 from bookkeeper.master.assigner import WorkLimits, World
 from bookkeeper.master.barriers import FileBarrier
 from bookkeeper.master.files import FileEntry, Scopes, parse_cell
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.packing import Progress
 from bookkeeper.master.shipping import Report, Shipping
 from bookkeeper.master.snapshot import TabletView
@@ -50,7 +51,7 @@ def entry(
     needed: int,
     *,
     closed: bool = False,
-    barriers: Sequence[tuple[int, bytes, int]] = (),
+    barriers: Sequence[tuple[int, bytes, int] | FileBarrier] = (),
     done: Mapping[TargetKey, int] | None = None,
     known: Scopes | None = None,
     safe: int | None = None,
@@ -68,9 +69,12 @@ def entry(
     return made
 
 
-def by_name(*entries: FileEntry) -> dict[bytes, FileEntry]:
+def by_name(*entries: FileEntry) -> Outstanding:
     """Files as a snapshot has them."""
-    return {made.file: made for made in entries}
+    files = Outstanding()
+    for made in entries:
+        files.add(made)
+    return files
 
 
 def shipping(base_ms: int = 100, max_ms: int = 1_000) -> Shipping:
@@ -79,7 +83,7 @@ def shipping(base_ms: int = 100, max_ms: int = 1_000) -> Shipping:
 
 
 def plan_world(
-    files: Mapping[bytes, FileEntry],
+    files: Outstanding,
     live: Sequence[str] = ("s1", "s2"),
     work: Shipping | None = None,
     *,

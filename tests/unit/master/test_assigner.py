@@ -26,6 +26,7 @@ from bookkeeper.master.assigner import (
     work_key,
 )
 from bookkeeper.master.files import FileEntry
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.shipping import Flight, Shipping
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
@@ -60,16 +61,16 @@ def _ranges(works: list[WorkRange]) -> list[tuple[bytes, int, int, str]]:
 
 def test_a_range_begins_right_behind_what_is_finished_by_the_books_or_by_a_later_report() -> None:
     made, work = entry(W1, 9, done={EAST: 3}), shipping()
-    assert next_range(made, EAST, {}, work) == (4, 9)
+    assert next_range(made, EAST, Outstanding(), work) == (4, 9)
     work.report(report(W1, 6), 0)
-    assert next_range(made, EAST, {}, work) == (7, 9)
+    assert next_range(made, EAST, Outstanding(), work) == (7, 9)
     work.report(report(W1, 9), 0)
-    assert next_range(made, EAST, {}, work) is None
+    assert next_range(made, EAST, Outstanding(), work) is None
 
 
 def test_nothing_is_shipped_beyond_what_is_safe() -> None:
-    assert next_range(entry(W1, 9, safe=4), EAST, {}, shipping()) == (1, 4)
-    assert next_range(entry(W1, 9, safe=0), EAST, {}, shipping()) is None
+    assert next_range(entry(W1, 9, safe=4), EAST, Outstanding(), shipping()) == (1, 4)
+    assert next_range(entry(W1, 9, safe=0), EAST, Outstanding(), shipping()) is None
 
 
 @pytest.mark.parametrize(("finished", "limit"), [(0, 3), (6, 3), (7, 5), (9, 5)])
@@ -80,7 +81,7 @@ def test_a_range_stops_before_a_barrier_until_its_file_is_finished_that_far(fini
 
 
 def test_a_barrier_of_a_file_that_is_not_outstanding_is_passed() -> None:
-    assert barrier_limit(entry(W2, 5, barriers=[(4, W1, 7)]), EAST, {}, shipping()) == (5, None)
+    assert barrier_limit(entry(W2, 5, barriers=[(4, W1, 7)]), EAST, Outstanding(), shipping()) == (5, None)
 
 
 def test_a_barrier_counts_for_each_target_by_itself() -> None:
@@ -124,10 +125,9 @@ def test_barriers_never_deadlock_and_never_let_a_record_pass_too_early(seed: int
         written[tablet].append(last[tablet])
     finished = dict.fromkeys(servers, 0)
     while finished != length:
-        files = {
-            server: entry(server, length[server], barriers=barriers[server], done={EAST: finished[server]})
-            for server in servers
-        }
+        files = by_name(
+            *(entry(s, length[s], barriers=barriers[s], done={EAST: finished[s]}) for s in servers),
+        )
         ready = {s: found for s in servers if (found := next_range(files[s], EAST, files, shipping())) is not None}
         assert ready, "nothing may move: deadlock"
         server = rng.choice(sorted(ready))
@@ -215,7 +215,7 @@ def test_finished_work_leaves_the_queue_and_waiting_work_stays() -> None:
 def test_work_of_files_or_targets_that_are_gone_is_void() -> None:
     made = entry(W1, 5)
     queue = _queue(made)
-    assert _plan(plan_world({}), queue) == []
+    assert _plan(plan_world(Outstanding()), queue) == []
     assert queue.keys == []
     stranger = _queue(made, key=NORTH)
     assert _plan(plan_world(by_name(made)), stranger, "north") == []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.master import assigner
+from bookkeeper.master import barriers as rules
 from bookkeeper.master.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
-from bookkeeper.master.files import FileEntry
+from bookkeeper.master.barriers import FileBarrier, necessary_barriers
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.shipping import Flight
 from tests.support.faults import fault
 from tests.support.master_values import EAST, by_name, entry, name, plan_world, report
@@ -26,19 +29,19 @@ class History:
     its records in order.
     """
 
-    files: dict[bytes, FileEntry] = field(default_factory=dict)
+    files: Outstanding = field(default_factory=Outstanding)
     written: dict[int, list[Place]] = field(default_factory=dict)
 
 
-def history(rng: random.Random) -> History:
-    """A random one. The name of a log tells nothing of its age."""
+def history(rng: random.Random, tablets: int = 4, moments: int = 60) -> History:
+    """A random one. The name of a log tells nothing of its age, but among those of one tserver."""
     made, number = History(), dict.fromkeys(SESSIONS, 1)
     length: dict[bytes, int] = {}
     created: dict[bytes, int] = {}
-    barriers: dict[bytes, list[tuple[int, bytes, int]]] = {}
+    barriers: dict[bytes, list[FileBarrier]] = {}
     home: dict[int, str] = {}
-    for moment in range(60):
-        tablet, session = rng.randrange(4), rng.choice(SESSIONS)
+    for moment in range(moments):
+        tablet, session = rng.randrange(tablets), rng.choice(SESSIONS)
         if rng.random() < 0.3:
             home[tablet] = session
         if rng.random() < 0.2:
@@ -48,13 +51,17 @@ def history(rng: random.Random) -> History:
         length[file] = length.get(file, 0) + 1
         records = made.written.setdefault(tablet, [])
         if records and records[-1][0] != file:
-            barriers.setdefault(file, []).append((length[file], *records[-1]))
+            barriers.setdefault(file, []).append(FileBarrier(length[file], *records[-1]))
         records.append((file, length[file]))
     made.files = by_name(*(
-        entry(file, length[file], barriers=barriers.get(file, ()), created=created[file], closed=True)
+        entry(file, length[file], barriers=_as_kept(file, barriers.get(file, ())), created=created[file], closed=True)
         for file in length
     ))  # fmt: skip
     return made
+
+
+def _as_kept(file: bytes, found: Sequence[FileBarrier]) -> tuple[FileBarrier, ...]:
+    return rules.coarser_barriers(file, necessary_barriers(found))
 
 
 def judge(world: World, work: WorkRange, sequential: bool) -> None:
@@ -104,6 +111,26 @@ def ship_everything(made: History, rng: random.Random, sequential: bool, peer_ma
 def test_each_tablets_records_arrive_in_order_once_and_all(sequential: bool, seed: int, peer_max: int) -> None:
     rng = random.Random(seed)
     ship_everything(history(rng), rng, sequential, peer_max)
+
+
+@pytest.mark.parametrize("sequential", [True, False], ids=["sequential", "unordered"])
+@given(seed=st.integers(0, 2**32), peer_max=st.sampled_from([1, 100]))
+@settings(max_examples=30)
+def test_so_do_those_of_many_tablets_whose_barriers_are_coarser(sequential: bool, seed: int, peer_max: int) -> None:
+    rng = random.Random(seed)
+    ship_everything(history(rng, tablets=20, moments=120), rng, sequential, peer_max)
+
+
+@pytest.mark.parametrize("switch", ["older-logs-are-not-waited-for", "barriers-beyond-a-few-are-dropped"])
+def test_a_switch_of_coarser_barriers_breaks_the_order(switch: str) -> None:
+    with fault(switch), pytest.raises(AssertionError):
+        _ship_many(range(200))
+
+
+def _ship_many(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        ship_everything(history(rng, tablets=20, moments=120), rng, False, 100)
 
 
 def ages(sequential: bool) -> list[int]:

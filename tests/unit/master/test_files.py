@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master import barriers as rules
-from bookkeeper.master.barriers import (
-    BARRIERS_MAX,
-    FileBarrier,
-    barriers_are_complete_to,
-    necessary_barriers,
-    still_outstanding,
-)
+from bookkeeper.master.barriers import FileBarrier, barriers_are_complete_to, still_outstanding
 from bookkeeper.master.files import (
     NO_PROGRESS,
     FileEntry,
@@ -30,70 +22,9 @@ from bookkeeper.master.files import (
 )
 from bookkeeper.master.packing import Progress
 from bookkeeper.model import Barrier, TargetKey
-from tests.support.faults import fault
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, scopes, status_value, target
 
 W1, W2 = name("s1"), name("s2")
-
-barriers = st.builds(FileBarrier, st.integers(1, 9), st.sampled_from([W1, W2]), st.integers(1, 9))
-
-
-def _holds(found: tuple[FileBarrier, ...], offset: int, file: bytes, finished: int) -> bool:
-    """Whether some barrier keeps ``offset`` back while ``file`` is finished that far."""
-    return any(b.offset <= offset and b.file == file and finished < b.until_offset for b in found)
-
-
-@given(st.lists(barriers, max_size=8))
-def test_leaving_out_barriers_that_others_imply_changes_nothing_that_they_hold_back(found: list[FileBarrier]) -> None:
-    kept = necessary_barriers(found)
-    assert set(kept) <= set(found)
-    assert list(kept) == sorted(kept)
-    for offset in range(11):
-        for file in (W1, W2):
-            for finished in range(10):
-                assert _holds(kept, offset, file, finished) == _holds(tuple(found), offset, file, finished)
-
-
-@given(st.lists(barriers, max_size=40))
-def test_barriers_made_coarser_are_few_and_stay_as_they_are(found: list[FileBarrier]) -> None:
-    kept = rules.coarser_barriers(name("s1", 9), necessary_barriers(found))
-    assert len([barrier for barrier in kept if barrier.file == W1]) <= BARRIERS_MAX
-    assert list(kept) == sorted(kept)
-    assert rules.coarser_barriers(name("s1", 9), necessary_barriers((*kept, *found))) == kept
-    check_that_coarser_barriers_hold_back_no_less(found)
-
-
-def check_that_coarser_barriers_hold_back_no_less(found: list[FileBarrier]) -> None:
-    kept = rules.coarser_barriers(name("s1", 9), necessary_barriers(found))
-    for barrier in found:
-        assert any(k.file == barrier.file and k.offset <= barrier.offset for k in kept)
-        for offset in range(barrier.offset, 11):
-            for finished in range(10):
-                if _holds(tuple(found), offset, barrier.file, finished):
-                    assert _holds(kept, offset, barrier.file, finished)
-
-
-def test_barriers_of_many_tablets_made_coarser_hold_back_no_less() -> None:
-    check_that_coarser_barriers_hold_back_no_less([FileBarrier(n, W1, n) for n in range(1, 10)])
-
-
-def test_barriers_of_another_tservers_log_are_never_made_coarser() -> None:
-    found = tuple(FileBarrier(n, W2, n) for n in range(1, 10))
-    assert rules.coarser_barriers(name("s1", 9), found) == found
-    held = tuple(FileBarrier(n, W1, n) for n in range(1, 10))
-    assert rules.coarser_barriers(name("s1", 9), held) == (*held[:3], FileBarrier(4, W1, 9))
-
-
-@pytest.mark.parametrize(
-    ("switch", "law"),
-    [
-        ("barriers-beyond-a-few-are-dropped", test_barriers_of_many_tablets_made_coarser_hold_back_no_less),
-        ("barriers-of-any-log-become-one", test_barriers_of_another_tservers_log_are_never_made_coarser),
-    ],
-)
-def test_a_switch_breaks_the_law_of_coarser_barriers(switch: str, law: Callable[[], None]) -> None:
-    with fault(switch), pytest.raises(AssertionError):
-        law()
 
 
 def test_what_an_entry_is_told_does_not_change_what_it_was_told_before() -> None:

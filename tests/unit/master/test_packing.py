@@ -33,7 +33,7 @@ names = st.one_of(
     names,
     numbers,
     st.lists(st.builds(Progress, numbers, numbers), max_size=3),
-    st.lists(st.builds(FileBarrier, numbers, names, numbers), max_size=8),
+    st.lists(st.builds(FileBarrier, numbers, names, numbers, st.booleans()), max_size=8),
     st.binary(max_size=30),
 )
 def test_what_is_packed_comes_out_again(

@@ -14,7 +14,7 @@ NOW = Now(boot_ns=1_000_000_000, wall_ms=61_000)
 
 
 def _state(made: FileEntry, work: Shipping | None = None, *others: FileEntry) -> TargetState:
-    (found,) = target_states({made.file: made}, work or shipping(), NOW, lambda t: t.key == EAST, 5)
+    (found,) = target_states(by_name(made), work or shipping(), NOW, lambda t: t.key == EAST, 5)
     if others:
         states = target_states(by_name(made, *others), work or shipping(), NOW, lambda t: t.key == EAST, 5)
         found = next(state for state in states if state.file == made.uri())
