@@ -17,7 +17,7 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.roots import Root, Runs
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits, check_labels, places_in_tablets, take_sorted, validate_batch
+from bookkeeper.storage.tablet import BatchLimits, check_labels, check_limits, places_in_tablets, take_sorted
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.storage.wal.descent import (
     Descent,
@@ -35,7 +35,7 @@ def decode_records(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
         batch = decode_batch(records)
     except CorruptionError as error:
         raise InvalidInputError(f"records do not parse: {error.message}") from error
-    validate_batch(batch, limits)
+    check_limits(batch, limits)
     return batch
 
 

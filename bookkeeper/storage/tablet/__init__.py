@@ -13,6 +13,7 @@ from bookkeeper.storage.tablet.data import TabletData
 from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
 from bookkeeper.storage.tablet.routing import (
+    check_limits,
     places_in_tablets,
     split_by_tablets,
     take_sorted,
@@ -40,6 +41,7 @@ __all__ = [
     "TabletSettings",
     "check_label",
     "check_labels",
+    "check_limits",
     "due_merges",
     "leftovers",
     "mask_for_groups",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.storage.columns import binary_offsets, min_max_row
+from bookkeeper.storage.columns import binary_offsets, content_bytes, min_max_row
 from bookkeeper.storage.tablet.entries import row_reader
 from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import order_rows
@@ -27,29 +27,39 @@ def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:
     """
     if not batch.schema.equals(MUTATION_SCHEMA):
         raise InvalidInputError(f"records must have the mutation schema, not {batch.schema}")
-    if batch.num_rows > limits.batch_records_max:
-        raise InvalidInputError(f"a batch of {batch.num_rows} records: at most {limits.batch_records_max} are taken")
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"a batch is malformed: {error}") from error
     for field in MUTATION_SCHEMA:
-        column = batch.column(field.name)
-        if not field.nullable and column.null_count:
+        if not field.nullable and batch.column(field.name).null_count:
             raise InvalidInputError(f"column {field.name!r} of a batch holds nulls")
-        if pa.types.is_binary(field.type):
-            _check_lengths(field.name, column, limits)
+    check_limits(batch, limits)
 
 
-def _check_lengths(name: str, column: pa.Array, limits: BatchLimits) -> None:
-    most = {"row": limits.row_bytes_max, "value": limits.value_bytes_max}.get(name, limits.column_bytes_max)
-    lengths = np.diff(binary_offsets(column))
-    if not lengths.size:
-        return
-    if name == "row" and not lengths.min():
+def check_limits(batch: pa.RecordBatch, limits: BatchLimits) -> None:
+    """Raise InvalidInputError when a row is empty or anything is above the limits. Of a batch that is well-formed, as
+    :func:`~bookkeeper.storage.wal.decode_batch` leaves it.
+    """
+    if batch.num_rows > limits.batch_records_max:
+        raise InvalidInputError(f"a batch of {batch.num_rows} records: at most {limits.batch_records_max} are taken")
+    rows = binary_offsets(batch.column("row"))
+    if bool((rows[1:] == rows[:-1]).any()):
         raise InvalidInputError("a record has an empty row")
-    if lengths.max() > most:
-        raise InvalidInputError(f"a {name} of {lengths.max()} bytes: at most {most} are taken")
+    for field in MUTATION_SCHEMA:
+        if pa.types.is_binary(field.type):
+            most = {"row": limits.row_bytes_max, "value": limits.value_bytes_max}.get(
+                field.name, limits.column_bytes_max
+            )
+            _check_lengths(field.name, batch.column(field.name), most)
+
+
+def _check_lengths(name: str, column: pa.Array, most: int) -> None:
+    if content_bytes(column) <= most:  # together: mostly nobody needs to look at each
+        return
+    longest = np.diff(binary_offsets(column)).max()
+    if longest > most:
+        raise InvalidInputError(f"a {name} of {longest} bytes: at most {most} are taken")
 
 
 def _ordered(extents: Sequence[Extent]) -> list[Extent]:
