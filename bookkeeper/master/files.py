@@ -69,7 +69,10 @@ class FileEntry:
         self.file = file
         self.scope = scope
         self.closed_in = 0
-        self._packed = packing.pack(file, Parts(facts.needed, (), facts.barriers, facts.status))
+        barriers = facts.barriers
+        if len(barriers) > rules.BARRIERS_MAX:
+            barriers = rules.coarser_barriers(file, necessary_barriers(barriers))
+        self._packed = packing.pack(file, Parts(facts.needed, (), barriers, facts.status))
         self._unsafe = facts.needed
 
     def _parts(self) -> Parts:

@@ -216,6 +216,24 @@ def test_r24_without_a_look_at_other_rows_a_record_overtakes_the_log_of_its_pare
         assert _barrier_on_a_parents_log(world) == (1, 4)
 
 
+def test_r24_logs_are_looked_for_of_which_a_file_keeps_no_barrier_of_their_own(world: World) -> None:
+    (row,) = world.create_table("2", [])
+    target = world.enable("2")
+    session, before = world.tserver(), world.tserver()
+    master = world.master()
+    master.cycle()
+    file = world.uri(session)
+    world.use(row, world.uri(before, 5), 6)
+    world.use(row, file, 9, [Barrier(at, world.uri(before, number), 6) for at, number in enumerate((1, 2, 3, 8, 5), 1)])
+    master.books.note_assigned(session, row)
+    for _ in range(2):
+        _look(world, master, session)
+    files = master.books.snapshot.files
+    kept = files[file.encode()].barriers
+    assert world.uri(before, 5).encode() not in [barrier.file for barrier in kept]
+    assert next_range(files[file.encode()], target, files, shipping()) == (1, 3)
+
+
 def test_a_log_that_no_row_names_was_passed_and_is_looked_for_once(world: World) -> None:
     rows = world.create_table("2", [b"m"])
     world.enable("2")
