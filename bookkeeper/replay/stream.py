@@ -46,9 +46,9 @@ from bookkeeper.rpc.messages import SourceBlock
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
-MESSAGES_ON_WAY_MAX = 2
+MESSAGES_ON_WAY_MAX = 3
 """Messages of a stream that are not answered yet, where the session can have several: while the peer makes one durable,
-the next one is read, sent and checked.
+another one is checked there, and the next one is read and sent.
 """
 
 
