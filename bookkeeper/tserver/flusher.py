@@ -11,13 +11,14 @@ value (R1). Sources: plan, "tablet row"; rules R1, R15, R18 and R24.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import LeaseLostError, TransientError, UnavailableError, unavailable
+from bookkeeper.errors import LeaseLostError, OverloadedError, TransientError, UnavailableError, unavailable
 from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books import log_deletes
@@ -32,6 +33,8 @@ LOG = logging.getLogger(__name__)
 
 TICK_MS = 500
 REST_MS = 10_000
+MEMTABLES_MAX = 3
+"""A tablet holds at most this many full memtables: one is written, one waits, one fills. Then writers back off."""
 FILLING_MS = 5_000
 """ms after a flush because of much in memory during which a tablet is taken to go on filling up."""
 
@@ -75,6 +78,11 @@ def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> 
     return sorted(due, key=lambda row: -memories[row].active_bytes)
 
 
+def has_room(memory_bytes: int, memtable_bytes: int) -> bool:
+    """Whether a tablet may take more before something of it is flushed."""
+    return memory_bytes < MEMTABLES_MAX * memtable_bytes
+
+
 class Flusher:
     """Flushes on demand in the caller's thread, and when due in a thread of its own."""
 
@@ -102,6 +110,23 @@ class Flusher:
         """Tablets, by row, to when they were last flushed for what they held."""
         self._kept_since_ns = clock.boot_ns()
         self.flushes_done = 0
+        self._written = threading.Condition()
+
+    # ---- room in memory
+
+    def make_room(self, tablet: ServedTablet, patience_ms: float = 0) -> None:
+        """Before records are submitted for a tablet: its memory is flushed when it is full. Where flushes fell behind,
+        waits for as long as ``patience_ms``, then raises OverloadedError. Any thread.
+        """
+        limit = tablet.data.properties.memtable_bytes or self._limits.memtable_bytes
+        if tablet.data.active_bytes >= limit:
+            self.hurry()
+        with self._written:
+            if self._written.wait_for(lambda: has_room(tablet.data.memory_bytes, limit), patience_ms / 1000):
+                return
+        raise OverloadedError(
+            f"tablet {tablet.extent} holds {tablet.data.memory_bytes} bytes that are not flushed yet: back off"
+        )
 
     # ---- one flush
 
@@ -141,6 +166,8 @@ class Flusher:
         self._metadata.put([put], point.state.flush_id)
         if point.frozen is not None:
             tablet.data.finish_flush(point.frozen, segments)
+            with self._written:
+                self._written.notify_all()
         for cell, rank in log_deletes(tablet.row, point.logs):
             self._delete_log(cell, rank)
         tablet.end_flush(point)

@@ -152,7 +152,9 @@ class TServerProcess:
         adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward)
         limits = service_limits(settings)
         locations = Locations(self._metadata)
-        receiver = self._receiver(registry, path, configuration, locations, streams, index, marks, limits.batch)
+        receiver = self._receiver(
+            registry, path, flusher, configuration, locations, streams, index, marks, limits.batch
+        )
         incoming = self._incoming()
         taker = Taker(
             receiver,
@@ -196,6 +198,7 @@ class TServerProcess:
         self,
         registry: Registry,
         path: CommitPath,
+        flusher: Flusher,
         configuration: Configuration,
         locations: Locations,
         streams: Streams,
@@ -208,6 +211,7 @@ class TServerProcess:
             self.address,
             registry,
             path,
+            flusher,
             configuration,
             locations,
             streams,
@@ -322,7 +326,7 @@ def service_limits(settings: Settings) -> ServiceLimits:
         column_bytes_max=tserver.row_bytes_max,
         value_bytes_max=tserver.value_bytes_max,
     )
-    return ServiceLimits(batch, tserver.scan_page_bytes_max, tserver.memtable_flush_bytes)
+    return ServiceLimits(batch, tserver.scan_page_bytes_max)
 
 
 def replicate_calls(settings: Settings) -> int:

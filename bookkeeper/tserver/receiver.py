@@ -30,6 +30,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.commit import CommitPath
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
+from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.locations import Located, Locations
 from bookkeeper.tserver.received_index import ReceivedIndex
 from bookkeeper.tserver.receiving import check_range
@@ -40,6 +41,9 @@ from bookkeeper.tserver.streams import Streams, Turn
 from bookkeeper.tserver.tablet import ReceivedBlock
 
 NO_LIMIT = sys.maxsize
+
+ROOM_WAIT_MS = 1_500
+"""A range waits so long for room in a tablet's memory, less than the one behind it waits for this one."""
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""
@@ -89,6 +93,7 @@ class Receiver:
         own_address: str,
         registry: Registry,
         path: CommitPath,
+        flusher: Flusher,
         configuration: Configuration,
         locations: Locations,
         streams: Streams,
@@ -102,6 +107,7 @@ class Receiver:
         self.own_address = own_address
         self._registry = registry
         self._path = path
+        self._flusher = flusher
         self._configuration = configuration
         self._locations = locations
         self._streams = streams
@@ -230,6 +236,7 @@ class Receiver:
         message is harmless however late it comes, out of a process that was stopped on either side.
         """
         tablet = self._registry.serving(extent)
+        self._flusher.make_room(tablet, ROOM_WAIT_MS)
         forgets = tablet.forgets
         if not tablet.knows(received.stream):
             refuse_ended(received.stream, self._index.is_open(received.stream))

@@ -14,7 +14,6 @@ from bookkeeper.errors import (
     CorruptionError,
     InvalidInputError,
     NotServingError,
-    OverloadedError,
     RefusedError,
     UnavailableError,
 )
@@ -62,9 +61,6 @@ from bookkeeper.tserver.taker import Taker
 from bookkeeper.tserver.threads import Persistence
 from bookkeeper.tserver.worker import ReplicationWorker
 
-MEMTABLES_MAX = 3
-"""A tablet holds at most this many full memtables: one is written, one waits, one fills. Then writers back off."""
-
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
@@ -72,7 +68,6 @@ class ServiceLimits:
 
     batch: BatchLimits
     page_bytes_max: int
-    memtable_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +150,7 @@ class TServerService:
             records = decode_labelled(batch.records, parts.limits.batch)
             if records.num_rows:
                 shares.append((tablet, share_for(batch.extent, records)))
-                self._make_room(parts, tablet)
+                parts.flusher.make_room(tablet)
         if shares:
             elsewhere += parts.path.write(shares, asked, Attempt(writer, attempt))
         return WriteResult(tuple(elsewhere))
@@ -174,17 +169,8 @@ class TServerService:
         if not holds_now(tablet.data, share.min_row, conditions, desk.clock.wall_ms()):
             parts.session.check()
             return False
-        self._make_room(parts, tablet)
+        parts.flusher.make_room(tablet)
         return parts.path.judge(ConditionalWrite(desk, tablet, share, conditions, asked)) is True
-
-    def _make_room(self, parts: Parts, tablet: ServedTablet) -> None:
-        limit = tablet.data.properties.memtable_bytes or parts.limits.memtable_bytes
-        if tablet.data.active_bytes >= limit:
-            parts.flusher.hurry()
-        if tablet.data.memory_bytes >= MEMTABLES_MAX * limit:
-            raise OverloadedError(
-                f"tablet {tablet.extent} holds {tablet.data.memory_bytes} bytes that are not flushed yet: back off"
-            )
 
     def scan(self, request: ScanRequest) -> ScanPage:
         """One page of a tablet. What it shows was durable as asked; the lease is checked after reading. Raises

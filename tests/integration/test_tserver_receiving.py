@@ -12,6 +12,7 @@ from bookkeeper.errors import (
     GapError,
     InvalidInputError,
     NotFoundError,
+    OverloadedError,
     RefusedError,
     StreamExpiredError,
 )
@@ -161,6 +162,42 @@ def test_a_message_behind_one_for_other_tablets_is_taken_once_that_is_proven(wes
     assert sum(applied_offsets(west, near, far).values()) == 9
     near.stop()
     far.stop()
+
+
+def check_memory_is_bounded(directory: Path) -> None:
+    """Flushes are held up while a peer goes on sending; then they go on, and so does the peer."""
+    limit = 64 * 1024
+    with ground(directory / "west", {"tserver.memtable_flush_bytes": limit}) as west:
+        (extent,) = west.create_table("1")
+        node = west.local()
+        west.assign(node, extent)
+        served = node.process.parts.registry.serving(extent)
+        token = west.tserver(node).open_stream(STREAM)
+
+        def send(number: int) -> None:
+            block = source_block(number, records([(b"%d" % number, b"v" * 10_000)], timestamp=5))
+            west.tserver(node).replicate(replicate_request(token, STREAM, number - 1, number - 1, number, [block]))
+
+        def send_all() -> None:
+            for number in range(1, 41):
+                send(number)
+
+        with served.flush_lock, pytest.raises(OverloadedError, match="not flushed yet"):
+            send_all()
+        taken = len(applied_offsets(west, node))
+        assert 2 * limit < taken * 10_000 < 4 * limit
+        send(taken + 1)
+        assert applied_offsets(west, node) == {b"%d" % n: 1 for n in range(1, taken + 2)}
+        node.stop()
+
+
+def test_what_comes_from_peers_waits_for_flushes_that_fell_behind(tmp_path: Path) -> None:
+    check_memory_is_bounded(tmp_path)
+
+
+def test_without_its_bound_a_peer_fills_the_memory_of_a_tablet(tmp_path: Path) -> None:
+    with fault("memory-takes-all"), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check_memory_is_bounded(tmp_path)
 
 
 def test_r18_the_high_water_survives_a_flush_and_a_move(west: Ground) -> None:

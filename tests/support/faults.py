@@ -227,6 +227,12 @@ FAULTS: dict[str, Fault] = {
         lambda receiver, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
         "R19: a message in front, which failed elsewhere, counts as durable for a tablet that lacks its records",
     ),
+    "memory-takes-all": Fault(
+        "bookkeeper.tserver.flusher",
+        "has_room",
+        lambda memory_bytes, memtable_bytes: True,  # noqa: ARG005
+        "design 5: what a peer sends faster than it can be flushed fills the memory",
+    ),
     "unknown-fields-are-passed-over": Fault(
         "bookkeeper.metadata.values",
         "read_fields",
