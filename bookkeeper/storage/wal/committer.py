@@ -5,7 +5,7 @@ the submission is as durable as it asked. Survives a crash: whatever was acknowl
 process died. While a group is written and synced the next one gathers, so groups grow with the load.
 
 For each group: disk for all of it → prepare all, in order → the books (rule R12) → what asked for ``log`` or less at
-the head of the group is answered → one ``writev`` → one ``fdatasync`` when anybody asked for it → the fence (rule R15)
+the head of the group is answered → written → one ``fdatasync`` when anybody asked for it → the fence (rule R15)
 → all become visible, in order → all are answered. When the log or the fence fails the process ends: nothing is
 acknowledged that may be lost, and nothing is half alive. A full disk is met before anything is written: what needs disk
 is refused, barriers pass, a log that is due to end goes on. Sources: design section 5, the commit path; section 10.

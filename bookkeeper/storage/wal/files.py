@@ -12,7 +12,7 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -25,6 +25,11 @@ from bookkeeper.storage.wal.frame import Source
 
 IOV_MAX = 1024
 """Buffers that one ``writev`` takes on Linux."""
+
+CALL_BYTES = 1 << 20
+"""Most that the system is given to write at a time: Linux 6.18 (ext4) took 0.4 s of CPU for a GB in calls of 1 MiB,
+1 to 4 s in calls of 2.5 and 4 MiB. For much at once it takes new memory, for little what was freed just now.
+"""
 
 MAPPED_WINDOW_BYTES = 1 << 22
 """Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice."""
@@ -67,6 +72,10 @@ class FileOps:
     def truncate(self, fd: int, length: int) -> None:
         """Cut a file, and give back what is reserved behind its end; raises OSError."""
         os.ftruncate(fd, length)
+
+    def uncache(self, fd: int, position: int, length: int) -> None:
+        """Let go of whole pages of the page cache that are written; raises OSError."""
+        os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
 
     def fdatasync(self, fd: int) -> None:
         """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""
@@ -147,16 +156,39 @@ def create_once(path: Path, content: bytes, ops: FileOps) -> None:
 
 def write_all(fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview], ops: FileOps) -> None:
     """Write every byte, however many the system takes at a time; raises OSError with an unknown part written."""
+    for call in _calls(buffers):
+        rest = call
+        while rest:
+            rest = _behind(rest, ops.writev(fd, rest))
+
+
+def _calls(buffers: Sequence[bytes | pa.Buffer | memoryview]) -> Iterator[list[memoryview]]:
+    """The same bytes in the same order, as many for each call as are good at a time."""
+    call: list[memoryview] = []
+    room = CALL_BYTES
+    for buffer in buffers:
+        rest = memoryview(buffer)
+        while len(rest):
+            call.append(rest[:room])
+            room -= len(call[-1])
+            rest = rest[len(call[-1]) :]
+            if room == 0 or len(call) == IOV_MAX:
+                yield call
+                call, room = [], CALL_BYTES
+    if call:
+        yield call
+
+
+def _behind(buffers: list[memoryview], written: int) -> list[memoryview]:
+    """What is left of buffers of which so many bytes are written."""
     index = 0
-    while index < len(buffers):
-        written = ops.writev(fd, buffers[index : index + IOV_MAX])
-        while index < len(buffers) and written >= len(memoryview(buffers[index])):
-            written -= len(memoryview(buffers[index]))
-            index += 1
-        if written:
-            with memoryview(buffers[index]) as cut:
-                write_all(fd, [cut[written:]], ops)
-            index += 1
+    while index < len(buffers) and written >= len(buffers[index]):
+        written -= len(buffers[index])
+        index += 1
+    rest = buffers[index:]
+    if written:
+        rest[0] = rest[0][written:]
+    return rest
 
 
 @dataclass(slots=True)

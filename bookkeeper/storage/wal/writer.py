@@ -1,4 +1,4 @@
-"""The one writer of a log: frames out by ``writev``, synced when asked, sealed at the end.
+"""The one writer of a log: frames out, synced when asked, sealed at the end.
 
 Arrives: blocks with their offsets. Leaves: a file of frames. Survives a crash: the file and its name from ``create``
 on, blocks from ``sync`` on, the end of the file from ``seal`` on. Not thread-safe; the four positions may be read
@@ -47,6 +47,9 @@ _NO_PAYLOAD = pa.py_buffer(b"")
 RESERVED_BYTES = 1 << 20
 """Disk is reserved in steps of about this size: small beside a log, and hundreds of groups cost one call."""
 
+UNCACHED_BYTES = 1 << 20
+"""Memory of the page cache is let go in steps of at least this size."""
+
 
 class WalWriter:
     """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` what is durable."""
@@ -68,6 +71,9 @@ class WalWriter:
         self.synced_offset = 0
         self.position = position
         self.synced_position = position
+        self._cached_from = position
+        self._is_read_on = False
+        """Whether replication reads this log: it has a block with a target."""
 
     @classmethod
     def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
@@ -131,7 +137,7 @@ class WalWriter:
         return True
 
     def append(self, blocks: Sequence[Block]) -> None:
-        """Write whole blocks with one ``writev`` (more when the system takes less); durable after :meth:`sync` only.
+        """Write whole blocks, a mebibyte at most with each call of the system; durable after :meth:`sync` only.
 
         The first block must start at ``offset + 1`` and each next one where the last ended: else, and for a block
         above the format's limits, InvalidInputError, and nothing is written. Raises UnavailableError when the
@@ -155,6 +161,7 @@ class WalWriter:
             buffers += pack_frame(BLOCK_MAGIC, header, payload, place)
             position += frame_bytes(len(header), payload.size)
             offset = block.last_offset
+            self._is_read_on = self._is_read_on or bool(block.header.stamps)
         with self._io("appended to") as fd:
             write_all(fd, buffers, self._ops)
         self.offset, self.position = offset, position
@@ -166,7 +173,16 @@ class WalWriter:
         offset, position = self.offset, self.position
         with self._io("synced") as fd:
             self._ops.fdatasync(fd)
+            self._uncache(fd, position)
         self.synced_offset, self.synced_position = offset, position
+
+    def _uncache(self, fd: int, position: int) -> None:
+        """Let go of memory that holds what is durable, where recovery alone would read it: it pushes out what scans
+        read, and on a virtual machine that had to grow for it, each new page cost more than writing it.
+        """
+        if not self._is_read_on and position - self._cached_from >= UNCACHED_BYTES:
+            self._ops.uncache(fd, self._cached_from, position - self._cached_from)
+            self._cached_from = position
 
     def rest(self) -> None:
         """Sync, and keep no descriptor until the next write: for whoever writes many logs in turn. Raises as

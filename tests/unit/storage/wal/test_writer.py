@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,8 +26,10 @@ from bookkeeper.storage.wal import (
     uri_of,
 )
 from bookkeeper.storage.wal.block import Block
+from bookkeeper.storage.wal.files import CALL_BYTES
 from bookkeeper.storage.wal.frame import HEADER_BYTES_MAX
 from bookkeeper.storage.wal.seal import write_seal
+from bookkeeper.storage.wal.writer import UNCACHED_BYTES
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import Spec, append, block, records
 
@@ -60,6 +65,51 @@ def test_a_group_is_one_call(tmp_path: Path) -> None:
     before = journal.count("writev")
     append(writer, SPECS)
     assert journal.count("writev") == before + 1
+    writer.abandon()
+
+
+class Amounts(FileOps):
+    """The real calls; how much each was given."""
+
+    def __init__(self) -> None:
+        self.written: list[int] = []
+        self.uncached: list[tuple[int, int]] = []
+
+    def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
+        self.written.append(sum(len(memoryview(buffer)) for buffer in buffers))
+        return super().writev(fd, buffers)
+
+    def uncache(self, fd: int, position: int, length: int) -> None:
+        self.uncached.append((position, length))
+        super().uncache(fd, position, length)
+
+
+def test_much_is_written_a_mebibyte_at_a_time(tmp_path: Path) -> None:
+    ops = Amounts()
+    writer = WalWriter.create(tmp_path / "1.wal", HEADER, ops)
+    large = Spec([b"%d" % number + b"x" * 200_000 for number in range(9)])
+    append(writer, [large, large])
+    assert max(ops.written) == CALL_BYTES
+    assert len(ops.written) == 1 + math.ceil(sum(ops.written) / CALL_BYTES)
+    assert sum(ops.written) == writer.position == writer.path.stat().st_size
+    assert [found.payload for found in read_blocks(writer.uri, 1, 18)] == [block(large, 1).payload] * 2
+    writer.abandon()
+
+
+def test_memory_of_what_is_durable_is_let_go_unless_replication_reads_on(tmp_path: Path) -> None:
+    ops = Amounts()
+    writer = WalWriter.create(tmp_path / "1.wal", HEADER, ops)
+    start = writer.position
+    append(writer, [Spec([b"small"], stamps=())])
+    assert ops.uncached == [], "a page or two: not worth a call"
+    large = [b"x" * (UNCACHED_BYTES * 2 // 5)]
+    writer.append([block(Spec(large, stamps=()), 2)])
+    assert ops.uncached == [], "not durable"
+    writer.sync()
+    assert ops.uncached == [(start, writer.position - start)]
+    append(writer, [Spec(large), Spec(large, stamps=())])
+    assert len(ops.uncached) == 1
+    assert [found.last_offset for found in read_headers(writer.uri)] == [1, 2, 3, 4]
     writer.abandon()
 
 
