@@ -75,6 +75,8 @@ class Compactor:
         self._die = die
         self._lock = threading.Lock()
         self._asked: set[bytes] = set()
+        self._under_way: dict[bytes, int] = {}
+        """Of tablets, by row, that are compacted now: the flush id that was taken at the begin."""
         self._not_before_ns: dict[bytes, int] = {}
         self._look_ns: dict[ServedTablet, int] = {}
         self._thread = BackgroundThread("compactor", clock, die)
@@ -91,9 +93,10 @@ class Compactor:
         if not tablet.data.segments and not tablet.data.memory_records:
             return 0
         with self._lock:
-            self._asked.add(tablet.row)
-            self._not_before_ns.pop(tablet.row, None)
-        ticket = ticket or tablet.take_flush_id()
+            ticket = ticket or tablet.take_flush_id()
+            if self._under_way.get(tablet.row, 0) <= ticket:
+                self._asked.add(tablet.row)
+                self._not_before_ns.pop(tablet.row, None)
         self._thread.wake()
         return ticket
 
@@ -101,7 +104,16 @@ class Compactor:
 
     def compact(self, tablet: ServedTablet) -> None:
         """Merge everything in the tablet into one segment for each locality group. Raises TransientError."""
-        begun = tablet.take_flush_id()
+        with self._lock:
+            self._asked.discard(tablet.row)
+            begun = self._under_way[tablet.row] = tablet.take_flush_id()
+        try:
+            self._compact(tablet, begun)
+        finally:
+            with self._lock:
+                del self._under_way[tablet.row]
+
+    def _compact(self, tablet: ServedTablet, begun: int) -> None:
         self._flusher.flush(tablet)
         groups = sorted({ref.group for ref in tablet.data.segments})
         for group in groups if len(tablet.data.segments) > INPUTS_MAX else ():
@@ -221,8 +233,6 @@ class Compactor:
                 self._work(tablet, tablet.row in asked)
 
     def _compact_asked(self, tablet: ServedTablet) -> None:
-        with self._lock:
-            self._asked.discard(tablet.row)
         try:
             self.compact(tablet)
         except BookkeeperError:

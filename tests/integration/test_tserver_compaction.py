@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -24,6 +25,7 @@ from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver import flusher as flushing
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.threads import BackgroundThread
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
 from tests.support.faults import fault
 from tests.support.tservers import (
@@ -300,6 +302,30 @@ def test_a_later_write_wins_though_the_clock_went_back_and_the_tablet_moved(west
     west.write(node, extent, records([(b"a", b"second")]))
     assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"second"}
     node.stop()
+
+
+@pytest.mark.parametrize("asks_anew", [False, True])
+def test_who_waits_for_a_compaction_asks_for_no_second_one(west: Ground, asks_anew: bool) -> None:
+    node, extent = quiet_tablet(west)
+    fill(west, node, extent)
+    compactor, tablet = parts_of(node, extent)
+    compactor.close()
+    ticket = compactor.ask(tablet, 0)
+    compactor._thread = BackgroundThread("compactor", SystemClock(), pytest.fail)  # not begun: the test takes its steps
+    merge, answers = TabletData.write_merged, []
+
+    def asked_meanwhile(*arguments: Any, **options: Any) -> Any:
+        answers.append(compactor.ask(tablet, 0 if asks_anew else ticket))
+        return merge(*arguments, **options)
+
+    with patch.object(TabletData, "write_merged", asked_meanwhile):
+        compactor.run_once()
+    assert (answers[0] > ticket) == asks_anew
+    assert compactor.ask(tablet, ticket) == 0
+    assert bool(compactor.ask(tablet, answers[0])) == asks_anew
+    compactor.run_once()
+    assert compactor.merges_done == (2 if asks_anew else 1)
+    assert compactor.ask(tablet, answers[0]) == 0
 
 
 def test_there_is_nothing_to_do_for_an_empty_tablet(west: Ground) -> None:
