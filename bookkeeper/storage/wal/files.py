@@ -73,9 +73,11 @@ class FileOps:
         """Cut a file, and give back what is reserved behind its end; raises OSError."""
         os.ftruncate(fd, length)
 
-    def uncache(self, fd: int, position: int, length: int) -> None:
-        """Let go of whole pages of the page cache that are written; raises OSError."""
-        os.posix_fadvise(fd, position, length, os.POSIX_FADV_DONTNEED)
+    def uncache(self, fd: int, position: int) -> None:
+        """Let go of the page cache's memory for what is synced before ``position``; raises OSError. Pages of which a
+        part comes later stay until the next call.
+        """
+        os.posix_fadvise(fd, 0, position, os.POSIX_FADV_DONTNEED)
 
     def fdatasync(self, fd: int) -> None:
         """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""

@@ -181,7 +181,7 @@ class WalWriter:
         read, and on a virtual machine that had to grow for it, each new page cost more than writing it.
         """
         if not self._is_read_on and position - self._cached_from >= UNCACHED_BYTES:
-            self._ops.uncache(fd, self._cached_from, position - self._cached_from)
+            self._ops.uncache(fd, position)
             self._cached_from = position
 
     def rest(self) -> None:

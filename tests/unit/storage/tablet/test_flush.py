@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.errors import InvalidInputError
@@ -124,6 +129,27 @@ def test_a_flush_that_fails_at_any_call_leaves_no_file_and_can_be_tried_again(tm
         tablet.finish_flush(frozen, tablet.write_segments(frozen, 2))
         assert len(scan_all(tablet)) == 61
         assert (tablet.memory_records, len(tablet.segments)) == (1, 3)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 6])
+def test_a_flush_that_fails_in_any_row_group_leaves_no_file_and_can_be_tried_again(tmp_path: Path, cut: int) -> None:
+    """Row groups are encoded beside the flush that prepares the next one."""
+    tablet = filled(tmp_path)
+    frozen = tablet.begin_flush()
+    assert frozen is not None
+    write, encoded = pq.ParquetWriter.write_batch, itertools.count()
+
+    def failing(writer: pq.ParquetWriter, *arguments: Any, **options: Any) -> None:
+        if next(encoded) == cut:
+            raise OSError("row group")
+        write(writer, *arguments, **options)
+
+    with patch.object(pq.ParquetWriter, "write_batch", failing), pytest.raises(OSError, match="row group"):
+        tablet.write_segments(frozen, 1)
+    assert leftovers(tmp_path, ()) == []
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("segment")]
+    tablet.finish_flush(frozen, tablet.write_segments(frozen, 2))
+    assert len(scan_all(tablet)) == 60
 
 
 def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
