@@ -31,8 +31,10 @@ CALL_BYTES = 1 << 20
 1 to 4 s in calls of 2.5 and 4 MiB. For much at once it takes new memory, for little what was freed just now.
 """
 
-MAPPED_WINDOW_BYTES = 1 << 22
-"""Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice."""
+MAPPED_WINDOW_BYTES = 1 << 24
+"""Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice:
+more than the messages that are on their way.
+"""
 
 REMOTE_WINDOW_BYTES = 1 << 18
 """Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
@@ -214,7 +216,7 @@ class MappedSource:
         """See :class:`Source`."""
         if self.mapped is not None and position - self._held_from >= 2 * MAPPED_WINDOW_BYTES:
             end = position // MAPPED_WINDOW_BYTES * MAPPED_WINDOW_BYTES - MAPPED_WINDOW_BYTES
-            self.mapped.madvise(mmap.MADV_DONTNEED, self._held_from, end - self._held_from)
+            self.mapped.madvise(mmap.MADV_DONTNEED, 0, end)  # from the start: who looked there again brought it back
             self._held_from = end
         return self.content.slice(position, length)
 

@@ -269,7 +269,9 @@ def mapped_bytes(path: Path) -> int:
     return next(int(line.split()[1]) * 1024 for line in rest.splitlines() if line.startswith("Rss:"))
 
 
-def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("windows_back", [0, 3])
+def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_path: Path, windows_back: int) -> None:
+    """Nor of who looks back meanwhile, as a message does that is sent after later ones were read."""
     path, step = tmp_path / "long", MAPPED_WINDOW_BYTES // 4
     size = 8 * MAPPED_WINDOW_BYTES
     with path.open("wb") as file:
@@ -280,6 +282,8 @@ def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_pat
         read = source.read(at, step)
         first = first or read
         assert read.to_pybytes() == at.to_bytes(8, "big") * (step // 8)
-        assert mapped_bytes(path) <= 3 * MAPPED_WINDOW_BYTES + step
+        if (back := at - windows_back * MAPPED_WINDOW_BYTES) > 0:
+            assert source.content.slice(back, step).to_pybytes() == back.to_bytes(8, "big") * (step // 8)
+        assert mapped_bytes(path) <= (4 if windows_back else 3) * MAPPED_WINDOW_BYTES + 2 * step
     assert first is not None
     assert first.to_pybytes() == bytes(step), "whoever still holds it finds it again"
