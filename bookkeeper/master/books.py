@@ -23,7 +23,7 @@ from bookkeeper.master.recovery import promise_of
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.work_maker import RankWatch, RowChange
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Column, MetadataTable, Row, RowPut, get_slice
+from bookkeeper.metadata.table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import file_summary, read_seal, recover
 
@@ -96,7 +96,7 @@ class Books:
 
     def _look_once(self, rank: int, config: ClusterConfig) -> View:
         online = [table_id for table_id, table in config.tables.items() if table.state == "online"]
-        rows = self._table.scan(keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
+        rows = scan_parts(self._table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
         self._reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
@@ -193,7 +193,7 @@ class Books:
         columns: list[CellKey] = []
         tables = sorted({t for file in view.removable for t in view.snapshot.files[file].scope.table_ids})
         for table_id in tables:
-            rows = self._table.scan(*keys.table_section(table_id), ("repl",))
+            rows = scan_parts(self._table, *keys.table_section(table_id), ("repl",))
             columns += remover.repl_cells(rows, view.removable)
         self._reign.check()
         self._table.purge(columns)
@@ -220,6 +220,7 @@ class Books:
         self._rows_of = view.snapshot.tablets_of_session()
         self._passed.clear()
         self._moving = view.snapshot.moving()
+        view.snapshot.fresh.clear()
 
     # ---- a quick look
 

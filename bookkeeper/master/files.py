@@ -60,7 +60,10 @@ class FileEntry:
 
     ``closed_in`` is the number of the first cycle of this reign that saw the file CLOSED, 0 while it is OPEN (rule R7).
     ``status`` is the encoded needed side (no barriers, nothing finished). ``progress`` is that of each target, in the
-    order of ``scope.targets``; it is empty while no target has anything. Most of this is in one value: ``packing``.
+    order of ``scope.targets``; it may be empty while no target has anything. Most of this is in one value: ``packing``.
+
+    Python gives memory back only where all that lies together is free, so a file takes what it will need at once: room
+    for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
     """
 
     __slots__ = ("_packed", "_unsafe", "closed_in", "file", "scope")
@@ -72,8 +75,9 @@ class FileEntry:
         barriers = facts.barriers
         if len(barriers) > rules.BARRIERS_MAX:
             barriers = rules.coarser_barriers(file, necessary_barriers(barriers))
-        self._packed = packing.pack(file, Parts(facts.needed, (), barriers, facts.status))
-        self._unsafe = facts.needed
+        progress = (NO_PROGRESS,) if len(scope.targets) == 1 else ()
+        self._packed = packing.pack(file, Parts(facts.needed, progress, barriers, facts.status))
+        self._unsafe: int | None = None if facts.needed else 0
 
     def _parts(self) -> Parts:
         return packing.unpack(self.file, self._packed)
@@ -89,11 +93,12 @@ class FileEntry:
     @property
     def safe(self) -> int:
         """How far ranges may go."""
-        return self.needed - self._unsafe
+        return 0 if self._unsafe is None else self.needed - self._unsafe
 
     @safe.setter
     def safe(self, safe: int) -> None:
-        self._unsafe = self.needed - safe
+        needed = self.needed
+        self._unsafe = needed - safe if safe or not needed else None
 
     @property
     def status(self) -> bytes:
@@ -106,8 +111,9 @@ class FileEntry:
 
     def need(self, needed: int, status: bytes) -> None:
         """The needed side is another one; ranges may go as far as before."""
-        self._unsafe += needed - self.needed
+        safe = self.safe
         self._pack(self._parts()._replace(needed=needed, status=status))
+        self.safe = safe
 
     @property
     def progress(self) -> tuple[Progress, ...]:
@@ -141,7 +147,7 @@ class FileEntry:
 
     def is_settled(self) -> bool:
         """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
-        return self.closed_in > 0 and not self._unsafe
+        return self.closed_in > 0 and self._unsafe == 0
 
     def created_ms(self) -> int:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""

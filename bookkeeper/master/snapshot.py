@@ -1,7 +1,7 @@
 """One look at all tablet rows: what is outstanding, folded per file, and who holds which tablet.
 
-Arrives: tablet rows in key order, as a scan gives them, and the snapshot before (only to share what did not change
-and to know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
+Arrives: tablet rows in key order, long ones in parts, and the snapshot before (only to share what did not change and to
+know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
 merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
 Memory grows with distinct outstanding files and tablets, never with cells.
 Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
@@ -25,7 +25,7 @@ from bookkeeper.master.files import (
 )
 from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.model import Extent
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
@@ -102,39 +102,42 @@ class SnapshotBuilder:
         self._online = frozenset(online)
         self._previous = previous
         self._last: TabletView | None = None
+        self._row: bytes | None = None
+        self._told: dict[Column, Cell] = {}
         self._seen_tables: set[str] = set()
         self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
-        """Fold one tablet row, or what stays of one. Raises BrokenChainError when it does not follow the one before."""
-        view = tablet_view(row)
-        if keys.is_tablet(row):
-            self._follow(view)
-            self._snapshot.tablets[row.key] = view
-        location = row.cells.get(keys.LOCATION)
-        if location is not None:
-            self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
+        """Fold one tablet row, what stays of one, or a part of either. Raises BrokenChainError when the row before does
+        not follow the one before that.
+        """
+        if row.key != self._row:
+            self._end_row()
+            self._row = row.key
+        table_id, _ = keys.parse_tablet_row(row.key)
         files, previous = self._snapshot.files, self._previous
-        scope = self._scopes.of((view.extent.table_id,))
+        scope = self._scopes.of((table_id,))
         for column, cell in row.cells.items():
             if column.family != "repl":
+                self._told[column] = cell
                 continue
             file = column.qualifier
             entry = files.get(file)
             if entry is None:
                 known = previous.get(file)
                 if known is None or not known.closed_in or known.scope is not scope:
-                    self._fold_first(view, file, cell.value, scope, known)
+                    self._fold_first(row.key, file, cell.value, scope, known)
                     continue
                 files[known.file] = known
                 if not known.is_settled():
                     self._unsettled.append(known)
-                    self._fold_more(view, known, cell.value)
+                    self._fold_more(row.key, table_id, known, cell.value)
             elif entry.scope is not scope or not entry.closed_in or not entry.is_settled():
-                self._fold_more(view, entry, cell.value)
+                self._fold_more(row.key, table_id, entry, cell.value)
 
     def finish(self) -> Snapshot:
         """The snapshot. Raises BrokenChainError when the last tablet of a table is missing."""
+        self._end_row()
         self._follow(None)
         missing = self._online - self._seen_tables
         if missing:
@@ -152,46 +155,60 @@ class SnapshotBuilder:
                 entry.reach(entry.needed)
         return self._snapshot
 
+    def _end_row(self) -> None:
+        """All parts of a row were folded: what they told of its tablet."""
+        if self._row is None:
+            return
+        row = Row(self._row, self._told)
+        view = tablet_view(row)
+        if keys.is_tablet(row):
+            self._follow(view)
+            self._snapshot.tablets[row.key] = view
+        location = row.cells.get(keys.LOCATION)
+        if location is not None:
+            self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
+        self._told = {}
+
     def _follow(self, view: TabletView | None) -> None:
         verify_chain(self._last, view, self._online)
         self._last = view
         if view is not None:
             self._seen_tables.add(view.extent.table_id)
 
-    def _fold_first(self, view: TabletView, file: bytes, value: bytes, scope: Scope, known: FileEntry | None) -> None:
-        facts = self._facts(view, file, value)
+    def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope, known: FileEntry | None) -> None:
+        facts = self._facts(row, file, value)
         entry = FileEntry(file if known is None else known.file, facts, scope)
         self._snapshot.files[entry.file] = entry
         self._snapshot.fresh.append(entry.file)
-        self._note_state(view, entry, facts, value)
+        self._note_state(row, entry, facts, value)
 
-    def _fold_more(self, view: TabletView, entry: FileEntry, value: bytes) -> None:
-        facts = self._facts(view, entry.file, value)
+    def _fold_more(self, row: bytes, table_id: str, entry: FileEntry, value: bytes) -> None:
+        facts = self._facts(row, entry.file, value)
         if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
-            if view.extent.table_id in entry.scope.table_ids and not is_news(entry, facts):
+            if table_id in entry.scope.table_ids and not is_news(entry, facts):
                 return
             self._snapshot.files[entry.file] = entry = copy_entry(entry)
             self._snapshot.fresh.append(entry.file)
         merge_into(entry, facts)
-        if view.extent.table_id not in entry.scope.table_ids:
-            entry.scope = self._scopes.with_table(entry.scope, view.extent.table_id)
+        if table_id not in entry.scope.table_ids:
+            entry.scope = self._scopes.with_table(entry.scope, table_id)
             entry.progress = ()
-        self._note_state(view, entry, facts, value)
+        self._note_state(row, entry, facts, value)
 
-    def _facts(self, view: TabletView, file: bytes, value: bytes) -> CellFacts:
+    def _facts(self, row: bytes, file: bytes, value: bytes) -> CellFacts:
         try:
             return parse_cell(value)
         except CorruptionError as error:
-            self._snapshot.problems.append(f"{view.row!r} repl:{file.decode(errors='replace')}: {error}")
+            self._snapshot.problems.append(f"{row!r} repl:{file.decode(errors='replace')}: {error}")
             return parse_cell(b"")
 
-    def _note_state(self, view: TabletView, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
+    def _note_state(self, row: bytes, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
         if facts.closed and not entry.closed_in:
             entry.closed_in = self._snapshot.cycle
             self._snapshot.open_cells.pop(entry.file, None)
         elif not entry.closed_in:
             cells = self._snapshot.open_cells.setdefault(entry.file, [])
-            cells.append(OpenCell(view.row, entry.file, value))
+            cells.append(OpenCell(row, entry.file, value))
 
 
 def copy_entry(entry: FileEntry) -> FileEntry:

@@ -9,7 +9,8 @@ repeated and reordered calls end the same. Of two values at one rank the later w
 says that it never comes to that. Folding through ``combiners`` is the reader's (design section 4).
 
 Threads that write at the same time share transactions, and so their fsync. A scan is a series of short reads of
-bounded size: it holds no lock and keeps no snapshot between pages. Not for network filesystems.
+bounded size: it holds no lock and keeps no snapshot between pages; but one that hands over a long row in parts reads
+that row at one moment, however long its reader takes. Not for network filesystems.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from bookkeeper.metadata.sqlite_cells import (
     delete_parameters,
     put_parameters,
     read_page,
+    read_parts,
 )
 from bookkeeper.metadata.table import PURGE_RANK, CellKey, Row, RowPut
 from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing, transaction
@@ -53,6 +55,9 @@ from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing,
 IDLE_CONNECTIONS_MAX = 8
 
 _RETRIED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+_Part = tuple[list[Row], bytes | None]
+"""Rows, and where to go on (None: nothing is left, or more of the same row)."""
 
 
 class _Write:
@@ -144,6 +149,10 @@ class SqliteMetadataTable:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`."""
         return self._scan(start, stop, check_families(families))
 
+    def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
+        """See :class:`~bookkeeper.metadata.table.PartReader`."""
+        return self._scan_parts(start, stop, check_families(families))
+
     def compact(self) -> None:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`. All tombstones go at once."""
         while self._write(COMPACT_SQL, [()]):
@@ -217,18 +226,31 @@ class SqliteMetadataTable:
             rows, at = self._page(at, stop, families)
             yield from rows
 
-    def _page(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> tuple[list[Row], bytes | None]:
+    def _scan_parts(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> Iterator[Row]:
+        at: bytes | None = start
+        while at is not None and not _is_empty(at, stop, families):
+            sql, parameters = _rows_between(at, stop, families)
+            with self._translated(), self._reader() as connection:
+                (rows, at), following = self._retry(self._first_part, connection, sql, parameters)
+                with closing(following):
+                    for more, going_on in following:
+                        yield from rows
+                        rows, at = more, going_on
+            yield from rows
+
+    def _first_part(
+        self, connection: sqlite3.Connection, sql: str, parameters: list[Any]
+    ) -> tuple[_Part, Generator[_Part]]:
+        parts = read_parts(self._path, connection, sql, parameters)
+        return next(parts), parts
+
+    def _page(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> _Part:
         """Whole rows from ``start`` on, read at one moment, and where to go on (None: nothing is left)."""
-        if not families or (stop is not None and start >= stop):
+        if _is_empty(start, stop, families):
             return [], None
-        sql = f"{SELECT_SQL} AND row >= ?"
-        parameters: list[Any] = [start]
-        if stop is not None:
-            sql += " AND row < ?"
-            parameters.append(stop)
-        sql += f" AND family IN ({', '.join('?' * len(families))}) ORDER BY row, family, qualifier"
+        sql, parameters = _rows_between(start, stop, families)
         with self._translated(), self._reader() as connection:
-            return self._retry(read_page, self._path, connection, sql, [*parameters, *families])
+            return self._retry(read_page, self._path, connection, sql, parameters)
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -294,6 +316,21 @@ class SqliteMetadataTable:
             if not passes(error):
                 raise damaged(self._path, KIND.what, error) from error
             raise passing(self._path, KIND.what, error) from error
+
+
+def _is_empty(start: bytes, stop: bytes | None, families: tuple[str, ...]) -> bool:
+    return not families or (stop is not None and start >= stop)
+
+
+def _rows_between(start: bytes, stop: bytes | None, families: tuple[str, ...]) -> tuple[str, list[Any]]:
+    """The statement and its parameters."""
+    sql = f"{SELECT_SQL} AND row >= ?"
+    parameters: list[Any] = [start]
+    if stop is not None:
+        sql += " AND row < ?"
+        parameters.append(stop)
+    sql += f" AND family IN ({', '.join('?' * len(families))}) ORDER BY row, family, qualifier"
+    return sql, [*parameters, *families]
 
 
 def _run_group(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:

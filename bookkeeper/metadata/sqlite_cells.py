@@ -9,7 +9,7 @@ show a hidden one, is CorruptionError instead of a wrong cell. Sources: design s
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ CHUNK_CELLS = 5_000
 
 PAGE_CELLS, PAGE_BYTES = 4_000, 1024 * 1024
 """A page of a scan ends with the first whole row that reaches one of these."""
+
+PART_CELLS = 1_000
+"""Cells in a part of a long row; rows of fewer come whole."""
 
 KIND = FileKind(
     what="metadata table",
@@ -148,10 +151,22 @@ def read_page(
 ) -> tuple[list[Row], bytes | None]:
     """Step through one statement, which sees one moment, until a row ends beyond the limits of a page."""
     with closing(connection.execute(sql, parameters)) as cursor:
-        return _page_of(path, cursor)
+        return next(_pages_of(path, cursor, None))
 
 
-def _page_of(path: Path, records: Iterable[Record]) -> tuple[list[Row], bytes | None]:
+def read_parts(
+    path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]
+) -> Generator[tuple[list[Row], bytes | None]]:
+    """As :func:`read_page`, but where a row is long there is more to come of the same moment: each part of it ends what
+    is handed over, and only with the last comes where to go on.
+    """
+    with closing(connection.execute(sql, parameters)) as cursor:
+        yield from _pages_of(path, cursor, PART_CELLS)
+
+
+def _pages_of(
+    path: Path, records: Iterable[Record], part_cells: int | None
+) -> Generator[tuple[list[Row], bytes | None]]:
     rows: list[Row] = []
     columns: dict[tuple[str, bytes], Column] = {}
     key: bytes | None = None
@@ -162,13 +177,18 @@ def _page_of(path: Path, records: Iterable[Record]) -> tuple[list[Row], bytes | 
         row, family, qualifier, rank, value, *_ = record
         if row != key:
             if cells_left <= 0 or bytes_left <= 0:
-                return rows, row
+                yield rows, row
+                return
             key, cells = row, {}
             rows.append(Row(row, cells))
+        elif len(cells) == part_cells:
+            yield rows, None
+            cells, columns = {}, {}
+            rows = [Row(row, cells)]
         column = columns.get((family, qualifier))
         if column is None:
             column = columns[family, qualifier] = Column(family, qualifier)
         cells[column] = Cell(rank, value)
         cells_left -= 1
         bytes_left -= len(row) + len(qualifier) + len(value)
-    return rows, None
+    yield rows, None

@@ -114,6 +114,23 @@ def get_slice(table: MetadataTable, key: bytes, family: str, start: bytes, stop:
     return Row(key, cells) if cells else None
 
 
+@runtime_checkable
+class PartReader(Protocol):
+    """A table that can hand over a long row in parts, so that who folds it never holds all of it."""
+
+    def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
+        """As ``scan``, but a long row comes as several of the same key that follow each other: all of one moment, each
+        with other columns, in order of family and qualifier.
+        """
+
+
+def scan_parts(table: MetadataTable, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
+    """See :class:`PartReader`; a table that can't hands over whole rows. Raises as ``scan`` does."""
+    if isinstance(table, PartReader):
+        return table.scan_parts(start, stop, families)
+    return table.scan(start, stop, families)
+
+
 def prefix_stop(prefix: bytes) -> bytes | None:
     """Smallest key greater than every key that starts with ``prefix``; None when there is none."""
     stripped = prefix.rstrip(b"\xff")

@@ -94,7 +94,7 @@ def full_look(books: Books, owners: Owners, queue: PeerQueue) -> None:
     books.keep(view)
     books.publish(view, books.remove(view))
     waiting = waiting_work(view.behind)
-    queue.refill(in_order(waiting["east"], "east", True))
+    queue.refill(in_order(waiting.get("east", ()), "east", True))
 
 
 def _cycle(books: Books, owners: Owners, queue: PeerQueue, files: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MAX_RANK, CellKey
+from bookkeeper.metadata import keys, sqlite_cells
+from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.rpc.offers import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
@@ -24,12 +24,18 @@ from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet
 
 _install = Compactor._install
+_read_parts = sqlite_cells.read_parts
 _between = RowWords.between
 
 
 def _inside(words: RowWords, low: bytes, high: bytes) -> npt.NDArray[np.int64]:
     first, last = words._word_of(low), words._word_of(high)
     return np.array([place for place in _between(words, low, high) if first < int(words._words[place]) < last], int)
+
+
+def _first_of(parts: list[tuple[list[Row], bytes | None]]) -> Iterator[tuple[list[Row], bytes | None]]:
+    (rows, _), (_, going_on) = parts[0], parts[-1]
+    yield rows, going_on
 
 
 def _delete_first(
@@ -168,6 +174,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "is_sound",
         lambda record: True,  # noqa: ARG005
         "design 10.7: a flipped bit in the books passes silently, and a file goes that nobody has",
+    ),
+    "long-rows-end-with-their-first-part": (
+        "bookkeeper.metadata.sqlite",
+        "read_parts",
+        lambda *read: _first_of(list(_read_parts(*read))),
+        "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
     ),
     "any-content-will-do": (
         "bookkeeper.coordination.embedded_store",

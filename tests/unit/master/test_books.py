@@ -10,7 +10,7 @@ from bookkeeper.master.assigner import next_range
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.table import CellKey, MetadataTable, PartReader, RowPut
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.storage.wal import uri_of
 from combiners import CLOSED, OPEN
@@ -259,7 +259,8 @@ def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_la
     master = world.master()
     rows = world.create_table("2", [b"m"])
     scans = []
-    scan = world.table.scan
+    assert isinstance(world.table, PartReader)
+    scan = world.table.scan_parts
 
     def meets_a_merge(*args: object) -> object:
         scans.append(args)
@@ -270,7 +271,7 @@ def test_a_full_cycle_starts_over_when_tablets_do_not_join_up_and_gives_up_at_la
 
     world.table.put([RowPut(rows[1], {keys.PREV_ROW: b"\x01x"})], 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.table, "scan", meets_a_merge)
+        patch.setattr(world.table, "scan_parts", meets_a_merge)
         assert master.look().snapshot.tablets.keys() == {LAST, *rows}
     world.table.put([RowPut(rows[1], {keys.PREV_ROW: b"\x01x"})], 20)
     with pytest.raises(BrokenChainError):

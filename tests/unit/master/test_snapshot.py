@@ -39,6 +39,23 @@ def test_cells_of_one_file_are_folded_and_its_tables_are_known() -> None:
     assert W2 not in seen.open_cells
 
 
+def test_a_row_in_parts_says_what_it_says_as_a_whole() -> None:
+    cells = {W1: status_value(3), W2: status_value(9, True)}
+    rows = [tablet_row(b"m", None, cells, session="s1"), _remnant(b"p", cells), tablet_row(None, b"m", cells)]
+    parts = [Row(row.key, dict([item])) for row in rows for item in sorted(row.cells.items())]
+    assert len(parts) > 2 * len(rows)
+    whole, folded = _take(rows), _take(parts)
+    assert (folded.tablets, folded.open_cells) == (whole.tablets, whole.open_cells)
+    assert folded.highest_rank == whole.highest_rank > 0
+    facts = [
+        {file: (entry.status, entry.closed_in, entry.barriers, entry.scope) for file, entry in seen.files.items()}
+        for seen in (whole, folded)
+    ]
+    assert facts[0] == facts[1]
+    with pytest.raises(BrokenChainError):
+        _take([part for part in parts if part.key != b"1;m"])
+
+
 def test_one_closed_cell_closes_the_file_whatever_the_others_say() -> None:
     rows = [tablet_row(b"m", None, {W1: status_value(3)}), tablet_row(None, b"m", {W1: status_value(7, True)})]
     for order in (rows, [tablet_row(b"m", None, {W1: status_value(7, True)}), rows[1]]):
