@@ -66,12 +66,11 @@ class FileEntry:
     for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
     """
 
-    __slots__ = ("_packed", "_unsafe", "closed_in", "file", "scope")
+    __slots__ = ("_packed", "_unsafe", "file", "scope")
 
     def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
         self.file = file
         self.scope = scope
-        self.closed_in = 0
         barriers = facts.barriers
         if len(barriers) > rules.BARRIERS_MAX:
             barriers = rules.coarser_barriers(file, necessary_barriers(barriers))
@@ -89,6 +88,16 @@ class FileEntry:
     def needed(self) -> int:
         """The offset that every target needs."""
         return packing.needed_in(self._packed)
+
+    @property
+    def closed_in(self) -> int:
+        """The first cycle that saw the file CLOSED, 0 for none."""
+        return packing.closed_in(self._packed)
+
+    @closed_in.setter
+    def closed_in(self, cycle: int) -> None:
+        if cycle != self.closed_in:
+            self._packed = packing.with_closed_in(self._packed, cycle)
 
     @property
     def safe(self) -> int:
@@ -147,7 +156,7 @@ class FileEntry:
 
     def is_settled(self) -> bool:
         """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
-        return self.closed_in > 0 and self._unsafe == 0
+        return self._unsafe == 0 and packing.closed_in(self._packed) > 0
 
     def created_ms(self) -> int:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""

@@ -26,9 +26,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``head``: which layout, length of the status, numbers of targets and of barriers, the needed offset. ``pair``:
-    progress of a target. ``barrier``: place of its file's name and whether all before, offset, until. ``cut``: how much
-    of the name before is kept at the start and at the end, length of what stands between.
+    """``head``: which layout, length of the status, numbers of targets and of barriers, the cycle that saw it CLOSED,
+    needed offset. ``pair``: progress of a target. ``barrier``: place of its file's name and whether all before, offset,
+    until. ``cut``: how much of the name before is kept at the start and at the end, length of what stands between.
     """
 
     head: Struct
@@ -37,21 +37,24 @@ class _Layout:
     cut: Struct
 
 
-_NARROW = _Layout(Struct("<BBBBI"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
-_WIDE = _Layout(Struct("<BIIIQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
+_NARROW = _Layout(Struct("<BBBBII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
+_WIDE = _Layout(Struct("<BIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS = 1, 2
-_NEEDED_AT = 4
+_NEEDED_AT = 8
 """Where the narrow layout has them: most files are read there, once a cycle."""
 
 
 class Parts(NamedTuple):
-    """What is packed: the needed offset, each target's progress or nothing, barriers in order, the needed side."""
+    """What is packed: the needed offset, each target's progress or nothing, barriers in order, the needed side, and the
+    first cycle that saw the file CLOSED (0: none).
+    """
 
     needed: int
     progress: tuple[Progress, ...]
     barriers: tuple[FileBarrier, ...]
     status: bytes
+    closed_in: int = 0
 
 
 def pack(own: bytes, parts: Parts) -> bytes:
@@ -64,19 +67,19 @@ def pack(own: bytes, parts: Parts) -> bytes:
 
 def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     layout = _LAYOUTS[wide]
-    needed, progress, barriers, status = parts
+    needed, progress, barriers, status, closed = parts
     names = sorted({barrier.file for barrier in barriers})
     places = {name: place for place, name in enumerate(names)}
     held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
     done = [layout.pair.pack(*pair) for pair in progress]
-    head = layout.head.pack(wide, len(status), len(done), len(held), needed)
+    head = layout.head.pack(wide, len(status), len(done), len(held), closed, needed)
     return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
     """All that :func:`pack` was given."""
     layout = _LAYOUTS[packed[0]]
-    _, status, targets, barriers, needed = layout.head.unpack_from(packed)
+    _, status, targets, barriers, closed, needed = layout.head.unpack_from(packed)
     held_at = layout.head.size + targets * layout.pair.size
     told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
     pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
@@ -85,7 +88,7 @@ def unpack(own: bytes, packed: bytes) -> Parts:
         names = _names(layout.cut, own, packed[told_at:status_at])
         found = layout.barrier.iter_unpack(packed[held_at:told_at])
         held = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in found])
-    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:])
+    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:], closed)
 
 
 def status_in(packed: bytes) -> bytes:
@@ -102,8 +105,21 @@ def is_status_in(packed: bytes, status: bytes) -> bool:
 
 def needed_in(packed: bytes) -> int:
     """The needed offset."""
-    needed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[4]
+    needed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[5]
     return needed
+
+
+def closed_in(packed: bytes) -> int:
+    """The first cycle that saw the file CLOSED, 0 for none."""
+    closed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[4]
+    return closed
+
+
+def with_closed_in(packed: bytes, cycle: int) -> bytes:
+    """The same with another cycle."""
+    head = _LAYOUTS[packed[0]].head
+    *numbers, _, needed = head.unpack_from(packed)
+    return head.pack(*numbers, cycle, needed) + packed[head.size :]
 
 
 def barriers_in(packed: bytes) -> int:
@@ -135,7 +151,7 @@ def reach_in(packed: bytes) -> tuple[int, int | None]:
     if not packed[0] and packed[_TARGETS] == 1:
         return _NARROW.pair.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
     layout = _LAYOUTS[packed[0]]
-    _, _, targets, _, needed = layout.head.unpack_from(packed)
+    _, _, targets, _, _, needed = layout.head.unpack_from(packed)
     if not targets:
         return needed, None
     end = layout.head.size + targets * layout.pair.size

@@ -125,14 +125,14 @@ class SnapshotBuilder:
             entry = files.get(file)
             if entry is None:
                 known = previous.get(file)
-                if known is None or not known.closed_in or known.scope is not scope:
+                if known is None or known.scope is not scope or not known.closed_in:
                     self._fold_first(row.key, file, cell.value, scope, known)
                     continue
                 files[known.file] = known
                 if not known.is_settled():
                     self._unsettled.append(known)
                     self._fold_more(row.key, table_id, known, cell.value)
-            elif entry.scope is not scope or not entry.closed_in or not entry.is_settled():
+            elif entry.scope is not scope or not entry.is_settled():
                 self._fold_more(row.key, table_id, entry, cell.value)
 
     def finish(self) -> Snapshot:

@@ -10,6 +10,7 @@ from bookkeeper.master.packing import (
     Parts,
     Progress,
     barriers_in,
+    closed_in,
     finished_in,
     is_status_in,
     needed_in,
@@ -18,6 +19,7 @@ from bookkeeper.master.packing import (
     reach_in,
     status_in,
     unpack,
+    with_closed_in,
 )
 from tests.support.master_values import name
 
@@ -35,13 +37,17 @@ names = st.one_of(
     st.lists(st.builds(Progress, numbers, numbers), max_size=3),
     st.lists(st.builds(FileBarrier, numbers, names, numbers, st.booleans()), max_size=8),
     st.binary(max_size=30),
+    st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=2),
 )
 def test_what_is_packed_comes_out_again(
-    own: bytes, needed: int, progress: list[Progress], barriers: list[FileBarrier], status: bytes
+    own: bytes, needed: int, progress: list[Progress], barriers: list[FileBarrier], status: bytes, cycles: list[int]
 ) -> None:
-    parts = Parts(needed, tuple(progress), tuple(sorted(barriers)), status)
-    packed = pack(own, parts)
+    parts = Parts(needed, tuple(progress), tuple(sorted(barriers)), status, cycles[0])
+    packed = with_closed_in(pack(own, parts), cycles[1])
+    assert unpack(own, packed) == parts._replace(closed_in=cycles[1])
+    packed = with_closed_in(packed, cycles[0])
     assert unpack(own, packed) == parts
+    assert closed_in(packed) == cycles[0]
     assert (needed_in(packed), status_in(packed), barriers_in(packed)) == (needed, status, len(barriers))
     assert [progress_in(packed, place) for place in range(len(progress) + 1)] == [*progress, None]
     assert [finished_in(packed, place) for place in range(len(progress))] == [done.offset for done in progress]
