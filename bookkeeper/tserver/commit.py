@@ -128,7 +128,7 @@ class _Barrier:
         return []
 
     def cross(self) -> None:
-        """Runs in the commit thread, between what was submitted before and after."""
+        """Runs in a commit thread, between what was submitted before and after."""
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
         """See :class:`Submission`."""
@@ -159,7 +159,11 @@ class ConfigBarrier(_Barrier):
 
 
 class FlushBarrier(_Barrier):
-    """Begin a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15)."""
+    """Begin a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15).
+
+    To be submitted so that it begins a group: what was written and not applied yet would keep the ``log:`` cell that is
+    deleted with the flush.
+    """
 
     def __init__(self, desk: Desk, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]) -> None:
         """``release``: what the tablet appends from now on is a first use of its log again."""
@@ -169,7 +173,7 @@ class FlushBarrier(_Barrier):
         self._point: FlushPoint | None = None
 
     def cross(self) -> None:
-        """Set the point while nothing of this group is applied."""
+        """Set the point: all that was submitted before is applied, nothing that comes after."""
         self._point = self._tablet.begin_flush(self._desk.wal_uri(), self._desk.clock.boot_ns())
         self._release(self._tablet.key)
 
@@ -273,6 +277,10 @@ class CommitPath:
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""
         return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
+
+    def begin_flush(self, barrier: FlushBarrier) -> None:
+        """Put a flush's barrier through: what was submitted before is in its point, what comes after is not."""
+        wait_for(self._committer.submit(barrier, begins_group=True), self._timeout_ms, "the beginning of a flush")
 
     def settle(self) -> None:
         """Wait for what was begun under an earlier configuration (R14). Raises UnavailableError."""

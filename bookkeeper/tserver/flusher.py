@@ -136,8 +136,7 @@ class Flusher:
         """
         with tablet.flush_lock:
             self.complete(tablet)
-            barrier = FlushBarrier(self._path.desk, tablet, self._keeper.release)
-            self._path.cross(barrier)
+            self._path.begin_flush(FlushBarrier(self._path.desk, tablet, self._keeper.release))
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:

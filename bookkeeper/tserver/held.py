@@ -55,9 +55,9 @@ class HeldRoots:
         return before
 
     def take_back(self, before: Mapping[Root, Held | None]) -> None:
-        """The group was given up."""
+        """The group was given up; what was in flight before it may be applied by now."""
         for root, held in before.items():
-            if held is None:
+            if held is None or self._applied.get(root) is held:
                 self._in_flight.pop(root, None)
             else:
                 self._in_flight[root] = held

@@ -1,9 +1,9 @@
 """Keeps the books about the tserver's own WALs: first uses before anything is acknowledged, the rest soon after.
 
-Arrives: from the commit thread, what happens to the log. Leaves: cells of the metadata table: first uses at once, in
-the commit thread (rule R12); needed offsets coalesced, and CLOSED, by a thread of its own, which then nudges the
-master. Survives a crash: the cells. A needed update that is lost costs latency only; CLOSED that is not written is
-written by a master from the file (R10). What to write is decided in ``books``.
+Arrives: from the commit threads, what happens to the log. Leaves: cells of the metadata table: first uses at once, in
+the commit thread of the group (rule R12); needed offsets coalesced, and CLOSED, by a thread of its own, which then
+nudges the master. Survives a crash: the cells. A needed update that is lost costs latency only; CLOSED that is not
+written is written by a master from the file (R10). What to write is decided in ``books``.
 
 When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged,
 nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Sources: design
@@ -80,7 +80,7 @@ class LogKeeper:
             else:
                 self._next = books
 
-    # ---- the listener, in the commit thread
+    # ---- the listener, in the commit threads
 
     def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
         """Rule R12. Returns when the first uses are in the books; ends the process when they can't be. Raises

@@ -2,10 +2,10 @@
 
 Arrives: batches to stage, then the news that they are durable (or that their group was given up); moments at which a
 flush begins. Leaves: drafts of blocks, and :class:`FlushPoint`. Survives a crash: nothing here; ``loading`` rebuilds
-it from the tablet's row and logs. *Staged* state runs ahead of *applied* state by at most one group of commits.
+it from the tablet's row and logs. *Staged* state runs ahead of *applied* state by at most two groups of commits.
 
-Only the commit thread stages and applies. Others read ``data``, and change ``log_uses`` and ``point`` under ``lock``.
-Sources: plan, "The commit path"; rules R13, R18 and R24.
+Only commit threads stage and apply, one at a time. Others read ``data``, and change ``log_uses`` and ``point`` under
+``lock``. Sources: plan, "The commit path"; rules R13, R18 and R24.
 """
 
 from __future__ import annotations
@@ -235,13 +235,15 @@ class ServedTablet:
         return undo
 
     def take_back(self, undo: Undo) -> None:
-        """The group was given up: nothing of the draft was logged."""
+        """The group was given up: nothing of the draft was logged. What was in flight before may be applied by now."""
         self._next_seq = undo.next_seq
         self._last_time_ms = undo.last_time_ms
         self._staged_wal = undo.staged_wal
-        if undo.stream is not None and undo.in_flight is None:
+        if undo.stream is None:
+            return
+        if undo.in_flight is None or undo.in_flight <= self.high_water.get(undo.stream, 0):
             self._in_flight.pop(undo.stream, None)
-        elif undo.stream is not None and undo.in_flight is not None:
+        else:
             self._in_flight[undo.stream] = undo.in_flight
 
     def _undo(self, stream: StreamKey | None) -> Undo:
@@ -311,9 +313,9 @@ class ServedTablet:
     def begin_flush(self, wal_uri: str, now_ns: int) -> FlushPoint | None:
         """Set aside what was applied up to now. Commit thread, while it prepares a group for the log ``wal_uri``.
 
-        Nothing of the group at hand is applied yet, so the point ends before the group's first offset, as ``log:``
-        deletes and first uses need. None when neither data nor state waits for a flush. A point that is not in the
-        books yet is returned again: its ranks have their values (R1).
+        All that was submitted before is applied and nothing after it, so the point ends where the records behind it
+        begin, as ``log:`` deletes and first uses need. None when neither data nor state waits for a flush. A point
+        that is not in the books yet is returned again: its ranks have their values (R1).
         """
         if self.point is not None:
             return self.point

@@ -121,9 +121,9 @@ def schedule_15(world: World) -> None:
     """A zombie appends to its log when recovery has counted it, and others serve its tablets."""
     pair = Pair(world, tservers=2)
     zombie = pair.owner()
-    holds = [world.hold("lease:", process=zombie.process), world.hold("commit: append", process=zombie.process)]
+    holds = [world.hold("lease:", process=zombie.process), world.hold("/commit-", ": append", process=zombie.process)]
     _, wrote = world.write(pair.west, "t", [b"a"])
-    world.until_at("commit: append", process=zombie.process)
+    world.until_at("/commit-", ": append", process=zombie.process)
     pair.west.expire(zombie)
     extent = pair.west.extents("1")[0]
     world.until(lambda: pair.west.holder(extent) is not None, "somebody else serves it")
@@ -140,12 +140,32 @@ def schedule_16(world: World) -> None:
     owner = pair.owner()
     books = world.hold("books:", process=owner.process)
     world.put(pair.west, "t", b"a")
-    syncing = world.hold("commit: sync", process=owner.process)
+    syncing = world.hold("/commit-", ": sync", process=owner.process)
     world.put(pair.west, "t", b"a", durability="flush")
     world.kernel.release(books)
     world.kernel.run_for(1.0)
     pair.replace(owner, power=True)
     world.kernel.release(syncing)
+    pair.rest()
+
+
+def a_flush_beside_a_sync(world: World) -> None:
+    """A flush begins while a group of its tablet is written and not synced yet; then the tserver dies."""
+    pair = Pair(world, splits=[b"m"])
+    owner = pair.owner()
+    first = world.put(pair.west, "t", b"a")
+    syncing = world.hold("/commit-", ": sync", process=owner.process)
+    writing, second = world.write(pair.west, "t", [b"b"])
+    world.until_at("/commit-", ": sync", process=owner.process)
+    extent, address = pair.west.extents("1")[0], owner.part.address
+    flushing = world.client(pair.west, "flush", lambda pool: pool.tserver(address, 30_000).flush_tablet(extent))
+    world.kernel.run_for(0.5)
+    last, third = world.write(pair.west, "t", [b"x"])
+    world.kernel.run_for(0.5)
+    world.kernel.release(syncing)
+    world.until(lambda: writing.done and flushing.done and last.done, "all are done")
+    assert [write.state for write in (*first, *second, *third)] == ["acked"] * 3
+    pair.replace(owner)
     pair.rest()
 
 
@@ -280,6 +300,16 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], tuple[str, ...]]] = {  # a s
     "25": (schedule_25, ("provenance-is-the-file's",)),
 }
 RED = [(number, name) for number, (_, names) in SCHEDULES.items() for name in names]
+
+
+def test_a_flush_that_begins_beside_a_sync_loses_nothing(tmp_path: Path) -> None:
+    with simulation(tmp_path / "world") as world:
+        a_flush_beside_a_sync(world)
+
+
+def test_if_it_did_not_wait_for_what_is_under_way_it_would(tmp_path: Path) -> None:
+    with fault("flushes-begin-anywhere"), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError):
+        a_flush_beside_a_sync(world)
 
 
 @pytest.mark.parametrize("number", SCHEDULES)

@@ -20,7 +20,7 @@ from tests.support.simulation.trio import Trio
 from tests.support.simulation.users import GOLD, PLAIN
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
-SEEDS = (4, 1)
+SEEDS = (16, 1)
 LENGTH = 60
 
 # ---- the schedules

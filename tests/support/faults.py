@@ -124,6 +124,12 @@ FAULTS: dict[str, Fault] = {
         lambda asked: False,  # noqa: ARG005
         "design 10.1: a write acknowledged at sync is lost with the machine",
     ),
+    "sync-counts-what-came-meanwhile": Fault(
+        "bookkeeper.storage.wal.writer",
+        "durable_reach",
+        lambda began, ended: ended,  # noqa: ARG005
+        "design 10.1: what was written while another group was synced is acknowledged without a sync",
+    ),
     "books-not-asked": Fault(
         "bookkeeper.storage.wal.committer",
         "GroupCommitter._books_agree",
@@ -131,13 +137,13 @@ FAULTS: dict[str, Fault] = {
         "R12: a write is acknowledged that the books do not know: readable here, never shipped",
     ),
     "no-fence": Fault(
-        "bookkeeper.storage.wal.committer",
-        "GroupCommitter._check_fence",
+        "bookkeeper.storage.wal.current",
+        "CurrentLog.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
     "seal-not-looked-at": Fault(
-        "bookkeeper.storage.wal.committer",
+        "bookkeeper.storage.wal.current",
         "is_fenced",
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges what it wrote behind the seal",
@@ -174,10 +180,16 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
-        "bookkeeper.storage.wal.committer",
+        "bookkeeper.storage.wal.waiting",
         "has_to_begin",
         lambda entry: False,  # noqa: ARG005
         "a condition is judged without what was written just before it",
+    ),
+    "flushes-begin-anywhere": Fault(
+        "bookkeeper.tserver.commit",
+        "CommitPath.begin_flush",
+        lambda self, barrier: self.cross(barrier),
+        "R12, R15: a flush deletes the cell of a log that holds what was written and not applied when it began",
     ),
     "conditions-are-replicated": Fault(
         "bookkeeper.tserver.refusals",

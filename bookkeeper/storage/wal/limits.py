@@ -13,12 +13,15 @@ _ENTRY_BYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise."""
+    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise. ``ahead_bytes_min``: so much has
+    to wait before it is written while an earlier group is synced.
+    """
 
     queue_bytes_max: int = 1 << 26
     queue_count_max: int = 8192
     group_bytes_max: int = 1 << 23
     group_count_max: int = 1024
+    ahead_bytes_min: int = 1 << 20
     wal_roll_bytes: int = 1 << 28
     wal_roll_age_ms: int = 3_600_000
     wal_sync_interval_ms: int = 100

@@ -48,7 +48,10 @@ class Seal:
 
 
 class Submission(Protocol):
-    """One request to write. The committer calls ``prepare``, then exactly one of ``applied`` and ``failed``."""
+    """One request to write. The committer calls ``prepare``, then exactly one of ``applied`` and ``failed``; never two
+    of these calls at a time, of whatever submissions, but from two threads. ``prepare`` of a submission may come before
+    ``applied`` of those of its own group and of the group before it, unless it begins a group.
+    """
 
     @property
     def durability(self) -> Durability:
@@ -78,7 +81,9 @@ class Submission(Protocol):
 
 
 class Listener(Protocol):
-    """Who keeps the books about the log. Called in the commit thread."""
+    """Who keeps the books about the log. Called in commit threads: ``before_append`` of a group may come while
+    ``synced`` of the group before it runs.
+    """
 
     def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
         """Write what must be in the books before these blocks are acknowledged (rule R12).

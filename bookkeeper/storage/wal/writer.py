@@ -2,8 +2,9 @@
 
 Arrives: blocks with their offsets. Leaves: a file of frames. Survives a crash: the file and its name from ``create``
 on, blocks from ``sync`` on, the end of the file from ``seal`` on. Not thread-safe; the four positions may be read
-from any thread. A writer that failed once does not write again: what the file holds behind its last success is
-unknown, and nothing is ever cut off, for a recovery may have counted it already (rule R15).
+from any thread, and one thread may sync while another appends. A writer that failed once does not write again: what
+the file holds behind its last success is unknown, and nothing is ever cut off, for a recovery may have counted it
+already (rule R15). Its descriptor stays until :meth:`WalWriter.abandon`, for the other thread may be using it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -51,6 +53,19 @@ UNCACHED_BYTES = 1 << 20
 """Memory of the page cache is let go in steps of at least this size."""
 
 
+class _Reach(NamedTuple):
+    """Records and bytes; replaced as one, so that another thread never sees one of them alone."""
+
+    offset: int
+    position: int
+
+
+def durable_reach(began: _Reach, ended: _Reach) -> _Reach:
+    """What a sync has made durable for sure, by what was written when it began and when it ended."""
+    del ended
+    return began
+
+
 class WalWriter:
     """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` what is durable."""
 
@@ -59,6 +74,7 @@ class WalWriter:
     ) -> None:
         """For :meth:`create` only."""
         self._fd: int | None = fd
+        self._has_failed = False
         self._rests = False
         self._keep_free_bytes = keep_free_bytes
         self._reserved = position
@@ -67,13 +83,30 @@ class WalWriter:
         self.path = path
         self.uri = header.uri
         self.created_time_ms = header.created_time_ms
-        self.offset = 0
-        self.synced_offset = 0
-        self.position = position
-        self.synced_position = position
+        self._written = self._synced = _Reach(0, position)
         self._cached_from = position
         self._is_read_on = False
         """Whether replication reads this log: it has a block with a target."""
+
+    @property
+    def offset(self) -> int:
+        """Of the last record written; 0: there is none."""
+        return self._written.offset
+
+    @property
+    def position(self) -> int:
+        """Where the next block begins."""
+        return self._written.position
+
+    @property
+    def synced_offset(self) -> int:
+        """Of the last record that is durable for sure."""
+        return self._synced.offset
+
+    @property
+    def synced_position(self) -> int:
+        """Up to where the file is durable for sure."""
+        return self._synced.position
 
     @classmethod
     def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
@@ -144,7 +177,7 @@ class WalWriter:
         system refuses; the writer is then of no further use.
         """
         buffers: list[bytes | pa.Buffer] = []
-        offset, position = self.offset, self.position
+        offset, position = self._written
         for block in blocks:
             if block.first_offset != offset + 1 or block.header.record_count == 0:
                 raise InvalidInputError(
@@ -164,17 +197,19 @@ class WalWriter:
             self._is_read_on = self._is_read_on or bool(block.header.stamps)
         with self._io("appended to") as fd:
             write_all(fd, buffers, self._ops)
-        self.offset, self.position = offset, position
+        self._written = _Reach(offset, position)
 
     def sync(self) -> None:
-        """Make everything written durable; raises UnavailableError, and the writer is then of no further use."""
-        if self.synced_position == self.position:
+        """Make everything durable that was written when this began; raises UnavailableError, and the writer is then
+        of no further use.
+        """
+        written = self._written
+        if self._synced == written:
             return
-        offset, position = self.offset, self.position
         with self._io("synced") as fd:
             self._ops.fdatasync(fd)
-            self._uncache(fd, position)
-        self.synced_offset, self.synced_position = offset, position
+            self._uncache(fd, written.position)
+        self._synced = durable_reach(written, self._written)
 
     def _uncache(self, fd: int, position: int) -> None:
         """Let go of memory that holds what is durable, where recovery alone would read it: it pushes out what scans
@@ -234,10 +269,10 @@ class WalWriter:
 
     @contextmanager
     def _io(self, what: str) -> Iterator[int]:
-        if self._fd is None and not self._rests:
+        if self._has_failed or (self._fd is None and not self._rests):
             raise PermanentError(f"{self.uri} can't be {what}: its writer is closed or has failed")
         try:
             yield self._open_again() if self._fd is None else self._fd
         except OSError as error:
-            self.abandon()
+            self._has_failed = True
             raise UnavailableError(f"{self.uri} can't be {what}: {error}") from error

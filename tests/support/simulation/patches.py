@@ -9,14 +9,17 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from bookkeeper.config import Settings
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.placement import Placement
 from bookkeeper.master.tservers import TServers
-from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.seal import is_fenced, raise_fence
+from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimOs, SimThreading
@@ -31,8 +34,8 @@ ROOMS = ("master", "tserver")
 
 
 def threaded() -> list[str]:
-    """Every module of these rooms that uses threads, and the one in ``storage`` that does."""
-    found = ["storage.wal.committer"]
+    """Every module of these rooms that uses threads, and those in ``storage`` that do."""
+    found = ["storage.wal.committer", "storage.wal.current", "storage.wal.waiting"]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
         names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("__")]
@@ -58,12 +61,17 @@ class SimPlacement(Placement):
         self._placing = primitives.SimLock()  # type: ignore[assignment]
 
 
+def write_ahead(settings: Settings) -> CommitLimits:
+    """The settings' limits, but whatever waits while a group is synced is written, however little."""
+    return replace(commit_limits(settings), ahead_bytes_min=1)
+
+
 def edges() -> list[tuple[str, str, Any]]:
     """Module below ``bookkeeper``, name there, replacement."""
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
-        ("storage.wal.committer", "Future", SimFuture),
-        ("storage.wal.committer", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("storage.wal.waiting", "Future", SimFuture),
+        ("storage.wal.current", "is_fenced", with_pause("look for a fence of", is_fenced)),
         ("storage.wal.recovery", "FileOps", SimFileOps),
         ("storage.wal.recovery", "map_file", read_file),
         ("storage.wal.recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
@@ -95,6 +103,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "RpcPool", network.SimPool),
         ("tserver.process", "entrance_of", lambda _settings: None),
         ("tserver.process", "WalWriter", SimWalWriter),
+        ("tserver.process", "commit_limits", write_ahead),
         ("tserver.process", "random", primitives.SimRandomModule),
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
         ("tserver.process", "books_flight_ms", lambda _settings: FLIGHT_MS),

@@ -34,8 +34,10 @@ class SimLock:
     def __init__(self) -> None:
         self._holder: Task | None = None
 
-    def acquire(self) -> bool:
+    def acquire(self, blocking: bool = True) -> bool:
         current = kernel().current
+        if not blocking and not (self._holder is None or self._holder.process.dead):
+            return False
         kernel().wait("a lock", lambda: self._holder is None or self._holder.process.dead, None)
         self._holder = current
         return True

@@ -63,6 +63,17 @@ def test_what_was_staged_and_given_up_is_not_known() -> None:
     assert roots.remembered() == {a_root(1): holding((1, 2))}
 
 
+def test_r22_what_is_given_up_when_what_was_before_it_is_applied_leaves_nothing_in_flight() -> None:
+    roots, news = HeldRoots({}), {a_root(1): holding((1, 4))}
+    roots.stage(news)
+    given_up = roots.stage({a_root(1): holding((1, 6))})
+    roots.apply(news)
+    roots.take_back(given_up)
+    assert roots.known(a_root(1)) == holding((1, 4))
+    assert roots.forget([a_root(1).log])
+    assert roots.known(a_root(1)) == Held()
+
+
 def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,17 @@ def test_r18_what_is_in_flight_counts_and_what_is_given_up_does_not(tmp_path: Pa
     tablet.take_back(first)
 
 
+def test_r20_what_is_given_up_when_the_message_before_it_is_applied_leaves_nothing_in_flight(tmp_path: Path) -> None:
+    tablet = Served(tmp_path).tablet
+    tablet.stage_high_water(STREAM, 4)
+    given_up = tablet.stage_high_water(STREAM, 9)
+    tablet.apply_high_water(STREAM, 4)
+    tablet.take_back(given_up)
+    assert tablet.known_high_water(STREAM) == 4
+    tablet.forget_stream(STREAM)
+    assert not tablet.knows(STREAM)
+
+
 def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path: Path) -> None:
     served = Served(tmp_path)
     served.write("w1", b"a", b"b")
