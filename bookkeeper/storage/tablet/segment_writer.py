@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import os
+from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,14 @@ from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_
 
 WHOLE_COLUMNS = 1 << 16
 """Values that Parquet encodes at once: a row group's columns whole, a quarter faster than in parts."""
+
+AHEAD_BYTES = 8 << 20
+"""Row groups that wait for being encoded hold so much at most, or are one. Entries come in batches of many row groups,
+and their keys are looked at batch by batch: with one row group ahead the two threads wait for each other in turn.
+"""
+
+BEGUN_BYTES = 4 << 20
+"""The disk begins with so much of a segment at a time: a sync of all of it at the end kept the log's waiting."""
 
 SAMPLE_BYTES = 1 << 16
 WORTH_IT = 0.9
@@ -52,17 +61,22 @@ _WRITTEN_SCHEMA = pa.schema(
 """The same bytes in the file; Parquet need not look for the distinct values where there is one, as mostly."""
 
 
-def _with_dictionaries(entries: pa.RecordBatch) -> pa.RecordBatch:
+def _constants(entries: pa.RecordBatch) -> frozenset[str]:
+    """Columns, of those that are written with dictionaries, that have one value."""
+    return frozenset(name for name in segment_format.DICTIONARY_COLUMNS if is_constant(entries.column(name)))
+
+
+def _with_dictionaries(entries: pa.RecordBatch, constants: Collection[str]) -> pa.RecordBatch:
     """The entries in the schema in which they are written."""
     columns = [
-        _dictionary_of(column) if field.type == _DICTIONARY else column
+        _dictionary_of(column, field.name in constants) if field.type == _DICTIONARY else column
         for field, column in zip(_WRITTEN_SCHEMA, entries.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_SCHEMA)
 
 
-def _dictionary_of(column: pa.Array) -> pa.DictionaryArray:
-    if not is_constant(column):
+def _dictionary_of(column: pa.Array, constant: bool) -> pa.DictionaryArray:
+    if not constant:
         return column.dictionary_encode()
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(column), np.int32)), column.slice(0, 1))
 
@@ -107,8 +121,8 @@ class SegmentOps(FileOps):
 class SegmentWriter:
     """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`.
 
-    A row group is encoded in a thread of its own while the caller prepares the next one; ``finish`` and ``discard`` end
-    it. What it raises, the next call raises.
+    Row groups are encoded in a thread of its own while the caller prepares the next ones; ``finish`` and ``discard``
+    end it. What it raises, a later call raises.
     """
 
     def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
@@ -122,8 +136,11 @@ class SegmentWriter:
         self._writer: pq.ParquetWriter | None = None
         """From the first row group on."""
         self._encoder = ThreadPoolExecutor(1, "segment")
-        self._encoded: Future[None] | None = None
-        """The row group that is encoded and written while the next one is prepared."""
+        self._encoded: deque[tuple[int, Future[None]]] = deque()
+        """The row groups, each with its size, that are encoded or wait for it while the next ones are prepared."""
+        self._encoded_bytes = 0
+        self._begun = 0
+        """Up to where the disk was told to begin."""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_records = 0
         self._waiting_bytes = 0
@@ -135,6 +152,7 @@ class SegmentWriter:
     def add(self, entries: pa.RecordBatch) -> None:
         """Append entries, none before those added already; writes whole row groups, raises OSError."""
         self._note(entries)
+        constants = _constants(entries)
         low = 0
         while low < entries.num_rows:
             rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
@@ -145,8 +163,9 @@ class SegmentWriter:
             self._waiting_records += part.num_rows
             self._waiting_bytes += int(part.num_rows * average)
             low += part.num_rows
-            if part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
-                self._write_row_group()
+            is_full = self._waiting_bytes >= self._settings.row_group_bytes
+            if is_full or part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
+                self._write_row_group(constants if len(self._waiting) == 1 else None)
 
     def _note(self, entries: pa.RecordBatch) -> None:
         """Remember what the tail and the books say of these entries."""
@@ -156,17 +175,21 @@ class SegmentWriter:
         extremes = pc.min_max(entries.column("seq"))
         self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
 
-    def _write_row_group(self) -> None:
+    def _write_row_group(self, constants: Collection[str] | None = None) -> None:
+        """``constants``: see :func:`_constants`; None: not known."""
         group = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        size = self._waiting_bytes
         self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
-        written = _with_dictionaries(group)
-        self._settle()
-        self._encoded = self._encoder.submit(self._encode, group, written)
+        written = _with_dictionaries(group, _constants(group) if constants is None else constants)
+        self._settle(AHEAD_BYTES - size)
+        self._encoded.append((size, self._encoder.submit(self._encode, group, written)))
+        self._encoded_bytes += size
 
-    def _settle(self) -> None:
-        """Wait for the row group that is encoded; raises what that raised."""
-        encoded, self._encoded = self._encoded, None
-        if encoded is not None:
+    def _settle(self, left_bytes: int) -> None:
+        """Wait until no more than so much is left to encode; raises what encoding raised."""
+        while self._encoded and self._encoded_bytes > left_bytes:
+            size, encoded = self._encoded.popleft()
+            self._encoded_bytes -= size
             encoded.result()
 
     def _encode(self, group: pa.RecordBatch, written: pa.RecordBatch) -> None:
@@ -174,7 +197,11 @@ class SegmentWriter:
             self._writer = _parquet_writer(self._sink, self._settings.compression, group)
         start = self._sink.tell()
         self._writer.write_batch(written, row_group_size=group.num_rows)
-        line = {"start": start, "bytes": self._sink.tell() - start, "crc": 0, "records": group.num_rows}
+        end = self._sink.tell()
+        if end - self._begun >= BEGUN_BYTES:
+            self._ops.begin_writing(self._sink.fileno(), self._begun, end - self._begun)
+            self._begun = end
+        line = {"start": start, "bytes": end - start, "crc": 0, "records": group.num_rows}
         for name in KEY_COLUMNS:
             line[f"first_{name}"] = group.column(name)[0].as_py()
             line[f"last_{name}"] = group.column(name)[-1].as_py()
@@ -186,7 +213,7 @@ class SegmentWriter:
         """
         if self._waiting:
             self._write_row_group()
-        self._settle()
+        self._settle(0)
         self._encoder.shutdown()
         assert self._writer is not None
         self._writer.add_key_value_metadata(self._metadata())

@@ -18,6 +18,7 @@ from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletDa
 from bookkeeper.storage.tablet import segment_format as form
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA
 from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segment_writer import BEGUN_BYTES, SegmentOps, SegmentWriter, publish
 from bookkeeper.storage.wal.files import path_of, uri_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, rows, to_batch
@@ -51,6 +52,86 @@ def test_a_segment_gives_back_what_was_written(tmp_path: Path) -> None:
     assert read(ref) == EXPECTED
     path = path_of(ref.uri)
     assert ref == SegmentRef(uri_of(path), "default", 50, path.stat().st_size, b"row000", b"row049", 1, 50, 7)
+
+
+def entries(first: int, count: int, family: bytes, value: bytes = b"v") -> pa.RecordBatch:
+    lines = [
+        {
+            "row": b"%05d" % number,
+            "family": family,
+            "qualifier": b"q",
+            "visibility": b"",
+            "timestamp": number,
+            "delete": False,
+            "value": value,
+            "seq": number,
+        }
+        for number in range(first, first + count)
+    ]
+    return pa.RecordBatch.from_pylist(lines, schema=ENTRY_SCHEMA)
+
+
+def test_a_row_group_over_two_batches_has_the_values_of_both(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "1.parquet", "default", SETTINGS, SegmentOps())
+    parts = [entries(1, 20, b"a"), entries(21, 10, b"b"), entries(31, 18, b"b")]
+    for part in parts:
+        writer.add(part)
+    writer.finish(1)
+    publish([writer], SegmentOps())
+    assert pq.read_metadata(writer.path).row_group(1).num_rows == 16
+    assert pq.read_table(writer.path).to_pylist() == [line for part in parts for line in part.to_pylist()]
+
+
+MEBIBYTE = random.Random(1).randbytes(1 << 20)
+
+
+def add_mebibytes(writer: SegmentWriter, count: int) -> None:
+    """So many entries, each in a batch of its own."""
+    for first in range(1, count + 1):
+        writer.add(entries(first, 1, b"a", MEBIBYTE))
+
+
+def test_a_row_group_ends_at_its_bytes_however_entries_come(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(), SegmentOps())
+    add_mebibytes(writer, 10)
+    writer.finish(1)
+    metadata = pq.read_metadata(writer.temporary)
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [4, 4, 2]
+    writer.discard()
+
+
+class BegunOps(SegmentOps):
+    """Notes where the disk was told to begin; fails when told so."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.begun: list[tuple[int, int]] = []
+        self._error = error
+
+    def begin_writing(self, fd: int, position: int, length: int) -> None:
+        super().begin_writing(fd, position, length)
+        self.begun.append((position, length))
+        if self._error is not None:
+            raise self._error
+
+
+def test_the_disk_begins_with_a_segment_before_it_is_complete(tmp_path: Path) -> None:
+    ops = BegunOps()
+    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(compression="none"), ops)
+    add_mebibytes(writer, 30)
+    size = writer.finish(1).bytes
+    ends = [position + length for position, length in ops.begun]
+    assert [position for position, _ in ops.begun] == [0, *ends[:-1]], "each byte once, in order"
+    assert all(length >= BEGUN_BYTES for _, length in ops.begun)
+    assert size - BEGUN_BYTES < ends[-1] <= size
+    writer.discard()
+
+
+def test_a_disk_that_fails_early_fails_the_segment(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "1.parquet", "default", TabletSettings(), BegunOps(OSError("the disk is gone")))
+    with pytest.raises(OSError, match="the disk is gone"):
+        add_mebibytes(writer, 30)
+    writer.discard()
+    assert not list(tmp_path.iterdir())
 
 
 def test_any_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
