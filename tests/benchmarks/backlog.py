@@ -29,6 +29,8 @@ BATCH = 20_000
 ROW_BYTES = 16
 VALUE_BYTES = 100
 POLL_MS = 20.0
+POLL_MS_A_RECORD = 1e-5
+"""A look at the peer is a scan there: about a hundred of them, or what is measured is how fast it is looked at."""
 FLAT = 1.25
 """Memory is flat: ten times the records take at most so many times as much."""
 
@@ -58,7 +60,7 @@ def _drained(records: int, plain: Path, port: int) -> tuple[Figure, float]:
         pair.wait_for_row(_row(0), POLL_MS)
         began = time.perf_counter()
         with MemoryWatch(lambda: _family(os.getpid())) as memory:
-            pair.wait_for_row(_row(records - 1), POLL_MS)
+            pair.wait_for_row(_row(records - 1), max(POLL_MS, records * POLL_MS_A_RECORD))
         drain_s = time.perf_counter() - began
         found = sum(batch.num_rows for batch in pair.east.scan(TABLE, _row(0), None))
         if found != records:
