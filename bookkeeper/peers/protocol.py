@@ -89,6 +89,13 @@ class Message:
     blocks: tuple[SourceBlock, ...]
     facts: tuple[BlockFacts, ...] = ()
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it leaves before all in front of it is acknowledged: its answer proves nothing behind
+        ``acked_offset`` then, for tablets that it has no records for are not asked.
+        """
+        return self.after_offset > self.acked_offset
+
 
 @dataclass(frozen=True, slots=True)
 class Acked:

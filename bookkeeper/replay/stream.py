@@ -275,7 +275,7 @@ class RangeStream:
         except PermanentError as error:
             self._narrow(flight.stretch, error)
         except TransientError as error:
-            if isinstance(error, GapError) and not flight.was_ahead:
+            if isinstance(error, GapError) and not flight.message.is_ahead:
                 raise
             self._send(flight.stretch)
             self._settle_all()  # what left behind it was declined: whatever leaves ahead of that would be, without end
@@ -349,7 +349,7 @@ class RangeStream:
         self._counts.sent_bytes += times * message_bytes(message)
 
     def _count(self, message: Message, acked: Acked) -> None:
-        promised = message.to_offset if message.after_offset <= message.acked_offset else message.acked_offset
+        promised = message.acked_offset if message.is_ahead else message.to_offset
         if acked.offset < promised:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"

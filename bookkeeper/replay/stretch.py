@@ -64,11 +64,6 @@ class Flight(NamedTuple):
     message: Message
     shipment: Shipment
 
-    @property
-    def was_ahead(self) -> bool:
-        """Whether it left before all in front of it was acknowledged."""
-        return self.message.after_offset > self.message.acked_offset
-
 
 def record_count(message: Message) -> int:
     """Records in a message."""

@@ -20,7 +20,7 @@ from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_by
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange
 from bookkeeper.storage.bulk.manifest import NAME, read_manifest
-from bookkeeper.storage.wal.files import FileOps, create_once
+from bookkeeper.storage.wal.files import FileOps, create_once, write_all
 
 KIND = "bookkeeper table export"
 VERSION = 1
@@ -145,9 +145,7 @@ def copy_file(source: Path, target: Path, ops: FileOps) -> str:
         with source.open("rb") as content:
             while part := content.read(COPY_BYTES):
                 digest.update(part)
-                rest = memoryview(part)
-                while rest:
-                    rest = rest[ops.writev(fd, [rest]) :]
+                write_all(fd, [part], ops)
         ops.fsync(fd)
     finally:
         ops.close(fd)
