@@ -62,6 +62,11 @@ class View:
     behind: list[FileEntry] = field(default_factory=list)
 
 
+def was_met(logs: Iterable[bytes], table_id: str, files: Mapping[bytes, FileEntry]) -> bool:
+    """Whether a scan found each of these logs outstanding, for this table."""
+    return all(log in files and table_id in files[log].scope.table_ids for log in logs)
+
+
 class Books:
     """Executes the stages of a cycle for one reign."""
 
@@ -122,12 +127,21 @@ class Books:
             self._fold_closed(view, file, closed)
 
     def _fold_closed(self, view: View, file: bytes, closed: closer.ClosedCells) -> None:
-        entry = view.snapshot.files[file]
+        """The file itself told all barriers, so all of it may be shipped (R24); unless one names a log that the scan
+        did not meet in that table: it may be gone, or younger than the scan of its row. The next scan knows.
+        """
+        files = view.snapshot.files
+        entry = files[file]
         column = keys.repl_column(file.decode())
+        are_known = True
         for put in closed.rows:
-            merge_into(entry, parse_cell(put.values[column]))
+            facts = parse_cell(put.values[column])
+            merge_into(entry, facts)
+            table_id, _ = keys.parse_tablet_row(put.key)
+            are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
         entry.closed_in = self._cycle
-        entry.safe = entry.needed  # the file itself told all barriers
+        if are_known:
+            entry.safe = entry.needed
         del view.snapshot.open_cells[file]
 
     def _closed_cells(

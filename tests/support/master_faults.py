@@ -271,6 +271,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         _whole_files_wait,
         "R24: two tablets that swap servers wait for each other for ever",
     ),
+    "unknown-logs-are-passed": (
+        "bookkeeper.master.books",
+        "was_met",
+        lambda logs, table_id, files: True,  # noqa: ARG005
+        "R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
+    ),
     "unsafe-offsets-travel": (
         "bookkeeper.master.barriers",
         "barriers_are_complete_to",

@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master import books
-from bookkeeper.master.assigner import next_range
+from bookkeeper.master.assigner import barrier_limit, next_range
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
@@ -66,6 +66,48 @@ def test_what_one_look_shows_is_safe_after_the_next(world: World, target: Target
     _look(world, master, session, 1)
     assert (made.needed, made.safe) == (9, 4)
     assert target in made.scope.places
+
+
+def check_that_it_waits_for_a_younger_log(world: World) -> None:
+    """Rule R24: between a master's scan and its look at the logs, tablet ``2;m`` writes for the first time, moves,
+    writes again, and its second server, which has others, dies.
+    """
+    moved, other = world.create_table("2", [b"m"])
+    target = world.enable("2")
+    first, second = world.tserver(), world.tserver()
+    before, file = world.uri(first), world.uri(second)
+    world.use(other, file, 1)
+    world.use(LAST, before, 0)
+    master = world.master()
+    view = master.look()
+    assert {made.uri() for made in view.snapshot.files.values()} == {before, file}, "for another table"
+    assert world.log(first, 1, tablets=[moved]) == before
+    world.use(moved, before, 1)
+    world.log(second, 2, tablets=[other, moved], after=[(2, before, 1)])
+    world.kill(second)
+    master.act(view)
+    entry = master.books.snapshot.files[file.encode()]
+    assert entry.is_closed()
+    limit, _ = barrier_limit(entry, target, master.books.snapshot.files, shipping())
+    assert limit < 2
+    assert master.books.unsafe() == [entry.file], "so that the next scan comes at once"
+    master.cycle()
+    files = master.books.snapshot.files
+    limit, barrier = barrier_limit(files[file.encode()], target, files, shipping())
+    assert limit == 1
+    assert barrier is not None
+    assert barrier.file == before.encode()
+
+
+def test_r24_a_log_waits_for_one_that_is_younger_than_the_scan(world: World, target: TargetKey) -> None:
+    del target
+    check_that_it_waits_for_a_younger_log(world)
+
+
+def test_r24_else_it_would_be_shipped_first(world: World, target: TargetKey) -> None:
+    del target
+    with fault("unknown-logs-are-passed"), pytest.raises(AssertionError):
+        check_that_it_waits_for_a_younger_log(world)
 
 
 def test_a_quick_look_reads_nothing_of_older_files_and_other_sessions(world: World, target: TargetKey) -> None:
