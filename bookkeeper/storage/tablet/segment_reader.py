@@ -225,12 +225,14 @@ class Segment:
         """Checksums hold: from here on a mismatch means other software, or another file than the books mean."""
         try:
             metadata = pq.read_metadata(pa.BufferReader(segment_format.PARQUET_MAGIC + footer))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise corrupt(self.path, f"its footer is not Parquet: {error}") from error
         named = metadata.metadata or {}
         version = named.get(segment_format.VERSION_KEY)
         if version != str(segment_format.FORMAT_VERSION).encode():
             raise IncompatibleError(f"segment {self.path} has format version {version!r}: upgrade to read it")
+        if metadata.schema.names != ENTRY_SCHEMA.names:
+            raise corrupt(self.path, "its columns are not those of a segment")
         if named.get(segment_format.GROUP_KEY) != self.ref.group.encode():
             raise corrupt(self.path, f"it belongs to another locality group than {self.ref.group!r}")
         if metadata.num_rows != self.ref.records:

@@ -102,6 +102,12 @@ def test_the_parts_of_a_segment_are_all_of_it(bench: Bench) -> None:
     assert joined(*parts_of(bench.whole)) == bench.whole
 
 
+@pytest.mark.parametrize("name", [b"qualifies", b"qualif\xffer"])
+def test_a_footer_with_other_columns_is_a_declared_error(bench: Bench, name: bytes) -> None:
+    groups, filter_bytes, index, footer = parts_of(bench.whole)
+    assert entries_of(bench.lay(joined(groups, filter_bytes, index, footer.replace(b"qualifier", name, 1)))) is None
+
+
 @settings(max_examples=80)
 @given(data=st.data(), part=st.integers(1, 3))
 def test_garbage_under_right_checksums_is_a_declared_error(bench: Bench, data: st.DataObject, part: int) -> None:
