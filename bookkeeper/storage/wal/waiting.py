@@ -115,9 +115,11 @@ class SubmissionQueue:
     def take_roll(self) -> Roll | None:
         """The roll that is due next, if that is what is next."""
         with self._lock:
-            if self._queue and isinstance(self._queue[0], Roll):
-                return self._queue.popleft()  # type: ignore[return-value]
-        return None
+            head = self._queue[0] if self._queue else None
+            if not isinstance(head, Roll):
+                return None
+            self._queue.popleft()
+        return head
 
     def clear(self) -> list[Entry | Roll]:
         """Take everything, for good."""
