@@ -138,7 +138,6 @@ class SegmentWriter:
         self._encoder = ThreadPoolExecutor(1, "segment")
         self._encoded: deque[tuple[int, Future[None]]] = deque()
         """The row groups, each with its size, that are encoded or wait for it while the next ones are prepared."""
-        self._encoded_bytes = 0
         self._begun = 0
         """Up to where the disk was told to begin."""
         self._waiting: list[pa.RecordBatch] = []
@@ -183,13 +182,11 @@ class SegmentWriter:
         written = _with_dictionaries(group, _constants(group) if constants is None else constants)
         self._settle(AHEAD_BYTES - size)
         self._encoded.append((size, self._encoder.submit(self._encode, group, written)))
-        self._encoded_bytes += size
 
     def _settle(self, left_bytes: int) -> None:
         """Wait until no more than so much is left to encode; raises what encoding raised."""
-        while self._encoded and self._encoded_bytes > left_bytes:
-            size, encoded = self._encoded.popleft()
-            self._encoded_bytes -= size
+        while self._encoded and sum(size for size, _ in self._encoded) > left_bytes:
+            _, encoded = self._encoded.popleft()
             encoded.result()
 
     def _encode(self, group: pa.RecordBatch, written: pa.RecordBatch) -> None:
