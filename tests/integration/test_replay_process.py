@@ -299,11 +299,12 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
     write_settings(settings)
     log = tmp_path / "log"
     with ReplayProcess(settings, log) as process:
-        family = hang_in_a_task(process, wal(tmp_path, "w", 4, 10), east)
+        family, lost = hang_in_a_task(process, wal(tmp_path, "w", 4, 10), east)
         said = log.read_text()
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(LIMIT_S) == 0
         assert all_gone(family)
+        assert has_failed(lost)
     more = log.read_text().removeprefix(said).splitlines()
     assert [line for line in more if " INFO bookkeeper." not in line] == []
 
@@ -312,11 +313,12 @@ def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_
     process: ReplayProcess, home: Path, tmp_path: Path, east: ThriftPeer
 ) -> None:
     file = wal(tmp_path, "w", 4, 10)
-    family = hang_in_a_task(process, file, east)
+    family, lost = hang_in_a_task(process, file, east)
     assert len(family) >= 3
     process.process.send_signal(signal.SIGKILL)
     assert process.process.wait(LIMIT_S) == -signal.SIGKILL
     assert all_gone(family)
+    assert has_failed(lost)
 
     east.before = lambda request: None  # noqa: ARG005 - takes it as it comes
     settings = new_settings(home, "west", instance_id=WEST)
@@ -326,15 +328,20 @@ def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_
         assert (result.acked_offset, result.error) == (40, None)
         assert east.memory.rows == rows(1, 40)
 
-        family = hang_in_a_task(second, file, east)
+        family, lost = hang_in_a_task(second, file, east)
         os.kill(second.jvm().pid, signal.SIGKILL)
         assert second.process.wait(LIMIT_S) == EXIT_BROKEN
         assert all_gone(family)
+        assert has_failed(lost)
     assert (home / SCRATCH).exists()
 
 
-def hang_in_a_task(process: ReplayProcess, file: str, peer: ThriftPeer) -> list[psutil.Process]:
-    """Let a task wait for an answer that does not come; returns everything that belongs to the process then."""
+def hang_in_a_task(
+    process: ReplayProcess, file: str, peer: ThriftPeer
+) -> tuple[list[psutil.Process], Future[RangeResult]]:
+    """Let a task wait for an answer that does not come; returns everything that belongs to the process then, and what
+    will be said of the run.
+    """
     hanging = threading.Event()
 
     def hang(_request: ReplicateRequest) -> None:
@@ -342,14 +349,14 @@ def hang_in_a_task(process: ReplayProcess, file: str, peer: ThriftPeer) -> list[
         threading.Event().wait(5.0)
 
     peer.before = hang
-    thread = threading.Thread(target=run_and_lose, args=(process, a_range(file, 1, 40, quorum=peer.quorum)))
-    thread.daemon = True
-    thread.start()
+    caller = ThreadPoolExecutor(1)
+    run = caller.submit(lambda: process.run([a_range(file, 1, 40, quorum=peer.quorum)])[1])
+    caller.shutdown(wait=False)
     assert hanging.wait(LIMIT_S)
-    return process.family()
+    return process.family(), run
 
 
-def run_and_lose(process: ReplayProcess, wanted: object) -> None:
-    """A run whose process is killed under it."""
-    with pytest.raises(BookkeeperError):
-        process.run([wanted])  # type: ignore[list-item]
+def has_failed(run: Future[RangeResult]) -> bool:
+    """The run of a process that was killed: nobody answers, or a process that lost its JVM says so while it ends."""
+    error = run.exception(LIMIT_S)
+    return isinstance(error, BookkeeperError) if error is not None else run.result().error is not None
