@@ -53,6 +53,9 @@ BATCH_CELLS, BATCH_BYTES = 2_000, 2 * 1024 * 1024
 PAGE_ROWS_FIRST, PAGE_ROWS_MAX, PAGE_BYTES = 64, 2_000, 2 * 1024 * 1024
 """A scan starts with small pages; later ones aim at PAGE_BYTES, judged by the page before."""
 
+PART_CELLS, PARTS_MAX = 1_000, 64
+"""Cells in a part of a long row, rows of fewer come whole; parts or rows in an answer while parts are read."""
+
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _REFUSALS = (b"NoSuchColumnFamilyException", b"IllegalArgumentException", b"AccessDeniedException")
 
@@ -134,6 +137,12 @@ class HBaseMetadataTable:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`."""
         return self._scan(start, stop, _family_names(check_families(families)))
 
+    def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
+        """See :class:`~bookkeeper.metadata.table.PartReader`. What fails within a long row is not tried again, because
+        a second scanner would read at another moment: raises UnavailableError.
+        """
+        return self._scan_parts(start, stop, _family_names(check_families(families)))
+
     def compact(self) -> None:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`. Asks for a compaction and does not wait for it.
 
@@ -186,13 +195,55 @@ class HBaseMetadataTable:
         rows: int,
         cells: bytes | None = None,
     ) -> list[Row]:
-        limits = {"startRow": start} | ({} if stop is None else {"stopRow": stop})
-        if cells is not None:
-            limits["filterString"] = cells
-        scanner = client.scannerOpenWithScan(self._name, _thrift.TScan(columns=columns, caching=rows, **limits), {})
+        limits = {"caching": rows} if cells is None else {"caching": rows, "filterString": cells}
+        scanner = self._open(client, start, stop, columns, limits)
         found = client.scannerGetList(scanner, rows)
         client.scannerClose(scanner)
         return _rows(found)
+
+    def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
+        """Pages of whole rows as in :meth:`_scan`; one scanner that stays open for each long row."""
+        at = start
+        while columns and (stop is None or at < stop):
+            rows, is_cut, is_last = self._call(self._page_of_parts, at, stop, columns)
+            yield from rows[:-1] if is_cut else rows
+            if is_cut:
+                yield from self._long_row(rows[-1].key, columns)
+            if is_last:
+                return
+            at = rows[-1].key + b"\x00"
+
+    def _page_of_parts(
+        self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
+    ) -> tuple[list[Row], bool, bool]:
+        """Rows, whether the last of them is the first part of a long one, and whether no others follow."""
+        scanner = self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
+        rows: list[Row] = []
+        size, asked, is_cut, is_last = 0, 1, False, False
+        while size < PAGE_BYTES and not is_cut and not is_last:
+            found = _rows(client.scannerGetList(scanner, asked))
+            is_last = len(found) < asked
+            place = next((at for at, row in enumerate(found) if may_go_on(row)), None)
+            if place is not None:
+                found, is_cut, is_last = found[: place + 1], True, False
+            rows += found
+            size += _size(found)
+            asked = min(4 * asked, PARTS_MAX)
+        client.scannerClose(scanner)
+        return rows, is_cut, is_last
+
+    def _long_row(self, key: bytes, columns: list[bytes]) -> Iterator[Row]:
+        with self._client() as client:
+            limits = {"caching": PARTS_MAX, "batchSize": PART_CELLS}
+            scanner = self._open(client, key, key + b"\x00", columns, limits)
+            while found := client.scannerGetList(scanner, 1):
+                yield from _rows(found)
+            client.scannerClose(scanner)
+
+    def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
+        """A scanner's number; each connection has its own, for there may be several Thrift servers."""
+        rows = {"startRow": start} if stop is None else {"startRow": start, "stopRow": stop}
+        return client.scannerOpenWithScan(self._name, _thrift.TScan(columns=columns, **rows, **limits), {})
 
     def _call(self, request: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``request(client, ...)``, again on another connection while the failure may pass."""
@@ -200,9 +251,14 @@ class HBaseMetadataTable:
         return answer
 
     def _once(self, request: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._client() as client:
+            return request(client, *args, **kwargs)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
         with self._pool.client() as client:
             try:
-                return request(client, *args, **kwargs)
+                yield client
             except _thrift.IllegalArgument as error:
                 raise InvalidInputError(f"HBase refuses: {_first_line(error)}") from error
             except _thrift.IOError as error:
@@ -289,6 +345,11 @@ class _ConnectionPool:
             connection.close()
 
 
+def may_go_on(part: Row) -> bool:
+    """Whether this may not be all of a row, read in parts."""
+    return len(part.cells) >= PART_CELLS
+
+
 def _wait_s(attempt: int, rng: random.Random) -> float:
     """At once after the first failure (most likely an idle connection was dropped), then 0.05 s to 2 s with jitter."""
     return 0.0 if attempt == 1 else min(2.0, 0.05 * 2.0 ** min(attempt, 10)) * rng.uniform(0.5, 1.0)
@@ -356,6 +417,9 @@ def _column(name: bytes, known: dict[bytes, Column]) -> Column:
 
 def _next_page_rows(rows: Sequence[Row], asked: int) -> int:
     """How many rows to ask for: as many as PAGE_BYTES hold of the size seen, growing fourfold at most."""
-    size = sum(len(row.key) + sum(len(cell.value) for cell in row.cells.values()) for row in rows)
-    fitting = PAGE_BYTES * len(rows) // max(size, 1)
+    fitting = PAGE_BYTES * len(rows) // max(_size(rows), 1)
     return max(1, min(fitting, 4 * asked, PAGE_ROWS_MAX))
+
+
+def _size(rows: Iterable[Row]) -> int:
+    return sum(len(row.key) + sum(len(cell.value) for cell in row.cells.values()) for row in rows)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bookkeeper.metadata import sqlite_cells
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, PartReader, Row, RowPut, scan_parts
+from bookkeeper.metadata import hbase, sqlite_cells
+from bookkeeper.metadata.hbase import HBaseMetadataTable
+from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut, scan_parts
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault
 
@@ -18,7 +19,9 @@ NAMES = tuple(b"%02d" % number for number in range(20))
 
 @pytest.fixture(autouse=True)
 def _parts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_cells, "PART_CELLS", 7)
+    for store in (sqlite_cells, hbase):
+        monkeypatch.setattr(store, "PART_CELLS", 7)
+    monkeypatch.setattr(hbase, "PAGE_BYTES", 10)
 
 
 def _filled(table: MetadataTable) -> MetadataTable:
@@ -57,8 +60,7 @@ def test_a_row_is_of_one_moment_though_its_parts_are_read_one_by_one(table: Meta
     table.put([RowPut(LONG, {late: b"x"})], 6)
     table.delete([CellKey(LONG, Column("repl", NAMES[-1]))], 6)
     seen = [column for part in parts if part.key == LONG for column in part.cells]
-    if isinstance(table, PartReader):
-        assert len(seen) == len(NAMES) - 1 - 7
+    assert len(seen) == len(NAMES) - 1 - 7
     assert late not in seen
 
 
@@ -70,6 +72,7 @@ def test_a_reader_may_stop_within_a_row(table: MetadataTable) -> None:
 
 
 def test_a_switch_breaks_the_law_of_parts(table: MetadataTable) -> None:
-    if isinstance(_filled(table), PartReader):
-        with fault("long-rows-end-with-their-first-part"), pytest.raises(AssertionError):
-            check_that_parts_say_what_rows_say(table)
+    of_hbase = "long-rows-of-hbase-end-with-their-first-part"
+    name = of_hbase if isinstance(_filled(table), HBaseMetadataTable) else "long-rows-end-with-their-first-part"
+    with fault(name), pytest.raises(AssertionError):
+        check_that_parts_say_what_rows_say(table)

@@ -181,6 +181,12 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda *read: _first_of(list(_read_parts(*read))),
         "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
     ),
+    "long-rows-of-hbase-end-with-their-first-part": (
+        "bookkeeper.metadata.hbase",
+        "may_go_on",
+        lambda part: False,  # noqa: ARG005
+        "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
+    ),
     "any-content-will-do": (
         "bookkeeper.coordination.embedded_store",
         "is_whole",
