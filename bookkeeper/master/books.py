@@ -9,7 +9,7 @@ Sources: design section 6; books.md R2, R6-R10 and R16.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +19,7 @@ from bookkeeper.master import closer, remover, snapshot, work_maker
 from bookkeeper.master.files import CellFacts, FileEntry, Scopes, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.recovery import promise_of
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.work_maker import RankWatch, RowChange
@@ -62,7 +63,7 @@ class View:
     behind: list[FileEntry] = field(default_factory=list)
 
 
-def was_met(logs: Iterable[bytes], table_id: str, files: Mapping[bytes, FileEntry]) -> bool:
+def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
     """Whether a scan found each of these logs outstanding, for this table."""
     return all(log in files and table_id in files[log].scope.table_ids for log in logs)
 
@@ -79,7 +80,7 @@ class Books:
         self._scopes = Scopes({}, -1)
         self._rows_of: dict[str, list[bytes]] = {}
         self._passed: set[bytes] = set()
-        self._moving: Collection[bytes] = ()
+        self._moving: Collection[FileEntry] = ()
         self.snapshot = Snapshot(0)
 
     # ---- a full cycle, stage by stage
@@ -182,9 +183,7 @@ class Books:
         self._apply(batch, view.rank)
         self._reign.observe(watch.highest)
 
-    def _orphaned(
-        self, file: bytes, row: Row | None, before: Mapping[bytes, FileEntry] | None, watch: RankWatch
-    ) -> list[CellKey]:
+    def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
         if row is None:
             return []
         watch.look(row)
@@ -229,7 +228,7 @@ class Books:
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
         for file in removed:
-            del view.snapshot.files[file]
+            view.snapshot.files.remove(file)
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
         self._passed.clear()
@@ -251,24 +250,20 @@ class Books:
         ``entry.safe`` reaches what was known before this look, so a second look makes the first one's offsets safe.
         """
         files = self.snapshot.files
-        before = {file: files[file].needed for file in self._moving if file.startswith(directory)}
-        start = min(before, default=b"") or self._newest(directory) + b"\x00"
+        before = {entry.file: entry.needed for entry in self._moving if entry.stem.startswith(directory)}
+        start = min(before, default=b"") or (files.newest(directory) or directory) + b"\x00"
         changed: dict[bytes, FileEntry] = {}
         for row in self._rows_of.get(session, ()):
             self._refresh_row(row, start, directory[:-1] + b"0", changed)
         for file in {*before, *changed}:
             files[file].reach(before.get(file, 0))
-        self._moving = {file for file in {*self._moving, *changed} if not files[file].is_settled()}
+        self._moving = {entry for entry in {*self._moving, *changed.values()} if not entry.is_settled()}
         self._write_needed(changed.values())
         return list(changed.values())
 
-    def _newest(self, directory: bytes) -> bytes:
-        """The newest file of a directory that is known; names ascend with age. Asked when none of them may grow."""
-        return max((file for file in self.snapshot.files if file.startswith(directory)), default=directory)
-
-    def unsafe(self) -> list[bytes]:
+    def unsafe(self) -> list[FileEntry]:
         """Files with more needed than a first look makes safe: another look lets their records go."""
-        return [file for file in self._moving if self.snapshot.files[file].safe < self.snapshot.files[file].needed]
+        return [entry for entry in self._moving if entry.safe < entry.needed]
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
         found = get_slice(self._table, row, "repl", start, stop)

@@ -222,7 +222,7 @@ class Cycle:
 
     def unsafe_sessions(self) -> set[str]:
         """Live sessions whose files hold more than is safe to ship yet."""
-        owners = {self.tservers.session_of(file.decode()) for file in self.books.unsafe()}
+        owners = {self.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
         return {session for session in owners if session is not None and session in self.live}
 
     def assign(self) -> None:

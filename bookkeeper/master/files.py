@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 import combiners
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master import barriers as rules
-from bookkeeper.master import packing
+from bookkeeper.master import names, packing
 from bookkeeper.master.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.packing import Parts, Progress
 from bookkeeper.metadata import keys
@@ -64,12 +64,14 @@ class FileEntry:
 
     Python gives memory back only where all that lies together is free, so a file takes what it will need at once: room
     for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
+
+    ``stem`` is the name without its place (``names``): one object serves all files of one stem.
     """
 
-    __slots__ = ("_packed", "_unsafe", "file", "scope")
+    __slots__ = ("_packed", "_unsafe", "scope", "stem")
 
     def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
-        self.file = file
+        self.stem, _ = names.split(file)
         self.scope = scope
         barriers = facts.barriers
         if len(barriers) > rules.BARRIERS_MAX:
@@ -83,6 +85,16 @@ class FileEntry:
 
     def _pack(self, parts: Parts) -> None:
         self._packed = packing.pack(self.file, parts)
+
+    @property
+    def file(self) -> bytes:
+        """The file's name."""
+        return names.joined(self.stem, packing.place_in(self._packed))
+
+    @property
+    def place(self) -> int:
+        """Where beside its stem the name is."""
+        return packing.place_in(self._packed)
 
     @property
     def needed(self) -> int:

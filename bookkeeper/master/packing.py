@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Literal, NamedTuple
 
+from bookkeeper.master import names as file_names
 from bookkeeper.master.barriers import FileBarrier
 
 
@@ -26,9 +27,10 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``head``: which layout, length of the status, numbers of targets and of barriers, the cycle that saw it CLOSED,
-    needed offset. ``pair``: progress of a target. ``barrier``: place of its file's name and whether all before, offset,
-    until. ``cut``: how much of the name before is kept at the start and at the end, length of what stands between.
+    """``head``: which layout, the name's place beside its stem, length of the status, numbers of targets and of
+    barriers, the cycle that saw it CLOSED, needed offset. ``pair``: progress of a target. ``barrier``: place of its
+    file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the start and at
+    the end, length of what stands between.
     """
 
     head: Struct
@@ -37,11 +39,11 @@ class _Layout:
     cut: Struct
 
 
-_NARROW = _Layout(Struct("<BBBBII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
-_WIDE = _Layout(Struct("<BIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
+_NARROW = _Layout(Struct("<BBBBBII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
+_WIDE = _Layout(Struct("<BBIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
-_STATUS_LENGTH, _TARGETS = 1, 2
-_NEEDED_AT = 8
+_PLACE, _STATUS_LENGTH, _TARGETS, _BARRIERS, _CLOSED, _NEEDED = range(1, 7)
+_NEEDED_AT = 9
 """Where the narrow layout has them: most files are read there, once a cycle."""
 
 
@@ -72,14 +74,15 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     places = {name: place for place, name in enumerate(names)}
     held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
     done = [layout.pair.pack(*pair) for pair in progress]
-    head = layout.head.pack(wide, len(status), len(done), len(held), closed, needed)
+    _, place = file_names.split(own)
+    head = layout.head.pack(wide, place, len(status), len(done), len(held), closed, needed)
     return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
     """All that :func:`pack` was given."""
     layout = _LAYOUTS[packed[0]]
-    _, status, targets, barriers, closed, needed = layout.head.unpack_from(packed)
+    _, _, status, targets, barriers, closed, needed = layout.head.unpack_from(packed)
     held_at = layout.head.size + targets * layout.pair.size
     told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
     pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
@@ -91,9 +94,14 @@ def unpack(own: bytes, packed: bytes) -> Parts:
     return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:], closed)
 
 
+def place_in(packed: bytes) -> int:
+    """Where beside its stem the file's name is, see ``names``."""
+    return packed[_PLACE]
+
+
 def status_in(packed: bytes) -> bytes:
     """The needed side, encoded."""
-    return packed[len(packed) - _LAYOUTS[packed[0]].head.unpack_from(packed)[1] :]
+    return packed[len(packed) - _LAYOUTS[packed[0]].head.unpack_from(packed)[_STATUS_LENGTH] :]
 
 
 def is_status_in(packed: bytes, status: bytes) -> bool:
@@ -105,13 +113,13 @@ def is_status_in(packed: bytes, status: bytes) -> bool:
 
 def needed_in(packed: bytes) -> int:
     """The needed offset."""
-    needed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[5]
+    needed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[_NEEDED]
     return needed
 
 
 def closed_in(packed: bytes) -> int:
     """The first cycle that saw the file CLOSED, 0 for none."""
-    closed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[4]
+    closed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[_CLOSED]
     return closed
 
 
@@ -124,14 +132,14 @@ def with_closed_in(packed: bytes, cycle: int) -> bytes:
 
 def barriers_in(packed: bytes) -> int:
     """The number of barriers."""
-    barriers: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[3]
+    barriers: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[_BARRIERS]
     return barriers
 
 
 def progress_in(packed: bytes, place: int) -> Progress | None:
     """Progress of the target at ``place``, None when nothing is known of any."""
     layout = _LAYOUTS[packed[0]]
-    if place >= layout.head.unpack_from(packed)[2]:
+    if place >= layout.head.unpack_from(packed)[_TARGETS]:
         return None
     return Progress(*layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size))
 
@@ -139,7 +147,7 @@ def progress_in(packed: bytes, place: int) -> Progress | None:
 def finished_in(packed: bytes, place: int) -> int:
     """The finished offset of the target at ``place``."""
     layout = _LAYOUTS[packed[0]]
-    targets = layout.head.unpack_from(packed)[2] if packed[0] else packed[_TARGETS]
+    targets = layout.head.unpack_from(packed)[_TARGETS] if packed[0] else packed[_TARGETS]
     if place >= targets:
         return 0
     finished: int = layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size)[0]
@@ -151,7 +159,7 @@ def reach_in(packed: bytes) -> tuple[int, int | None]:
     if not packed[0] and packed[_TARGETS] == 1:
         return _NARROW.pair.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
     layout = _LAYOUTS[packed[0]]
-    _, _, targets, _, _, needed = layout.head.unpack_from(packed)
+    *_, targets, _, _, needed = layout.head.unpack_from(packed)
     if not targets:
         return needed, None
     end = layout.head.size + targets * layout.pair.size

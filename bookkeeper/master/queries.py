@@ -15,6 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
 from bookkeeper.master.files import NO_PROGRESS, FileEntry, Scopes
 from bookkeeper.master.finished import read_done
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.packing import Progress
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot, verify_chain
 from bookkeeper.master.status import TargetState, pending_of_marks
@@ -128,7 +129,7 @@ class Queries:
         for _ in range(SCAN_TRIES_MAX):
             rows = self.table.scan(*keys.table_section(table.table_id), ("repl", "tablet", "location"))
             try:
-                return take_snapshot(rows, 1, scopes, [table.table_id], {})
+                return take_snapshot(rows, 1, scopes, [table.table_id], Outstanding())
             except BrokenChainError as error:
                 broken = error
         raise broken

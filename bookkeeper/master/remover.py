@@ -8,7 +8,7 @@ row without `repl` columns, which a later cycle finds. Sources: design section 6
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.master.files import FileEntry
@@ -30,7 +30,7 @@ def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
     return 0 < entry.closed_in < cycle
 
 
-def is_orphan(file: bytes, previous: Mapping[bytes, FileEntry] | None) -> bool:
+def is_orphan(file: bytes, previous: Container[bytes] | None) -> bool:
     """A `~repl_` row without `repl` columns was left by a crash between the two deletes.
 
     Rule R7: the cycle before, of the same reign (None: there was none), has to have seen no columns either.

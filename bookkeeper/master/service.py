@@ -317,7 +317,7 @@ class MasterService:
         names = table_names(config.tables.values())
         found = []
         for entry, target, progress in lead.queries.pending(marks, table, cluster):
-            known = lead.books.snapshot.files.get(entry.file, entry)
+            known = lead.books.snapshot.files.get(entry.file) or entry
             state = target_state(known, target, progress, lead.books.snapshot.files, shipping, now, tries)
             found.append(status_message(state, names))
         return found + lead.quarantine.below(marks, config.table_named(table).table_id, cluster, names, now.wall_ms)

@@ -9,7 +9,7 @@ Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, TransientError
@@ -66,7 +66,7 @@ class Snapshot:
     """Everything outstanding and every tablet, as one scan saw it.
 
     ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are
-    the files whose entry is not shared with the snapshot before.
+    the files' entries that are not shared with the snapshot before.
     """
 
     cycle: int
@@ -75,11 +75,11 @@ class Snapshot:
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
-    fresh: list[bytes] = field(default_factory=list)
+    fresh: list[FileEntry] = field(default_factory=list)
 
-    def moving(self) -> list[bytes]:
+    def moving(self) -> list[FileEntry]:
         """Files that may grow, or have grown beyond what is safe to ship."""
-        return [file for file in self.fresh if file in self.files and not self.files[file].is_settled()]
+        return [entry for entry in self.fresh if not entry.is_settled() and entry.file in self.files]
 
     def tablets_of_session(self) -> dict[str, list[bytes]]:
         """Session to the rows of the tablets that it holds, or has not let go of yet."""
@@ -94,9 +94,7 @@ class Snapshot:
 class SnapshotBuilder:
     """Folds rows into a snapshot. ``online`` are the tables whose tablets must join up."""
 
-    def __init__(
-        self, cycle: int, scopes: Scopes, online: Collection[str], previous: Mapping[bytes, FileEntry]
-    ) -> None:
+    def __init__(self, cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding) -> None:
         self._snapshot = Snapshot(cycle)
         self._scopes = scopes
         self._online = frozenset(online)
@@ -128,7 +126,7 @@ class SnapshotBuilder:
                 if known is None or known.scope is not scope or not known.closed_in:
                     self._fold_first(row.key, file, cell.value, scope, known)
                     continue
-                files[known.file] = known
+                files.put(known)
                 if not known.is_settled():
                     self._unsettled.append(known)
                     self._fold_more(row.key, table_id, known, cell.value)
@@ -143,9 +141,8 @@ class SnapshotBuilder:
         if missing:
             raise BrokenChainError(f"no tablets were found of tables {', '.join(sorted(missing))}: read them again")
         files = self._snapshot.files
-        for file in self._snapshot.fresh:
-            entry = files[file]
-            carry_over(entry, self._previous.get(file))
+        for entry in self._snapshot.fresh:
+            carry_over(entry, self._previous.get(entry.file))
             barriers = entry.barriers
             kept = still_outstanding(barriers, files)
             if len(kept) < len(barriers):
@@ -177,9 +174,11 @@ class SnapshotBuilder:
 
     def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope, known: FileEntry | None) -> None:
         facts = self._facts(row, file, value)
-        entry = FileEntry(file if known is None else known.file, facts, scope)
-        self._snapshot.files[entry.file] = entry
-        self._snapshot.fresh.append(entry.file)
+        entry = FileEntry(file, facts, scope)
+        if known is not None:
+            entry.stem = known.stem
+        self._snapshot.files.put(entry)
+        self._snapshot.fresh.append(entry)
         self._note_state(row, entry, facts, value)
 
     def _fold_more(self, row: bytes, table_id: str, entry: FileEntry, value: bytes) -> None:
@@ -187,8 +186,9 @@ class SnapshotBuilder:
         if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
             if table_id in entry.scope.table_ids and not is_news(entry, facts):
                 return
-            self._snapshot.files[entry.file] = entry = copy_entry(entry)
-            self._snapshot.fresh.append(entry.file)
+            entry = copy_entry(entry)
+            self._snapshot.files.put(entry)
+            self._snapshot.fresh.append(entry)
         merge_into(entry, facts)
         if table_id not in entry.scope.table_ids:
             entry.scope = self._scopes.with_table(entry.scope, table_id)
@@ -215,6 +215,7 @@ def copy_entry(entry: FileEntry) -> FileEntry:
     """A second entry that says the same."""
     copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
     copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
+    copied.stem = entry.stem
     return copied
 
 
@@ -267,7 +268,7 @@ def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
 
 
 def take_snapshot(
-    rows: Iterable[Row], cycle: int, scopes: Scopes, online: Collection[str], previous: Mapping[bytes, FileEntry]
+    rows: Iterable[Row], cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding
 ) -> Snapshot:
     """Fold all rows. Raises BrokenChainError and CorruptionError."""
     builder = SnapshotBuilder(cycle, scopes, online, previous)

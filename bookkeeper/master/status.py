@@ -75,7 +75,7 @@ def all_states(
     files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
     """States of every outstanding file for each wanted target, one after another, in no order."""
-    for entry in list(files.values()):
+    for entry in files.values():
         for place, target in enumerate(entry.scope.targets):
             if wanted(target):
                 yield target_state(entry, target, entry.progress_at(place), files, shipping, now, tries)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.files import FileEntry, merge_statuses
 from bookkeeper.master.finished import read_done
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
@@ -22,6 +23,7 @@ BOOKS_FAMILIES = ("repl", "done")
 """What the join reads of each `~repl_` row."""
 
 _PREFIX_LENGTH = len(keys.REPL_PREFIX)
+_NO_MORE: tuple[bytes, FileEntry | None] = (b"", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +55,23 @@ Joined = tuple[bytes, FileEntry | None, Row | None]
 """A file with its entry of the snapshot, its `~repl_` row, or both."""
 
 
-def join(files: Mapping[bytes, FileEntry], rows: Iterable[Row]) -> Iterator[Joined]:
-    """Merge-join: the snapshot sorted by file beside the `~repl_` rows, which are streamed in the same order."""
-    ordered = iter(sorted(files))
-    file = next(ordered, None)
+def join(files: Outstanding, rows: Iterable[Row]) -> Iterator[Joined]:
+    """Merge-join: the snapshot in order of files beside the `~repl_` rows, which are streamed in the same order."""
+    ordered = ((entry.file, entry) for entry in files.in_order())
+    file, entry = next(ordered, _NO_MORE)
     for row in rows:
         row_file = row.key[_PREFIX_LENGTH:]
-        while file is not None and file < row_file:
-            yield file, files[file], None
-            file = next(ordered, None)
-        if file == row_file:
-            yield file, files[file], row
-            file = next(ordered, None)
+        while entry is not None and file < row_file:
+            yield file, entry, None
+            file, entry = next(ordered, _NO_MORE)
+        if entry is not None and file == row_file:
+            yield file, entry, row
+            file, entry = next(ordered, _NO_MORE)
         else:
             yield row_file, None, row
-    while file is not None:
-        yield file, files[file], None
-        file = next(ordered, None)
+    while entry is not None:
+        yield file, entry, None
+        file, entry = next(ordered, _NO_MORE)
 
 
 def make_work(

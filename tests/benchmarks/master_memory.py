@@ -6,7 +6,8 @@ then, and at the peak of a reign's first two cycles with files, than it was afte
 Each case runs in a process of its own, whose store makes its rows as they are read, long ones in parts as SQLite does.
 
 Tablets use logs by chance, so the fewer of them use one, the more logs its barriers are in (R24): each waits for the
-log that it used before. Tservers begin anew every ten thousand logs. All are CLOSED, half of them shipped in part.
+log that it used before. Tservers begin anew every ten thousand logs, in one case every hundred; in one only one log
+of ten is outstanding. All are CLOSED, half of them shipped in part.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -44,7 +45,8 @@ TABLETS = (1, 100, 10_000)
 USERS = 4
 USERS_OF_FEW_FILES = {8: 50_000, 40: 10_000, 400: 1_000}
 """Tablets of one log, and the number of files, which are as many as have that many cells in all."""
-LOGS_OF_SESSION = 10_000
+LOGS_OF_SESSION, LOGS_OF_SHORT_SESSION = 10_000, 100
+APART = 10
 NEEDED = 8_000_000
 DRAWN = 1_000
 BYTES_MAX = 400.0
@@ -54,11 +56,18 @@ FORGET_PEAK = "5"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many files, tablets, and tablets that use one log."""
+    """So many files, tablets, and tablets that use one log; logs of a session; how far outstanding logs are apart."""
 
     files: int
     tablets: int
     users: int
+    logs_of_session: int = LOGS_OF_SESSION
+    apart: int = 1
+
+    def uri(self, number: int) -> str:
+        """The name of an outstanding log."""
+        session, log = divmod(number * self.apart, self.logs_of_session)
+        return f"file:///var/lib/bookkeeper/west/wal/tserver-1-{session:08x}/{log + 1:06d}.wal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,7 @@ class MadeRows:
                 if len(cells) == PART_CELLS:
                     yield Row(key, cells)
                     cells = {}
-                cells[Column("repl", _uri(number).encode())] = Cell(2**62 + NEEDED + number, value)
+                cells[Column("repl", self._case.uri(number).encode())] = Cell(2**62 + NEEDED + number, value)
             cells |= {keys.PREV_ROW: Cell(1, values.encode_prev_row(prev)), keys.DIR: Cell(1, b"t-%d" % place)}
             yield Row(key, cells)
 
@@ -148,7 +157,7 @@ class MadeRows:
                     return
                 status = _status(number)
                 if before:
-                    status.barriers.add(offset=offset, file=_uri(before), until_offset=until)
+                    status.barriers.add(offset=offset, file=self._case.uri(before), until_offset=until)
                     self.barriers += 1
                 yield number, status.SerializeToString(deterministic=True)
                 before = number
@@ -159,12 +168,7 @@ class MadeRows:
         for number in range(1, self.files + 1):
             needed = Cell(2**32, _status(number).SerializeToString(deterministic=True))
             cells = {self._done: finished, self._needed: needed} if number % 2 else {self._needed: needed}
-            yield Row(keys.repl_row(_uri(number)), cells)
-
-
-def _uri(number: int) -> str:
-    session = number // LOGS_OF_SESSION
-    return f"file:///var/lib/bookkeeper/west/wal/tserver-1-{session:08x}/{number % LOGS_OF_SESSION + 1:06d}.wal"
+            yield Row(keys.repl_row(self._case.uri(number)), cells)
 
 
 def _status(number: int) -> combiners.ReplicationStatus:
@@ -182,7 +186,13 @@ def run() -> list[Figure]:
     by_tablets = {tablets: _measured(Case(most, tablets, USERS)) for tablets in TABLETS}
     by_files = {fewest: _measured(Case(fewest, TABLETS[-1], USERS)), most: by_tablets[TABLETS[-1]]}
     by_logs = [_measured(Case(files, TABLETS[-1], users)) for users, files in USERS_OF_FEW_FILES.items()]
+    others = {
+        f"of a file, a session for {LOGS_OF_SHORT_SESSION} logs": (LOGS_OF_SHORT_SESSION, 1),
+        f"of a file, one log of {APART} outstanding": (LOGS_OF_SESSION, APART),
+    }
     figures: list[Figure] = []
+    for what, (logs, apart) in others.items():
+        figures += _figures(what, most, _measured(Case(most, TABLETS[1], USERS, logs, apart)))
     for tablets, found in by_tablets.items():
         figures += _figures(f"of one file beside {tablets:,} tablets", tablets, found)
     for files, found in by_files.items():
@@ -215,7 +225,7 @@ def _figures(what: str, size: int, found: Found) -> list[Figure]:
 
 def _measured(case: Case) -> Found:
     """One case, in a process of its own."""
-    arguments = [str(number) for number in (case.files, case.tablets, case.users)]
+    arguments = [str(number) for number in astuple(case)]
     done = subprocess.run([sys.executable, "-m", __name__, *arguments], check=True, stdout=subprocess.PIPE)
     return Found(**json.loads(done.stdout))
 
@@ -273,12 +283,14 @@ def snapshot_bytes(snapshot: Snapshot) -> int:
 @click.argument("files", type=int)
 @click.argument("tablets", type=int)
 @click.argument("users", type=int)
-def main(files: int, tablets: int, users: int) -> None:
+@click.argument("logs_of_session", type=int, default=LOGS_OF_SESSION)
+@click.argument("apart", type=int, default=1)
+def main(files: int, tablets: int, users: int, logs_of_session: int, apart: int) -> None:
     """Measure one case: so many files and tablets, and tablets that use one log, as in
     `python -m tests.benchmarks.master_memory 1000000 10000 4`.
     """
     with tempfile.TemporaryDirectory() as name:
-        found = measure(Case(files, tablets, users), Path(name) / "west")
+        found = measure(Case(files, tablets, users, logs_of_session, apart), Path(name) / "west")
     click.echo(json.dumps(asdict(found)))
 
 

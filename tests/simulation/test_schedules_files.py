@@ -179,7 +179,7 @@ def _two_tablets_swap_servers(world: World) -> dict[str, int]:
         master.cycle()
         files = master.books.snapshot.files
         shipping = Shipping(1, 1, random.Random(1))
-        ranges = {file: next_range(entry, target, files, shipping) for file, entry in files.items()}
+        ranges = {entry.file: next_range(entry, target, files, shipping) for entry in files.values()}
         for file, found in ranges.items():
             if found is not None:
                 world.ship(file.decode(), target, found[1])

@@ -7,7 +7,7 @@ on with it instead of starting a second one beside it; ranges are idempotent. So
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
@@ -76,7 +76,6 @@ class ReplicateFiles:
         for file in ended:
             del self.chosen[file]
 
-    def end_all_but(self, files: Iterable[bytes]) -> None:
+    def end_all_but(self, files: Container[bytes]) -> None:
         """End the operations of all files but these."""
-        kept = set(files)
-        self.end([file for file in self.chosen if file not in kept])
+        self.end([file for file in self.chosen if file not in files])

@@ -59,7 +59,7 @@ def test_what_one_look_shows_is_safe_after_the_next(world: World, target: Target
     file = world.uri(session)
     world.use(LAST, file, 4)
     (made,) = _look(world, master, session, 1).values()
-    assert (made.needed, made.safe, master.books.unsafe()) == (4, 0, [made.file])
+    assert (made.needed, made.safe, master.books.unsafe()) == (4, 0, [made])
     _look(world, master, session, 1)
     assert (made.safe, master.books.unsafe()) == (4, [])
     world.use(LAST, file, 9)
@@ -90,7 +90,7 @@ def check_that_it_waits_for_a_younger_log(world: World) -> None:
     assert entry.is_closed()
     limit, _ = barrier_limit(entry, target, master.books.snapshot.files, shipping())
     assert limit < 2
-    assert master.books.unsafe() == [entry.file], "so that the next scan comes at once"
+    assert master.books.unsafe() == [entry], "so that the next scan comes at once"
     master.cycle()
     files = master.books.snapshot.files
     limit, barrier = barrier_limit(files[file.encode()], target, files, shipping())

@@ -15,6 +15,7 @@ import pytest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master import borders, collector, gc
 from bookkeeper.master.borders import Change
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.snapshot import BrokenChainError, take_snapshot
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
@@ -139,7 +140,7 @@ def test_r16_every_moment_shows_a_broken_chain_or_a_whole_table(name: str) -> No
         write()
         rows = stage.table.rows()
         try:
-            seen = take_snapshot(rows, 1, scopes(), ("1",), {})
+            seen = take_snapshot(rows, 1, scopes(), ("1",), Outstanding())
         except BrokenChainError:
             broken += 1
         else:

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.barriers import FileBarrier
-from bookkeeper.master.files import FileEntry
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.snapshot import BrokenChainError, Snapshot, take_snapshot
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Row
@@ -21,9 +21,9 @@ KNOWN = scopes(EAST, TargetKey("east", "r2", "2", 2))
 
 
 def _take(
-    rows: Sequence[Row], cycle: int = 1, online: Sequence[str] = ("1",), before: Mapping[bytes, FileEntry] | None = None
+    rows: Sequence[Row], cycle: int = 1, online: Sequence[str] = ("1",), before: Outstanding | None = None
 ) -> Snapshot:
-    return take_snapshot(rows, cycle, KNOWN, online, before or {})
+    return take_snapshot(rows, cycle, KNOWN, online, before or Outstanding())
 
 
 def test_cells_of_one_file_are_folded_and_its_tables_are_known() -> None:
@@ -48,7 +48,7 @@ def test_a_row_in_parts_says_what_it_says_as_a_whole() -> None:
     assert (folded.tablets, folded.open_cells) == (whole.tablets, whole.open_cells)
     assert folded.highest_rank == whole.highest_rank > 0
     facts = [
-        {file: (entry.status, entry.closed_in, entry.barriers, entry.scope) for file, entry in seen.files.items()}
+        {entry.file: (entry.status, entry.closed_in, entry.barriers, entry.scope) for entry in seen.files.values()}
         for seen in (whole, folded)
     ]
     assert facts[0] == facts[1]
@@ -190,7 +190,7 @@ def test_without_the_chain_a_reference_that_a_merge_moved_is_missed() -> None:
     """The scan has read the later row before a merge moved the reference there, and finds the earlier one gone."""
     with fault("broken-chains-pass"):
         seen = _take([tablet_row(None, b"m")])
-    assert seen.files == {}, "the file looks as if nobody needed it"
+    assert not seen.files, "the file looks as if nobody needed it"
 
 
 def test_the_highest_rank_of_a_location_is_noted() -> None:
