@@ -10,14 +10,13 @@ than what waits, and files never wait for each other in a circle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
+from bookkeeper.master import names
+
 BARRIERS_MAX = 4
 """Of one tserver's logs, before a file keeps them as :func:`coarser_barriers`."""
-
-_NUMBERED = re.compile(rb"(.*/)\d{6}\.wal", re.DOTALL)
 
 
 class FileBarrier(NamedTuple):
@@ -33,8 +32,8 @@ class FileBarrier(NamedTuple):
 
 def log_directory(file: bytes) -> bytes | None:
     """Where the numbered logs of a tserver's session are, ``file`` among them; None for any other file."""
-    match = _NUMBERED.fullmatch(file)
-    return None if match is None else match[1]
+    directory, number = names.split(file)
+    return None if number == names.ALONE else directory
 
 
 def necessary_barriers(barriers: Iterable[FileBarrier]) -> tuple[FileBarrier, ...]:

@@ -65,13 +65,13 @@ class FileEntry:
     Python gives memory back only where all that lies together is free, so a file takes what it will need at once: room
     for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
 
-    ``stem`` is the name without its place (``names``): one object serves all files of one stem.
+    ``directory`` is the name without its number (``names``): one object serves all logs of one directory.
     """
 
-    __slots__ = ("_packed", "_unsafe", "scope", "stem")
+    __slots__ = ("_packed", "_unsafe", "directory", "scope")
 
     def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
-        self.stem, _ = names.split(file)
+        self.directory, _ = names.split(file)
         self.scope = scope
         barriers = facts.barriers
         if len(barriers) > rules.BARRIERS_MAX:
@@ -89,12 +89,12 @@ class FileEntry:
     @property
     def file(self) -> bytes:
         """The file's name."""
-        return names.joined(self.stem, packing.place_in(self._packed))
+        return names.joined(self.directory, packing.number_in(self._packed))
 
     @property
-    def place(self) -> int:
-        """Where beside its stem the name is."""
-        return packing.place_in(self._packed)
+    def number(self) -> int:
+        """Which log of its directory this is."""
+        return packing.number_in(self._packed)
 
     @property
     def needed(self) -> int:

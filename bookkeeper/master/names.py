@@ -1,32 +1,26 @@
-"""A file's name as what ten logs of a tserver have in common, and a digit.
+"""A file's name as the directory that a tserver's logs have in common, and a number.
 
-Arrives: names. Leaves: a stem and a place, which cost a million files a tenth of what names do. Pure.
+Arrives: names. Leaves: a directory and a number, which cost a million files a tenth of what names do. Pure.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-PLACES = 10
-"""Of one stem."""
+_SLASH: Final = b"/"[0]
 
-ALONE = PLACES
-"""The place of a name that has its stem for itself."""
-
-_TAILS: Final = (*(b"%d.wal" % digit for digit in range(PLACES)), b"")
-_SUFFIX: Final = b".wal"
-_DIGIT_AT: Final = -len(_TAILS[0])
+ALONE: Final = 2**32 - 1
+"""In place of a number: the name is no numbered log's, and stands whole where others have their directory."""
 
 
 def split(file: bytes) -> tuple[bytes, int]:
-    """The stem and the place of a name; a name that does not end like a numbered log is a stem, :data:`ALONE`."""
-    if len(file) >= -_DIGIT_AT and file.endswith(_SUFFIX):
-        place = file[_DIGIT_AT] - 48
-        if 0 <= place < PLACES:
-            return file[:_DIGIT_AT], place
+    """The directory, up to its slash, and the number of a log; (the name, :data:`ALONE`) of any other file."""
+    digits = file[-10:-4]
+    if digits.isdigit() and len(file) > 10 and file[-11] == _SLASH and file.endswith(b".wal"):
+        return file[:-10], int(digits)
     return file, ALONE
 
 
-def joined(stem: bytes, place: int) -> bytes:
+def joined(directory: bytes, number: int) -> bytes:
     """The name again."""
-    return stem + _TAILS[place]
+    return directory if number == ALONE else b"%b%06d.wal" % (directory, number)

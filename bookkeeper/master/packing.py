@@ -27,8 +27,8 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """``head``: which layout, the name's place beside its stem, length of the status, numbers of targets and of
-    barriers, the cycle that saw it CLOSED, needed offset. ``pair``: progress of a target. ``barrier``: place of its
+    """``head``: which layout, length of the status, how many targets and barriers, the number in the file's name
+    (``names``), the cycle that saw it CLOSED, needed offset. ``pair``: progress of a target. ``barrier``: place of its
     file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the start and at
     the end, length of what stands between.
     """
@@ -39,11 +39,11 @@ class _Layout:
     cut: Struct
 
 
-_NARROW = _Layout(Struct("<BBBBBII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
-_WIDE = _Layout(Struct("<BBIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
+_NARROW = _Layout(Struct("<BBBBIII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
+_WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
-_PLACE, _STATUS_LENGTH, _TARGETS, _BARRIERS, _CLOSED, _NEEDED = range(1, 7)
-_NEEDED_AT = 9
+_STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
+_NEEDED_AT = 12
 """Where the narrow layout has them: most files are read there, once a cycle."""
 
 
@@ -74,15 +74,15 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     places = {name: place for place, name in enumerate(names)}
     held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
     done = [layout.pair.pack(*pair) for pair in progress]
-    _, place = file_names.split(own)
-    head = layout.head.pack(wide, place, len(status), len(done), len(held), closed, needed)
+    _, number = file_names.split(own)
+    head = layout.head.pack(wide, len(status), len(done), len(held), number, closed, needed)
     return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
     """All that :func:`pack` was given."""
     layout = _LAYOUTS[packed[0]]
-    _, _, status, targets, barriers, closed, needed = layout.head.unpack_from(packed)
+    _, status, targets, barriers, _, closed, needed = layout.head.unpack_from(packed)
     held_at = layout.head.size + targets * layout.pair.size
     told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
     pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
@@ -94,9 +94,10 @@ def unpack(own: bytes, packed: bytes) -> Parts:
     return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:], closed)
 
 
-def place_in(packed: bytes) -> int:
-    """Where beside its stem the file's name is, see ``names``."""
-    return packed[_PLACE]
+def number_in(packed: bytes) -> int:
+    """The number in the file's name, see ``names``."""
+    number: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[_NUMBER]
+    return number
 
 
 def status_in(packed: bytes) -> bytes:
@@ -159,7 +160,7 @@ def reach_in(packed: bytes) -> tuple[int, int | None]:
     if not packed[0] and packed[_TARGETS] == 1:
         return _NARROW.pair.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
     layout = _LAYOUTS[packed[0]]
-    *_, targets, _, _, needed = layout.head.unpack_from(packed)
+    _, _, targets, _, _, _, needed = layout.head.unpack_from(packed)
     if not targets:
         return needed, None
     end = layout.head.size + targets * layout.pair.size

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, TransientError
+from bookkeeper.master import names
 from bookkeeper.master.barriers import still_outstanding
 from bookkeeper.master.files import (
     CellFacts,
@@ -120,13 +121,14 @@ class SnapshotBuilder:
                 self._told[column] = cell
                 continue
             file = column.qualifier
-            entry = files.get(file)
+            directory, number = names.split(file)
+            entry = files.find(directory, number)
             if entry is None:
-                known = previous.get(file)
+                known = previous.find(directory, number)
                 if known is None or known.scope is not scope or not known.closed_in:
                     self._fold_first(row.key, file, cell.value, scope, known)
                     continue
-                files.put(known)
+                files.put_at(number, known)
                 if not known.is_settled():
                     self._unsettled.append(known)
                     self._fold_more(row.key, table_id, known, cell.value)
@@ -176,7 +178,7 @@ class SnapshotBuilder:
         facts = self._facts(row, file, value)
         entry = FileEntry(file, facts, scope)
         if known is not None:
-            entry.stem = known.stem
+            entry.directory = known.directory
         self._snapshot.files.put(entry)
         self._snapshot.fresh.append(entry)
         self._note_state(row, entry, facts, value)
@@ -215,7 +217,7 @@ def copy_entry(entry: FileEntry) -> FileEntry:
     """A second entry that says the same."""
     copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
     copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
-    copied.stem = entry.stem
+    copied.directory = entry.directory
     return copied
 
 
