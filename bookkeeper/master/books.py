@@ -9,9 +9,10 @@ Sources: design section 6; books.md R2, R6-R10 and R16.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
@@ -33,8 +34,8 @@ LOG = logging.getLogger(__name__)
 SNAPSHOT_TRIES_MAX = 5
 """Scans that may meet a broken chain before the cycle is given up."""
 
-BATCH_ROWS = 2_000
-"""Rows in one put while the join goes on."""
+BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
+"""Rows in one put while the join goes on; cells in one purge or delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,16 @@ class Owners:
 
 @dataclass(slots=True)
 class View:
-    """What one full cycle decides from: everything it read, in the order it read it."""
+    """What one full cycle decides from: everything it read, in the order it read it. ``removable`` are files that are
+    finished with, ``leftovers`` what their rows hold for targets that they have no more.
+    """
 
     rank: int
     config: ClusterConfig
     snapshot: Snapshot
     configured: frozenset[TargetKey]
-    removable: dict[bytes, list[CellKey]] = field(default_factory=dict)
+    removable: Outstanding = field(default_factory=Outstanding)
+    leftovers: list[CellKey] = field(default_factory=list)
     orphans: list[CellKey] = field(default_factory=list)
     behind: list[FileEntry] = field(default_factory=list)
 
@@ -179,7 +183,9 @@ class Books:
             if entry.is_behind():
                 view.behind.append(entry)
             elif remover.is_removable(entry, self._cycle):
-                view.removable[file] = [] if row is None else remover.needed_cells(row)
+                view.removable.put(entry)
+                cells = () if row is None else remover.needed_cells(row)
+                view.leftovers += [cell for cell in cells if cell.column not in entry.scope.columns]
         self._apply(batch, view.rank)
         self._reign.observe(watch.highest)
 
@@ -198,32 +204,28 @@ class Books:
         if deletes:
             self._table.delete(deletes, rank)
 
-    def remove(self, view: View) -> list[bytes]:
-        """Stage 4: complete files lose their `repl` columns, then their needed cells; returns those files."""
+    def remove(self, view: View) -> Outstanding:
+        """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
+        A million may be complete at once, when their last target is configured no more.
+        """
         self._delete(view.orphans, view.rank)
-        if not view.removable:
-            return []
-        columns: list[CellKey] = []
-        tables = sorted({t for file in view.removable for t in view.snapshot.files[file].scope.table_ids})
+        if view.removable:
+            for columns in in_batches(self._repl_cells(view.removable)):
+                self._reign.check()
+                self._table.purge(columns)
+            self._delete(chain(remover.written_cells(view.removable.in_order()), view.leftovers), view.rank)
+        return view.removable
+
+    def _repl_cells(self, files: Outstanding) -> Iterator[CellKey]:
+        tables = sorted({table_id for entry in files.values() for table_id in entry.scope.table_ids})
         for table_id in tables:
             rows = scan_parts(self._table, *keys.table_section(table_id), ("repl",))
-            columns += remover.repl_cells(rows, view.removable)
-        self._reign.check()
-        self._table.purge(columns)
-        # what this cycle's join has just written is deleted as well: a delete at a rank hides that rank
-        cells = {cell for found in view.removable.values() for cell in found}
-        cells |= {
-            CellKey(keys.REPL_PREFIX + file, column)
-            for file in view.removable
-            for column in view.snapshot.files[file].scope.columns
-        }
-        self._delete(sorted(cells), view.rank)
-        return list(view.removable)
+            yield from remover.repl_cells(rows, files)
 
-    def _delete(self, cells: Sequence[CellKey], cycle_rank: int) -> None:
-        self._reign.check()
-        if cells:
-            self._table.delete(cells, remover.removal_rank(cycle_rank))
+    def _delete(self, cells: Iterable[CellKey], cycle_rank: int) -> None:
+        for batch in in_batches(cells):
+            self._reign.check()
+            self._table.delete(batch, remover.removal_rank(cycle_rank))
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
@@ -335,6 +337,13 @@ def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
     was, because splits and merges leave `repl:` cells where they are. Every row has a `tablet:` cell, for its serial.
     """
     return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
+
+
+def in_batches(cells: Iterable[CellKey]) -> Iterator[list[CellKey]]:
+    """Up to :data:`BATCH_CELLS` at a time."""
+    left = iter(cells)
+    while batch := list(islice(left, BATCH_CELLS)):
+        yield batch
 
 
 def scopes_of(config: ClusterConfig) -> Scopes:

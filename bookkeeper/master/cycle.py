@@ -23,6 +23,7 @@ from bookkeeper.master.books import Books, Owners, View
 from bookkeeper.master.dispatch import Dispatcher, work_lane
 from bookkeeper.master.inbox import Inbox, News
 from bookkeeper.master.lanes import Lanes
+from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.placement import Placement
 from bookkeeper.master.quarantine import Quarantine
 from bookkeeper.master.recovery import Recovery, unsealed_sessions
@@ -170,7 +171,7 @@ class Cycle:
         self.dispatcher.refill(view.behind, view.snapshot.files)
         self.assign()
 
-    def settle(self, view: View, removed: list[bytes]) -> None:
+    def settle(self, view: View, removed: Outstanding) -> None:
         """Make the view the current one."""
         self.books.publish(view, removed)
         self.config = view.config

@@ -8,11 +8,12 @@ row without `repl` columns, which a later cycle finds. Sources: design section 6
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.finished import is_complete
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, Column, Row
 
 
@@ -38,14 +39,12 @@ def is_orphan(file: bytes, previous: Container[bytes] | None) -> bool:
     return previous is not None and file not in previous
 
 
-def repl_cells(rows: Iterable[Row], files: Collection[bytes]) -> list[CellKey]:
+def repl_cells(rows: Iterable[Row], files: Container[bytes]) -> Iterator[CellKey]:
     """The second scan: the `repl:` cells of ``files`` on all tablets."""
-    return [
-        CellKey(row.key, column)
-        for row in rows
-        for column in row.cells
-        if column.family == "repl" and column.qualifier in files
-    ]
+    for row in rows:
+        for column in row.cells:
+            if column.family == "repl" and column.qualifier in files:
+                yield CellKey(row.key, column)
 
 
 def needed_cells(row: Row) -> list[CellKey]:
@@ -54,6 +53,16 @@ def needed_cells(row: Row) -> list[CellKey]:
     Rule R3: the done cells stay until the file itself is gone.
     """
     return [CellKey(row.key, column) for column in row.cells if column.family == "repl"]
+
+
+def written_cells(entries: Iterable[FileEntry]) -> Iterator[CellKey]:
+    """The needed cells that files have for their targets, also those that this cycle's join has just written: a delete
+    at a rank hides that rank.
+    """
+    for entry in entries:
+        key = keys.REPL_PREFIX + entry.file
+        for column in entry.scope.columns:
+            yield CellKey(key, column)
 
 
 def removal_rank(cycle_rank: int) -> int:

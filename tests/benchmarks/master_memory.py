@@ -2,7 +2,8 @@
 
 Arrives: numbers of files and tablets, and how many tablets use one log. Leaves: bytes a file of what the master holds
 between two cycles (the sizes of all objects that a snapshot holds for files), and by how much its process is larger
-then, and at the peak of a reign's first two cycles with files, than it was after two over the same tablets without any.
+then, at the peak of a reign's first two cycles with files, and at that of a third one which finds all of them complete,
+than it was after two over the same tablets without any.
 Each case runs in a process of its own, whose store makes its rows as they are read, long ones in parts as SQLite does.
 
 Tablets use logs by chance, so the fewer of them use one, the more logs its barriers are in (R24): each waits for the
@@ -72,13 +73,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Bytes a file: of what is kept, of the process between cycles and at the peak; earlier logs that a file waits for,
-    as the cells name them.
+    """Bytes a file: of what is kept, of the process between cycles, at the peak, and at that of a cycle that removes
+    all; earlier logs that a file waits for, as the cells name them.
     """
 
     kept: float
     resident: float
     peak: float
+    removal: float
     waits_for: float
 
 
@@ -90,6 +92,7 @@ class MadeRows:
         self._written = False
         self.files = 0
         self.barriers = 0
+        self.are_complete = False
 
     def put(self, rows: Sequence[RowPut], rank: int) -> None:  # noqa: ARG002
         """Needed cells: from now on they are there."""
@@ -163,11 +166,13 @@ class MadeRows:
                 before = number
 
     def _books(self) -> Iterator[Row]:
-        done = combiners.ReplicationStatus(replication_finished_offset=100, finished_bytes=12_000)
-        finished = Cell(keys.done_rank(100), values.encode_status(done))
+        half = _finished(100)
         for number in range(1, self.files + 1):
-            needed = Cell(2**32, _status(number).SerializeToString(deterministic=True))
-            cells = {self._done: finished, self._needed: needed} if number % 2 else {self._needed: needed}
+            cells = {self._needed: Cell(2**32, _status(number).SerializeToString(deterministic=True))}
+            if self.are_complete:
+                cells[self._done] = _finished(NEEDED + number)
+            elif number % 2:
+                cells[self._done] = half
             yield Row(keys.repl_row(self._case.uri(number)), cells)
 
 
@@ -178,6 +183,11 @@ def _status(number: int) -> combiners.ReplicationStatus:
         replication_needed_offset=NEEDED + number,
         needed_bytes=NEEDED * 120,
     )
+
+
+def _finished(offset: int) -> Cell:
+    done = combiners.ReplicationStatus(replication_finished_offset=offset, finished_bytes=offset * 120)
+    return Cell(keys.done_rank(offset), values.encode_status(done))
 
 
 def run() -> list[Figure]:
@@ -204,8 +214,12 @@ def run() -> list[Figure]:
 
 
 def _figures(what: str, size: int, found: Found) -> list[Figure]:
-    """The aim is for what is kept, and for the peak."""
-    found_by_name = {f"master memory {what}": found.kept, f"master memory at the peak of a cycle, {what}": found.peak}
+    """The aim is for what is kept, and for the peaks."""
+    found_by_name = {
+        f"master memory {what}": found.kept,
+        f"master memory at the peak of a cycle, {what}": found.peak,
+        f"master memory at the peak of a cycle that removes all, {what}": found.removal,
+    }
     return [
         Figure(
             name=name,
@@ -231,7 +245,7 @@ def _measured(case: Case) -> Found:
 
 
 def measure(case: Case, directory: Path) -> Found:
-    """Two full cycles without files, then two with them, of one reign in this process."""
+    """Two full cycles without files, two with them, and one that removes them, of one reign in this process."""
     ground = Ground(directory, overrides=LONG_LEASES)
     ground.create_table("1", [])
     define_cluster(ground.coordination, PeerCluster("east", "localhost:1", "east-instance", "east"))
@@ -244,15 +258,25 @@ def measure(case: Case, directory: Path) -> Found:
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text(FORGET_PEAK)
+    _forget_peak()
     store.files = case.files
     for _ in range(2):
         full_look(books, owners, queue)
-    files = len(books.snapshot.files)
+    snapshot = books.snapshot
+    files = len(snapshot.files)
     resident, peak = ((resident_bytes(which) - before) / files for which in ("VmRSS", "VmHWM"))
-    found = Found(snapshot_bytes(books.snapshot) / files, resident, peak, store.barriers / files)
+    _forget_peak()
+    store.are_complete = True
+    full_look(books, owners, queue)
+    assert not len(books.snapshot.files)
+    removal = (resident_bytes("VmHWM") - before) / files
     ground.close()
-    return found
+    return Found(snapshot_bytes(snapshot) / files, resident, peak, removal, store.barriers / files)
+
+
+def _forget_peak() -> None:
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text(FORGET_PEAK)
 
 
 def resident_bytes(which: str) -> int:

@@ -112,7 +112,7 @@ class Master:
         self.books.keep(view)
         removed = self.books.remove(view)
         self.books.publish(view, removed)
-        return removed
+        return sorted(removed)
 
     def cycle(self) -> list[bytes]:
         """A full cycle without placing and assigning."""

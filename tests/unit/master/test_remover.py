@@ -40,7 +40,7 @@ def test_the_second_scan_finds_the_columns_of_the_files_that_go_and_no_others() 
         tablet_row(b"m", None, {W1: b"", W2: b""}),
         tablet_row(None, b"m", {W2: b"", W3: b""}),
     ]
-    found = remover.repl_cells(rows, {W1, W2})
+    found = list(remover.repl_cells(rows, {W1, W2}))
     assert [(cell.key, cell.column.qualifier) for cell in found] == [(b"1;m", W1), (b"1;m", W2), (b"1<", W2)]
 
 
