@@ -22,11 +22,11 @@ from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
 from bookkeeper.master.root_keeper import RootKeeper
-from bookkeeper.master.snapshot import BrokenChainError, tablet_view
+from bookkeeper.master.snapshot import BrokenChainError, TabletView, tablet_view
 from bookkeeper.master.strays import is_over, note_strays
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.bulk.logs import is_of_taken
 from bookkeeper.storage.wal import delete_log
@@ -99,23 +99,25 @@ class Collector:
     def _look_once(self, logs: tuple[LogFile, ...], live: frozenset[str], online: Collection[str]) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
         marked = tuple(gc.parse_marks(self.table.scan(start, stop, ("del",))))
-        tablet_rows = self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, gc.REFERENCE_FAMILIES)
         finished: dict[str, tuple[TargetKey, ...]] = {}
         named: set[str] = set()
         late: list[CellKey] = []
-        seen_rows = _noted(_chained(tablet_rows, online), frozenset(marked), named, late)
+        seen_rows = _noted(reference_rows(self.table, online), frozenset(marked), named, late)
         rows_of_books = self._books_rows(finished, named)
         referenced = frozenset(gc.referenced_files(seen_rows, rows_of_books, self._quarantine_rows()))
         return Inventory(logs, live, referenced, marked, tuple(late), finished, frozenset(named))
 
     def _books_rows(self, finished: dict[str, tuple[TargetKey, ...]], named: set[str]) -> Iterator[Row]:
         start, stop = keys.section(keys.REPL_PREFIX)
+        known: dict[tuple[bytes, ...], tuple[TargetKey, ...]] = {}
         for row in self.table.scan(start, stop, ("repl", "done")):
             file = keys.parse_repl_row(row.key)
             named.add(file)
-            done = tuple(keys.parse_target(column.qualifier) for column in row.cells if column.family == "done")
+            done = tuple(column.qualifier for column in row.cells if column.family == "done")
+            if done and done not in known:
+                known[done] = tuple(map(keys.parse_target, done))
             if done:
-                finished[file] = done
+                finished[file] = known[done]
             yield row
 
     def _quarantine_rows(self) -> Iterator[Row]:
@@ -192,7 +194,7 @@ class Collector:
 
     def _purge_books(self, files: set[bytes], marked: Collection[str]) -> None:
         cells: list[CellKey] = []
-        for row in self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
+        for row in scan_parts(self.table, keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
             cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
         for file in sorted(files):
             row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
@@ -233,16 +235,34 @@ def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[
     return frozenset(sessions) | ({gc.IMPORT_SESSION} if imports else frozenset())
 
 
-def _chained(rows: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
-    """Rows as they come; raises BrokenChainError where tablets do not join up (rule R16)."""
-    last = None
-    for row in rows:
-        if keys.is_tablet(row):
-            view = tablet_view(row)
-            snapshot.verify_chain(last, view, online)
-            last = view
-        yield row
-    snapshot.verify_chain(last, None, online)
+def reference_rows(table: MetadataTable, online: Collection[str]) -> Iterator[Row]:
+    """What tablets use, then, in parts, what is to be replicated: a file is named by both before it has a record, and
+    no reference of one kind becomes one of the other. Raises BrokenChainError.
+    """
+    tablets = keys.TABLETS_START, keys.TABLETS_STOP
+    yield from _chained(table.scan(*tablets, gc.USE_FAMILIES), online)
+    yield from _chained(scan_parts(table, *tablets, gc.REPL_FAMILIES), online)
+
+
+def _chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
+    """Rows, or parts of them, as they come; raises BrokenChainError where tablets do not join up (rule R16)."""
+    last: TabletView | None = None
+    key, told = b"", dict[Column, Cell]()
+    for part in parts:
+        if part.key != key:
+            last = _follow(last, Row(key, told), online)
+            key, told = part.key, {}
+        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
+        yield part
+    snapshot.verify_chain(_follow(last, Row(key, told), online), None, online)
+
+
+def _follow(last: TabletView | None, row: Row, online: Collection[str]) -> TabletView | None:
+    if not keys.is_tablet(row):
+        return last
+    view = tablet_view(row)
+    snapshot.verify_chain(last, view, online)
+    return view
 
 
 def _noted(rows: Iterable[Row], marked: Collection[str], named: set[str], late: list[CellKey]) -> Iterator[Row]:

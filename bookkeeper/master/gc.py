@@ -26,8 +26,10 @@ IMPORT_KIND = "import_directory"
 IMPORT_SESSION = "import"
 """Directory of the logs that imports write: as if of a session that lives while an import is under way."""
 
-REFERENCE_FAMILIES = ("log", "segment", "repl", "tablet")
-"""What a reference scan reads of tablet rows; ``tablet`` for the chain of rule R16."""
+USE_FAMILIES, REPL_FAMILIES = ("log", "segment", "tablet"), ("repl", "tablet")
+"""What two reference scans read of tablet rows, of the second one long rows in parts; ``tablet`` for the chain of rule
+R16.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class Keeper:
         return self._needs.setdefault(file, _Needs())
 
     def tablet(self, row: Row) -> None:
-        """A tablet's row, or what stays of one: `log:` cells for recovery, `repl:` cells for replication."""
+        """A tablet's row, what stays of one, or a part of its `repl:` cells: `log:` cells for recovery, `repl:` cells
+        for replication.
+        """
         table_id, _ = keys.parse_tablet_row(row.key)
         counted = {"log": "recovery", "repl": "replication"} if keys.is_tablet(row) else {"repl": "replication"}
         for column in row.cells:

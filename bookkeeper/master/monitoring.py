@@ -29,6 +29,7 @@ from bookkeeper.master.shipping import Retry, Shipped, Shipping
 from bookkeeper.master.snapshot import Snapshot
 from bookkeeper.master.status import Now, TargetState, all_states, most_lag_first
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
     Books,
@@ -139,8 +140,11 @@ class MasterSource:
         live = frozenset(lead.tservers.live())
         keeper = Keeper(table_names(read_config(self.coordination).tables.values()))
         marked = gc.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
-        for row in collector.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("log", "repl", "tablet")):
+        tablets = keys.TABLETS_START, keys.TABLETS_STOP
+        for row in collector.table.scan(*tablets, ("log", "tablet")):
             keeper.tablet(row)
+        for part in scan_parts(collector.table, *tablets, ("repl",)):
+            keeper.tablet(part)
         for row in collector.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
             keeper.books(row)
         for key in scan_rows(collector.table):

@@ -17,12 +17,19 @@ from bookkeeper.master.files import NO_PROGRESS, FileEntry, Scopes
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.packing import Progress
-from bookkeeper.master.snapshot import BrokenChainError, Snapshot, tablet_view, take_snapshot, verify_chain
+from bookkeeper.master.snapshot import (
+    SNAPSHOT_FAMILIES,
+    BrokenChainError,
+    Snapshot,
+    tablet_view,
+    take_snapshot,
+    verify_chain,
+)
 from bookkeeper.master.status import TargetState, pending_of_marks
 from bookkeeper.master.tservers import TServers
 from bookkeeper.master.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.table import MetadataTable, scan_parts
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.messages import FileMark, TabletLocation, TableUsage, TargetStatus
 from bookkeeper.storage.wal import read_seal
@@ -127,7 +134,7 @@ class Queries:
         """What the tablets of one table refer to, read now. Raises TransientError."""
         scopes = Scopes({table.table_id: table.targets})
         for _ in range(SCAN_TRIES_MAX):
-            rows = self.table.scan(*keys.table_section(table.table_id), ("repl", "tablet", "location"))
+            rows = scan_parts(self.table, *keys.table_section(table.table_id), SNAPSHOT_FAMILIES)
             try:
                 return take_snapshot(rows, 1, scopes, [table.table_id], Outstanding())
             except BrokenChainError as error:

@@ -18,7 +18,7 @@ from bookkeeper.master.gc import LogFile
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.table import MetadataTable, scan_parts
 from bookkeeper.storage.wal import Promise, recover
 
 LOG = logging.getLogger(__name__)
@@ -103,9 +103,12 @@ def read_promise(table: MetadataTable, uri: str) -> Promise:
     that do not parse say nothing here. Raises TransientError.
     """
     log, repl = keys.log_column(uri), keys.repl_column(uri)
-    used = [row for row in table.scan(b"", FIRST_SECTION, ("log", "repl")) if log in row.cells or repl in row.cells]
-    known = promise_of(row.cells[repl].value for row in used if repl in row.cells)
-    return Promise(bool(used), known.durable_offset)
+    is_used, statuses = False, list[bytes]()
+    for part in scan_parts(table, b"", FIRST_SECTION, ("log", "repl")):
+        is_used = is_used or log in part.cells or repl in part.cells
+        if repl in part.cells:
+            statuses.append(part.cells[repl].value)
+    return Promise(is_used, promise_of(statuses).durable_offset)
 
 
 def promise_of(statuses: Iterable[bytes]) -> Promise:
