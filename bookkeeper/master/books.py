@@ -252,7 +252,7 @@ class Books:
         ``entry.safe`` reaches what was known before this look, so a second look makes the first one's offsets safe.
         """
         files = self.snapshot.files
-        before = {entry.file: entry.needed for entry in self._moving if entry.directory == directory}
+        before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
         start = min(before, default=b"") or (files.newest(directory) or directory) + b"\x00"
         changed: dict[bytes, FileEntry] = {}
         for row in self._rows_of.get(session, ()):

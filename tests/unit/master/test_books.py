@@ -53,12 +53,13 @@ def test_a_quick_look_finds_a_new_file_and_writes_what_is_needed(world: World, t
     assert _look(world, master, session) == {}
 
 
-def test_what_one_look_shows_is_safe_after_the_next(world: World, target: TargetKey) -> None:
+@pytest.mark.parametrize("log", ["000001.wal", "taken-1.wal"])
+def test_what_one_look_shows_is_safe_after_the_next(world: World, target: TargetKey, log: str) -> None:
     session = world.tserver()
     world.locate(LAST, session)
     master = world.master()
     master.cycle()
-    file = world.uri(session)
+    file = world.uri(session).replace("000001.wal", log)
     world.use(LAST, file, 4)
     (made,) = _look(world, master, session, 1).values()
     assert (made.needed, made.safe, master.books.unsafe()) == (4, 0, [made])
