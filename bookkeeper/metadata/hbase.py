@@ -139,7 +139,8 @@ class HBaseMetadataTable:
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.table.PartReader`. What fails within a long row is not tried again, because
-        a second scanner would read at another moment: raises UnavailableError.
+        a second scanner would read at another moment: raises UnavailableError. A long row keeps a connection while it
+        is read.
         """
         return self._scan_parts(start, stop, _family_names(check_families(families)))
 
