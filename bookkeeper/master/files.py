@@ -164,11 +164,11 @@ class FileEntry:
 
     def is_closed(self) -> bool:
         """No record can ever be added to the file."""
-        return self.closed_in > 0
+        return packing.is_closed_in(self._packed)
 
     def is_settled(self) -> bool:
         """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
-        return self._unsafe == 0 and packing.closed_in(self._packed) > 0
+        return self._unsafe == 0 and packing.is_closed_in(self._packed)
 
     def created_ms(self) -> int:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""

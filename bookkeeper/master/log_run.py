@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from bookkeeper.master import names
 from bookkeeper.master.files import FileEntry
 
 CHUNK_LOGS = 1_000
@@ -87,6 +88,12 @@ class LogRun:
             first = bisect_left(numbers, number) if place == start else 0
             for at in range(first, len(entries)):
                 yield entries[at]
+
+    def items(self) -> Iterator[tuple[bytes, FileEntry]]:
+        """The logs with their names, in order."""
+        for chunk in self._chunks:
+            for number, entry in zip(*chunk, strict=True):
+                yield names.joined(self.directory, number), entry
 
     def last(self) -> FileEntry:
         """The newest."""

@@ -13,16 +13,15 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from bookkeeper.master import names
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.log_run import LogRun
 from bookkeeper.model import TargetKey
 
-
-def name_of(entry: FileEntry) -> bytes:
-    """What files are sorted by."""
-    return entry.file
+_Item = tuple[bytes, FileEntry]
+_name_of = itemgetter(0)
 
 
 class Outstanding:
@@ -114,12 +113,12 @@ class Outstanding:
                 found = list(self._of(directory))
             yield from found
 
-    def in_order(self) -> Iterator[FileEntry]:
-        """All files in order of their names, for the thread that changes this."""
-        alone = (self._alone[file] for file in sorted(self._alone))
-        return heapq.merge(self._logs_in_order(), alone, key=name_of) if self._alone else self._logs_in_order()
+    def in_order(self) -> Iterator[_Item]:
+        """All files with their names, in order of these, for the thread that changes this."""
+        alone = ((file, self._alone[file]) for file in sorted(self._alone))
+        return heapq.merge(self._logs_in_order(), alone, key=_name_of) if self._alone else self._logs_in_order()
 
-    def _logs_in_order(self) -> Iterator[FileEntry]:
+    def _logs_in_order(self) -> Iterator[_Item]:
         """Where one directory is in another one, names of both may alternate; else a directory's stay together."""
         directories = sorted(self._runs)
         at = 0
@@ -128,10 +127,14 @@ class Outstanding:
             while end < len(directories) and directories[end].startswith(first):
                 end += 1
             if end == at + 1:
-                yield from self._of(first)
+                yield from self._items_of(first)
             else:
-                yield from heapq.merge(*map(self._of, directories[at:end]), key=name_of)
+                yield from heapq.merge(*map(self._items_of, directories[at:end]), key=_name_of)
             at = end
+
+    def _items_of(self, directory: bytes) -> Iterator[_Item]:
+        run = self._runs[directory]
+        return run.items() if isinstance(run, LogRun) else iter([(run.file, run)])
 
     def _of(self, directory: bytes) -> Iterator[FileEntry]:
         run = self._runs.get(directory)

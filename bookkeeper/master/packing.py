@@ -43,8 +43,9 @@ _NARROW = _Layout(Struct("<BBBBIII"), Struct("<II"), Struct("<BII"), Struct("<BB
 _WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
-_NEEDED_AT = 12
+_CLOSED_AT, _NEEDED_AT = 8, 12
 """Where the narrow layout has them: most files are read there, once a cycle."""
+_NO_CYCLE = bytes(4)
 
 
 class Parts(NamedTuple):
@@ -122,6 +123,11 @@ def closed_in(packed: bytes) -> int:
     """The first cycle that saw the file CLOSED, 0 for none."""
     closed: int = _LAYOUTS[packed[0]].head.unpack_from(packed)[_CLOSED]
     return closed
+
+
+def is_closed_in(packed: bytes) -> bool:
+    """Whether a cycle saw the file CLOSED."""
+    return closed_in(packed) > 0 if packed[0] else packed[_CLOSED_AT:_NEEDED_AT] != _NO_CYCLE
 
 
 def with_closed_in(packed: bytes, cycle: int) -> bytes:

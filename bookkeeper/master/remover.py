@@ -55,12 +55,12 @@ def needed_cells(row: Row) -> list[CellKey]:
     return [CellKey(row.key, column) for column in row.cells if column.family == "repl"]
 
 
-def written_cells(entries: Iterable[FileEntry]) -> Iterator[CellKey]:
+def written_cells(files: Iterable[tuple[bytes, FileEntry]]) -> Iterator[CellKey]:
     """The needed cells that files have for their targets, also those that this cycle's join has just written: a delete
     at a rank hides that rank.
     """
-    for entry in entries:
-        key = keys.REPL_PREFIX + entry.file
+    for file, entry in files:
+        key = keys.REPL_PREFIX + file
         for column in entry.scope.columns:
             yield CellKey(key, column)
 

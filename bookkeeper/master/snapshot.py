@@ -125,7 +125,7 @@ class SnapshotBuilder:
             entry = files.find(directory, number)
             if entry is None:
                 known = previous.find(directory, number)
-                if known is None or known.scope is not scope or not known.closed_in:
+                if known is None or known.scope is not scope or not known.is_closed():
                     self._fold_first(row.key, file, cell.value, scope, known)
                     continue
                 files.put_at(number, known)

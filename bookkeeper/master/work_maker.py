@@ -57,7 +57,7 @@ Joined = tuple[bytes, FileEntry | None, Row | None]
 
 def join(files: Outstanding, rows: Iterable[Row]) -> Iterator[Joined]:
     """Merge-join: the snapshot in order of files beside the `~repl_` rows, which are streamed in the same order."""
-    ordered = ((entry.file, entry) for entry in files.in_order())
+    ordered = files.in_order()
     file, entry = next(ordered, _NO_MORE)
     for row in rows:
         row_file = row.key[_PREFIX_LENGTH:]

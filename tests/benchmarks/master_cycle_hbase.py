@@ -16,11 +16,11 @@ from tests.benchmarks.master_cycle import full_cycle, measure
 from tests.support.hbase import HBaseUnavailableError, running_hbase
 
 FILES = (10_000, 100_000)
-ROUNDS = 2
+ROUNDS = 4
 
 
 def run() -> list[Figure]:
-    """A full cycle; two minutes of CPU, most of them to write the rows, and as long for HBase."""
+    """A full cycle; three minutes of CPU, most of them to write the rows, and as long for HBase."""
     figures = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -12,6 +12,7 @@ from bookkeeper.master.packing import (
     barriers_in,
     closed_in,
     finished_in,
+    is_closed_in,
     is_status_in,
     needed_in,
     pack,
@@ -47,7 +48,7 @@ def test_what_is_packed_comes_out_again(
     assert unpack(own, packed) == parts._replace(closed_in=cycles[1])
     packed = with_closed_in(packed, cycles[0])
     assert unpack(own, packed) == parts
-    assert closed_in(packed) == cycles[0]
+    assert (closed_in(packed), is_closed_in(packed)) == (cycles[0], cycles[0] > 0)
     assert (needed_in(packed), status_in(packed), barriers_in(packed)) == (needed, status, len(barriers))
     assert [progress_in(packed, place) for place in range(len(progress) + 1)] == [*progress, None]
     assert [finished_in(packed, place) for place in range(len(progress))] == [done.offset for done in progress]
