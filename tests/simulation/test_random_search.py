@@ -21,7 +21,7 @@ FOUND = {
     "answered-before-the-sync": "claimed|lost|not durable",
     "books-not-asked": "deleted early",
     "closed-ranks-like-open": "R1",
-    "everything-merges": "gap|R1|order|missing",
+    "everything-merges": "gap|garbage|R1|order|missing",
     "handed-over-counts-as-proven": "gap|R1|order",
     "high-water-does-not-count and paths-are-not-compared": "twice",
     "marks-of-ended-streams-stay": "rest",
