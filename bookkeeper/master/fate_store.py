@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, TransientError
 from bookkeeper.master.leader import Reign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
@@ -63,18 +63,23 @@ class FateStore:
     def __init__(self, table: MetadataTable, reign: Reign) -> None:
         self._table = table
         self._reign = reign
+        self._doubtful: set[str] = set()
 
     def check(self) -> None:
         """Raise LeaseLostError unless this process may still lead."""
         self._reign.check()
 
     def begin(self, ops: Sequence[FateOp]) -> list[str]:
-        """Write new operations in one call and return their ids."""
+        """Write new operations in one call and return their ids. Where that fails, some may be there all the same:
+        their caller was told otherwise, so they go with whatever ends next.
+        """
         txids = [format_txid(self._reign.next_rank()) for _ in ops]
-        self._table.put(
-            [RowPut(keys.fate_row(txid), {keys.FATE_OP: op.encode()}) for txid, op in zip(txids, ops, strict=True)],
-            keys.ONCE_RANK,
-        )
+        puts = [RowPut(keys.fate_row(txid), {keys.FATE_OP: op.encode()}) for txid, op in zip(txids, ops, strict=True)]
+        try:
+            self._table.put(puts, keys.ONCE_RANK)
+        except TransientError:
+            self._doubtful.update(txids)
+            raise
         return txids
 
     def reach(self, steps: Mapping[str, FateStep]) -> None:
@@ -86,8 +91,10 @@ class FateStore:
 
     def end(self, txids: Iterable[str]) -> None:
         """Forget operations for good; what a cut leaves, the next :meth:`load` finds."""
-        rows = map(keys.fate_row, txids)
+        doubtful = tuple(self._doubtful)
+        rows = map(keys.fate_row, (*txids, *doubtful))
         self._purge([CellKey(row, column) for row in rows for column in (keys.FATE_OP, keys.FATE_STEP)])
+        self._doubtful.difference_update(doubtful)
 
     def _purge(self, cells: Sequence[CellKey]) -> None:
         self._reign.check()

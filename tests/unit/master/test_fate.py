@@ -37,6 +37,7 @@ from bookkeeper.master.fate_store import FateStore, parse_record
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Cell, CellKey, Row
 from bookkeeper.metadata.values import FateOp, FateStep
+from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 
@@ -316,6 +317,21 @@ def test_the_remains_of_an_ended_operation_go_with_the_next_leader(world: World)
     assert [row.key for row in _rows(world)] == [row.key], "the step is left"
     assert _engine(world, world.depose(first), script).store.load() == []
     assert _rows(world) == []
+
+
+def test_an_operation_whose_beginning_failed_does_not_stay_in_the_books(world: World) -> None:
+    """The write was done and its answer was lost: nobody would end it before the next master executes it."""
+    reign = world.master().reign
+    table = FailingMetadata(world.table)
+    store = FateStore(table, reign)
+    with table.failing(lambda call, _: call == "put", applied=True), pytest.raises(UnavailableError):
+        store.begin([FateOp("script", {}, 1), FateOp("script", {}, 2)])
+    with table.failing(lambda call, _: call == "purge"), pytest.raises(UnavailableError):
+        store.end([])
+    (kept,) = store.begin([FateOp("script", {}, 3)])
+    assert len(store.load()) == 3
+    store.end([])
+    assert [record.txid for record in store.load()] == [kept]
 
 
 def test_what_can_t_be_written_is_refused_before_anything_begins(world: World) -> None:
