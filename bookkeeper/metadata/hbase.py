@@ -37,8 +37,9 @@ from bookkeeper.errors import (
     PermanentError,
     UnavailableError,
 )
+from bookkeeper.metadata.hbase_cells import bytes_of, column_name, column_range, family_names, rows_of
 from bookkeeper.metadata.limits import check_cells, check_families, check_key, check_puts, check_rank
-from bookkeeper.metadata.table import FAMILIES, PURGE_RANK, Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.table import FAMILIES, PURGE_RANK, CellKey, Row, RowPut
 
 _thrift: Any = importlib.import_module("Hbase_thrift")
 """HBase's messages; happybase makes this module when it is imported."""
@@ -116,33 +117,33 @@ class HBaseMetadataTable:
     def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`."""
         check_key(key)
-        columns = _family_names(check_families(families))
+        columns = family_names(check_families(families))
         if not columns:
             return None
-        rows = self._call(lambda client: _rows(client.getRowWithColumns(self._name, key, columns, {})))
+        rows = self._call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {})))
         return rows[0] if rows else None
 
     def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
         """See :class:`~bookkeeper.metadata.table.SliceReader`. The servers cut the row (ColumnRangeFilter)."""
         check_key(key)
-        columns = _family_names(check_families((family,)))
+        columns = family_names(check_families((family,)))
         if start >= stop:
             return None
-        rows = self._call(self._page, key, key + b"\x00", columns, 1, _column_range(start, stop))
+        rows = self._call(self._page, key, key + b"\x00", columns, 1, column_range(start, stop))
         return rows[0] if rows else None
 
     def scan(
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
     ) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`."""
-        return self._scan(start, stop, _family_names(check_families(families)))
+        return self._scan(start, stop, family_names(check_families(families)))
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.table.PartReader`. What fails within a long row is not tried again, because
         a second scanner would read at another moment: raises UnavailableError. A long row keeps a connection while it
         is read.
         """
-        return self._scan_parts(start, stop, _family_names(check_families(families)))
+        return self._scan_parts(start, stop, family_names(check_families(families)))
 
     def compact(self) -> None:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`. Asks for a compaction and does not wait for it.
@@ -200,7 +201,7 @@ class HBaseMetadataTable:
         scanner = self._open(client, start, stop, columns, limits)
         found = client.scannerGetList(scanner, rows)
         client.scannerClose(scanner)
-        return _rows(found)
+        return rows_of(found)
 
     def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
         """Pages of whole rows as in :meth:`_scan`; one scanner that stays open for each long row."""
@@ -218,28 +219,30 @@ class HBaseMetadataTable:
         self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
     ) -> tuple[list[Row], bool, bool]:
         """Rows, whether the last of them is the first part of a long one, and whether no others follow."""
-        scanner = self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
+        scanner = self._open_parts(client, start, stop, columns)
         rows: list[Row] = []
         size, asked, is_cut, is_last = 0, 1, False, False
         while size < PAGE_BYTES and not is_cut and not is_last:
-            found = _rows(client.scannerGetList(scanner, asked))
+            found = rows_of(client.scannerGetList(scanner, asked))
             is_last = len(found) < asked
             place = next((at for at, row in enumerate(found) if may_go_on(row)), None)
             if place is not None:
                 found, is_cut, is_last = found[: place + 1], True, False
             rows += found
-            size += _size(found)
+            size += bytes_of(found)
             asked = min(4 * asked, PARTS_MAX)
         client.scannerClose(scanner)
         return rows, is_cut, is_last
 
     def _long_row(self, key: bytes, columns: list[bytes]) -> Iterator[Row]:
         with self._client() as client:
-            limits = {"caching": PARTS_MAX, "batchSize": PART_CELLS}
-            scanner = self._open(client, key, key + b"\x00", columns, limits)
+            scanner = self._open_parts(client, key, key + b"\x00", columns)
             while found := client.scannerGetList(scanner, 1):
-                yield from _rows(found)
+                yield from rows_of(found)
             client.scannerClose(scanner)
+
+    def _open_parts(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]) -> Any:
+        return self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
 
     def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
         """A scanner's number; each connection has its own, for there may be several Thrift servers."""
@@ -372,55 +375,20 @@ def _family(name: str) -> Any:
     )
 
 
-def _family_names(families: Iterable[str]) -> list[bytes]:
-    return [family.encode() for family in families]
-
-
-def _column_range(start: bytes, stop: bytes) -> bytes:
-    """HBase's filter language: qualifiers from ``start`` (included) to ``stop`` (excluded)."""
-    quoted = [b"'" + bound.replace(b"'", b"''") + b"'" for bound in (start, stop)]
-    return b"ColumnRangeFilter (" + quoted[0] + b", true, " + quoted[1] + b", false)"
-
-
-def _column_name(column: Column) -> bytes:
-    return column.family.encode() + b":" + column.qualifier
-
-
 def _row_of_puts(row: RowPut) -> tuple[Any, int, int]:
-    puts = [_thrift.Mutation(column=_column_name(c), value=value) for c, value in row.values.items()]
+    puts = [_thrift.Mutation(column=column_name(c), value=value) for c, value in row.values.items()]
     size = sum(len(put.column) + len(put.value) for put in puts)
     return _thrift.BatchMutation(row=row.key, mutations=puts), len(puts), size
 
 
 def _rows_of_deletes(cells: Iterable[CellKey]) -> Iterator[tuple[Any, int, int]]:
     for cell in cells:
-        column = _column_name(cell.column)
+        column = column_name(cell.column)
         deletes = [_thrift.Mutation(column=column, isDelete=True)]
         yield _thrift.BatchMutation(row=cell.key, mutations=deletes), 1, len(cell.key) + len(column)
 
 
-def _rows(found: Iterable[Any]) -> list[Row]:
-    """HBase's rows as ours; equal columns share one object."""
-    known: dict[bytes, Column] = {}
-    return [
-        Row(row.row, {_column(name, known): Cell(cell.timestamp, cell.value) for name, cell in row.columns.items()})
-        for row in found
-    ]
-
-
-def _column(name: bytes, known: dict[bytes, Column]) -> Column:
-    column = known.get(name)
-    if column is None:
-        family, _, qualifier = name.partition(b":")
-        column = known[name] = Column(family.decode(), qualifier)
-    return column
-
-
 def _next_page_rows(rows: Sequence[Row], asked: int) -> int:
     """How many rows to ask for: as many as PAGE_BYTES hold of the size seen, growing fourfold at most."""
-    fitting = PAGE_BYTES * len(rows) // max(_size(rows), 1)
+    fitting = PAGE_BYTES * len(rows) // max(bytes_of(rows), 1)
     return max(1, min(fitting, 4 * asked, PAGE_ROWS_MAX))
-
-
-def _size(rows: Iterable[Row]) -> int:
-    return sum(len(row.key) + sum(len(cell.value) for cell in row.cells.values()) for row in rows)
