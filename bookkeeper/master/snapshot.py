@@ -126,7 +126,7 @@ class SnapshotBuilder:
             if entry is None:
                 known = previous.find(directory, number)
                 if known is None or known.scope is not scope or not known.is_closed():
-                    self._fold_first(row.key, file, cell.value, scope, known)
+                    self._fold_first(row.key, file, cell.value, scope)
                     continue
                 files.put_at(number, known)
                 if not known.is_settled():
@@ -174,11 +174,9 @@ class SnapshotBuilder:
         if view is not None:
             self._seen_tables.add(view.extent.table_id)
 
-    def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope, known: FileEntry | None) -> None:
+    def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
         facts = self._facts(row, file, value)
         entry = FileEntry(file, facts, scope)
-        if known is not None:
-            entry.directory = known.directory
         self._snapshot.files.put(entry)
         self._snapshot.fresh.append(entry)
         self._note_state(row, entry, facts, value)
@@ -217,7 +215,6 @@ def copy_entry(entry: FileEntry) -> FileEntry:
     """A second entry that says the same."""
     copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
     copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
-    copied.directory = entry.directory
     return copied
 
 
