@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from bookkeeper.errors import CorruptionError
@@ -372,41 +370,3 @@ def test_a_cycle_writes_nothing_when_nothing_changed(world: World, target: Targe
         _look(world, master, session)
     assert puts == []
     assert target in world.needed(world.uri(session))
-
-
-def test_files_that_are_complete_together_go_in_batches_and_their_columns_first(
-    world: World, target: TargetKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When the last peer is taken away, all that it lacked is complete in one cycle."""
-    (other,) = world.create_table("2", [])
-    world.enable("2")
-    session = world.tserver()
-    files = [world.uri(session, number) for number in range(1, 8)]
-    for file in files:
-        world.closed(LAST, file, 5)
-        world.closed(other, file, 5)
-    master = world.master()
-    master.cycle()
-    assert all(target in world.needed(file) for file in files)
-    for table_id in ("1", "2"):
-        world.disable(table_id)
-    steps: list[tuple[str, int]] = []
-    purge, delete = world.table.purge, world.table.delete
-
-    def purged(cells: Sequence[CellKey]) -> None:
-        steps.append(("purge", len(cells)))
-        purge(cells)
-
-    def deleted(cells: Sequence[CellKey], rank: int) -> None:
-        steps.append(("delete", len(cells)))
-        delete(cells, rank)
-
-    monkeypatch.setattr(books, "BATCH_CELLS", 3)
-    monkeypatch.setattr(world.table, "purge", purged)
-    monkeypatch.setattr(world.table, "delete", deleted)
-    removed = [file for _ in range(3) for file in master.cycle()]
-    assert sorted(removed) == [file.encode() for file in files]
-    assert [size for step, size in steps if step == "purge"] == [3, 3, 3, 3, 2]
-    assert not any(world.needed(file) for file in files)
-    rows = world.table.scan(families=("repl",))
-    assert list(rows) == []

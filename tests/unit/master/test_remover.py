@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from bookkeeper.master import remover
+from collections.abc import Sequence
+
+import pytest
+
+from bookkeeper.master import books, remover
 from bookkeeper.master.remover import MissingFile
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
@@ -126,3 +130,42 @@ def test_scopes_follow_the_configuration(world: World) -> None:
     assert added in {target.key for target in made.scope.targets}
     assert world.repl(file), "the new target has nothing of it yet"
     assert scopes().of(("1",)).targets
+
+
+def test_files_that_are_complete_together_go_in_batches_and_their_columns_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the last peer is taken away, all that it lacked is complete in one cycle."""
+    target = world.enable("1")
+    (other,) = world.create_table("2", [])
+    world.enable("2")
+    session = world.tserver()
+    files = [world.uri(session, number) for number in range(1, 8)]
+    for file in files:
+        world.closed(b"1<", file, 5)
+        world.closed(other, file, 5)
+    master = world.master()
+    master.cycle()
+    assert all(target in world.needed(file) for file in files)
+    for table_id in ("1", "2"):
+        world.disable(table_id)
+    steps: list[tuple[str, int]] = []
+    purge, delete = world.table.purge, world.table.delete
+
+    def purged(cells: Sequence[CellKey]) -> None:
+        steps.append(("purge", len(cells)))
+        purge(cells)
+
+    def deleted(cells: Sequence[CellKey], rank: int) -> None:
+        steps.append(("delete", len(cells)))
+        delete(cells, rank)
+
+    monkeypatch.setattr(books, "BATCH_CELLS", 3)
+    monkeypatch.setattr(world.table, "purge", purged)
+    monkeypatch.setattr(world.table, "delete", deleted)
+    removed = [file for _ in range(3) for file in master.cycle()]
+    assert sorted(removed) == [file.encode() for file in files]
+    assert [size for step, size in steps if step == "purge"] == [3, 3, 3, 3, 2]
+    assert not any(world.needed(file) for file in files)
+    rows = world.table.scan(families=("repl",))
+    assert list(rows) == []
