@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv hbase hbase-image lint docs test demo bench soak clean
+.PHONY: help system-deps venv lock hbase hbase-image lint docs test demo bench soak clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -10,7 +10,9 @@ METADATA ?= sqlite
 PYTEST_ARGS ?=
 WORKERS ?= 2
 ROUNDS ?= 10
+SCHEDULES ?= 200
 SEED ?=
+UPGRADE ?= 0
 export PYTHON METADATA
 
 help: ## List the targets
@@ -22,7 +24,10 @@ system-deps: ## Install from Debian what is missing, start a container engine (N
 venv: ## Create .venv with the project, its demo data and its development tools
 	@docker/venv.sh
 
-hbase: ## Put the real HBase together under build/hbase
+lock: venv ## Write the lock files anew from pyproject.toml (UPGRADE=1: with the newest versions that it allows)
+	@UPGRADE=$(UPGRADE) docker/lock.sh
+
+hbase: ## Put the real HBase together under build/hbase (one JVM, for tests and demos: no sync to disk)
 	@docker/system-deps.sh hbase
 	@docker/hbase/assemble.sh || { [ "$${NO_SYSTEM_DEPS:-0}" = 1 ] && echo "no HBase: its tests will be skipped" >&2; }
 
@@ -57,10 +62,12 @@ bench: ## Measure, and write the figures beside their references
 	@docker/venv.sh
 	@$(PY) -m tests.benchmarks
 
-soak: ## Run clusters under random faults of processes, network, disk (ROUNDS=10, SEED=... to repeat a run)
+soak: ## Run clusters under random faults of processes, network, disk, HBase (ROUNDS=10, SCHEDULES=200 simulated ones before; SEED=... to repeat a run)
 	@docker/system-deps.sh runtime
 	@docker/venv.sh
-	@$(PY) -m tests.soak --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@docker/system-deps.sh hbase
+	@docker/hbase/assemble.sh
+	@$(PY) -m tests.soak --rounds $(ROUNDS) --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED))
 
 clean: ## Remove what was built, not the engine's images; unmount the disks of tests that were killed
 	@[ ! -x $(PY) ] || $(PY) -m tests.support.small_disk

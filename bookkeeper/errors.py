@@ -46,10 +46,24 @@ class NoSpaceError(UnavailableError):
     code = "no_space"
 
 
+class LostBooksError(TransientError):
+    """The metadata table is not that of this cluster any more: it was dropped, emptied or replaced. Nothing was written
+    there, and the call succeeds unchanged once the right table is back.
+    """
+
+    code = "lost_books"
+
+
 class NotLeaderError(TransientError):
     """The master that was asked does not lead."""
 
     code = "not_leader"
+
+
+class NotReadyError(TransientError):
+    """The process leads and has not yet read what it needs for an answer; an empty answer would not be true."""
+
+    code = "not_ready"
 
 
 class NotServingError(TransientError):
@@ -97,6 +111,12 @@ class NotFoundError(PermanentError):
     """A named table, tablet, group, cluster or file does not exist."""
 
     code = "not_found"
+
+
+class TableGoneError(NotFoundError):
+    """A peer has no table of the id to which a target goes: it was deleted there, or made anew under another id."""
+
+    code = "table_gone"
 
 
 class ExistsError(PermanentError):

@@ -128,6 +128,17 @@ class Stamp:
     groups: tuple[str, ...] | None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TargetShare:
+    """How much of a file, from its beginning up to some block, is one target's: records, and the size in bytes of the
+    blocks that hold them, without headers.
+    """
+
+    target: TargetKey
+    records: int
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A configured target: its key, the groups that travel now, and who the peer really is (rule R23)."""

@@ -267,10 +267,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a tablet holds of one root. ``last_ms``: the tablet's server time when it last took some of it."""
+    """What a tablet holds of one root, at most one part for the same rows and family, whoever makes it: parts of the
+    same rows and family are joined. ``last_ms``: the tablet's server time when it last took some of it.
+    """
 
     parts: tuple[Part, ...] = ()
     last_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Keep what is said of :attr:`parts`."""
+        if len(self.parts) > 1:
+            object.__setattr__(self, "parts", joined_parts(self.parts))
 
     @property
     def size(self) -> int:
@@ -291,16 +298,31 @@ class Held:
         return Held((*others, joined), max(self.last_ms, now_ms))
 
     def inside(self, rows: RowRange) -> Held:
-        """What of it lies in these rows: a part of a tablet that is split knows all that the tablet knew."""
+        """What of it lies in these rows: a part of a tablet that is split knows all that the tablet knew. Parts of
+        different rows may have the same ones in common with these.
+        """
         found = ((part, part.rows.part_in(rows)) for part in self.parts)
         return Held(tuple(replace(part, rows=common) for part, common in found if common is not None), self.last_ms)
 
 
+def joined_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The same records in one part for the same rows and family, which holds the offsets of all (R22)."""
+    known: dict[tuple[RowRange, bytes | None], Part] = {}
+    for part in parts:
+        place = part.rows, part.family
+        before = known.get(place)
+        known[place] = part if before is None else replace(part, runs=before.runs | part.runs)
+    return parts if len(known) == len(parts) else tuple(known.values())
+
+
 def joined_roots(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
     """What a tablet holds that tablets were merged into: each part is of its own rows, so none claims others' (R22)."""
-    joined: dict[Root, Held] = {}
+    found: dict[Root, list[Held]] = {}
     for tablet in tablets:
         for root, held in tablet.items():
-            for part in held.parts:
-                joined[root] = joined.get(root, Held()).taking(part, held.last_ms)
-    return joined
+            if held.parts:
+                found.setdefault(root, []).append(held)
+    return {
+        root: Held(tuple(part for held in some for part in held.parts), max(held.last_ms for held in some))
+        for root, some in found.items()
+    }

@@ -72,13 +72,17 @@ def passing(path: Path, what: str, error: sqlite3.DatabaseError) -> UnavailableE
     return UnavailableError(f"the {what} {path} can't be used now: {error}")
 
 
-def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
-    """Make an empty file one of this kind, or check that it is one. Raises CorruptionError (a foreign or damaged file),
+def is_new(connection: sqlite3.Connection, path: Path, kind: FileKind) -> bool:
+    """Whether a file is empty; else it is one of this kind. Raises CorruptionError (a foreign or damaged file),
     IncompatibleError, and what SQLite raises.
     """
     with transaction(connection, "DEFERRED"):  # one moment: somebody else may be making the tables
-        new = _is_new(connection, path, kind)
-    if new:
+        return _is_new(connection, path, kind)
+
+
+def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
+    """Make an empty file one of this kind, or check that it is one. Raises as :func:`is_new`."""
+    if is_new(connection, path, kind):
         with transaction(connection):
             if _is_new(connection, path, kind):  # nobody else was faster
                 for statement in kind.schema:

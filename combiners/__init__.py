@@ -11,9 +11,9 @@ Laws of :func:`combine`, on every message that parses (compare messages, never b
 * commutative and associative: order and grouping never show, ``combine([a, combine([b, c])])`` is
   ``combine([a, b, c])`` in any order;
 * idempotent: folding a status once more, or a result again, changes nothing; the empty status is the identity;
-* monotone: the result is at least each input (state OPEN < CLOSED, offsets and byte positions upwards,
-  ``created_time`` downwards from unset, barriers and unknown fields by inclusion), and ``append``, ``finish`` and
-  ``close`` only climb: their result knows all that the status they changed knew.
+* monotone: the result is at least each input (state OPEN < CLOSED, offsets, byte positions and shares upwards,
+  ``created_time`` downwards from unset, barriers, targets of shares and unknown fields by inclusion), and ``append``,
+  ``finish`` and ``close`` only climb: their result knows all that the status they changed knew.
 
 The generated module is committed. After a change of the proto::
 
@@ -21,7 +21,7 @@ The generated module is committed. After a change of the proto::
 """
 
 from combiners.errors import CombinerError, StatusError
-from combiners.replication_status_pb2 import CLOSED, OPEN, Barrier, ReplicationStatus, State
+from combiners.replication_status_pb2 import CLOSED, OPEN, Barrier, ReplicationStatus, Share, State
 from combiners.status import append, close, combine, finish, is_fully_replicated, range_needing_replication
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Barrier",
     "CombinerError",
     "ReplicationStatus",
+    "Share",
     "State",
     "StatusError",
     "append",

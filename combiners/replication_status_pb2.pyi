@@ -62,6 +62,35 @@ class Barrier(_message.Message):
 Global___Barrier: _TypeAlias = Barrier  # noqa: Y015
 
 @_typing.final
+class Share(_message.Message):
+    """what of the file is one target's, up to the needed offset; merged as max for each target"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """as in the columns of the books"""
+    records: _builtins.int
+    bytes: _builtins.int
+    """size of the blocks that hold these records, without their headers"""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        records: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "records", b"records", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Share: _TypeAlias = Share  # noqa: Y015
+
+@_typing.final
 class ReplicationStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -72,6 +101,9 @@ class ReplicationStatus(_message.Message):
     BARRIERS_FIELD_NUMBER: _builtins.int
     NEEDED_BYTES_FIELD_NUMBER: _builtins.int
     FINISHED_BYTES_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
+    FINISHED_SHARE_RECORDS_FIELD_NUMBER: _builtins.int
+    FINISHED_SHARE_BYTES_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     replication_needed_offset: _builtins.int
     replication_finished_offset: _builtins.int
@@ -81,9 +113,16 @@ class ReplicationStatus(_message.Message):
     """position in the file of the needed offset; merged as max"""
     finished_bytes: _builtins.int
     """position in the file of the finished offset; merged as max"""
+    finished_share_records: _builtins.int
+    """the target's share up to the finished offset; merged as max"""
+    finished_share_bytes: _builtins.int
     @_builtins.property
     def barriers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Barrier]:
         """merged as a set, kept sorted"""
+
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Share]:
+        """of the targets of the tablet's table; merged by target, kept sorted"""
 
     def __init__(
         self,
@@ -95,10 +134,13 @@ class ReplicationStatus(_message.Message):
         barriers: _abc.Iterable[Global___Barrier] | None = ...,
         needed_bytes: _builtins.int = ...,
         finished_bytes: _builtins.int = ...,
+        shares: _abc.Iterable[Global___Share] | None = ...,
+        finished_share_records: _builtins.int = ...,
+        finished_share_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "created_time", b"created_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "barriers", b"barriers", "created_time", b"created_time", "finished_bytes", b"finished_bytes", "needed_bytes", b"needed_bytes", "replication_finished_offset", b"replication_finished_offset", "replication_needed_offset", b"replication_needed_offset", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_created_time", b"_created_time", "barriers", b"barriers", "created_time", b"created_time", "finished_bytes", b"finished_bytes", "finished_share_bytes", b"finished_share_bytes", "finished_share_records", b"finished_share_records", "needed_bytes", b"needed_bytes", "replication_finished_offset", b"replication_finished_offset", "replication_needed_offset", b"replication_needed_offset", "shares", b"shares", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__created_time: _TypeAlias = _typing.Literal["created_time"]  # noqa: Y015
     _WhichOneofArgType__created_time: _TypeAlias = _typing.Literal["_created_time", b"_created_time"]  # noqa: Y015

@@ -10,25 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from combiners.errors import StatusError
-from combiners.replication_status_pb2 import CLOSED, Barrier, ReplicationStatus, State
+from combiners.replication_status_pb2 import CLOSED, Barrier, ReplicationStatus, Share, State
 from combiners.unknown import UnknownField, encode_fields, unknown_fields
 
 OFFSET_MAX = 2**64 - 1
 """Highest offset or byte position a status can hold."""
 
 _BarrierKey = tuple[int, str, int, tuple[UnknownField, ...]]
+_ShareValue = tuple[int, int, tuple[UnknownField, ...]]
+"""Records, bytes, and fields of a newer version."""
 
 
 def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
     """Fold any number of statuses of one file into the least one that knows all of them.
 
     State, offsets and byte positions merge as the maximum, ``created_time`` as the minimum of those set, barriers
-    and unknown fields as sorted sets. Nothing to fold gives the empty status, the identity. The result is in
-    normal form: folding it again, alone or with any of its inputs, gives an equal message.
+    and unknown fields as sorted sets, shares as the maximum for each target. Nothing to fold gives the empty status,
+    the identity. The result is in normal form: folding it again, alone or with any of its inputs, gives an equal
+    message.
     """
-    state = needed = finished = needed_bytes = finished_bytes = 0
+    state = needed = finished = needed_bytes = finished_bytes = share_records = share_bytes = 0
     created: int | None = None
     barriers: set[_BarrierKey] = set()
+    shares: dict[str, _ShareValue] = {}
     unknown: set[UnknownField] = set()
     for status in statuses:
         state = max(state, status.state)
@@ -36,9 +40,13 @@ def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
         finished = max(finished, status.replication_finished_offset)
         needed_bytes = max(needed_bytes, status.needed_bytes)
         finished_bytes = max(finished_bytes, status.finished_bytes)
+        share_records = max(share_records, status.finished_share_records)
+        share_bytes = max(share_bytes, status.finished_share_bytes)
         if status.HasField("created_time"):
             created = status.created_time if created is None else min(created, status.created_time)
         barriers.update(map(_barrier_key, status.barriers))
+        for share in status.shares:
+            shares[share.target] = _larger(share, shares.get(share.target))
         unknown.update(unknown_fields(status))
     joined = ReplicationStatus(
         state=State.ValueType(state),
@@ -48,6 +56,9 @@ def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
         barriers=map(_barrier, sorted(barriers)),
         needed_bytes=needed_bytes,
         finished_bytes=finished_bytes,
+        shares=[_share(target, value) for target, value in sorted(shares.items())],
+        finished_share_records=share_records,
+        finished_share_bytes=share_bytes,
     )
     joined.MergeFromString(encode_fields(sorted(unknown)))
     return joined
@@ -125,6 +136,19 @@ def _barrier(key: _BarrierKey) -> Barrier:
     barrier = Barrier(offset=offset, file=file, until_offset=until_offset)
     barrier.MergeFromString(encode_fields(unknown))
     return barrier
+
+
+def _larger(share: Share, known: _ShareValue | None) -> _ShareValue:
+    records, size, unknown = known or (0, 0, ())
+    joined = tuple(sorted({*unknown, *unknown_fields(share)}))
+    return max(records, share.records), max(size, share.bytes), joined
+
+
+def _share(target: str, value: _ShareValue) -> Share:
+    records, size, unknown = value
+    share = Share(target=target, records=records, bytes=size)
+    share.MergeFromString(encode_fields(unknown))
+    return share
 
 
 def _copy(status: ReplicationStatus) -> ReplicationStatus:

@@ -1,4 +1,4 @@
-"""Commands about where tablets end: ``addsplits getsplits merge``.
+"""Commands about tablets: ``tablets``, and where they end: ``addsplits getsplits merge``.
 
 Arrives: rows as typed. Leaves: a call of :mod:`bookkeeper.client`, and what it answered.
 """
@@ -7,11 +7,48 @@ from __future__ import annotations
 
 import click
 
+from bookkeeper.rpc.messages import TabletLocation
 from shell import parameters
-from shell.output import Output, printable
+from shell.output import Output, Record, printable
 from shell.session import Session, in_session
 
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
+
+
+def tablet_state(found: TabletLocation) -> str:
+    """One word for a person."""
+    if found.problem is not None:
+        return "needs help"
+    if found.address is None:
+        return "unassigned"
+    return {True: "served", False: "loading", None: "unknown"}[found.loaded]
+
+
+def _tablet_record(found: TabletLocation) -> Record:
+    extent = found.extent
+    return {
+        "after": None if extent.prev_row is None else printable(extent.prev_row),
+        "through": None if extent.end_row is None else printable(extent.end_row),
+        "tserver": found.address,
+        "state": tablet_state(found),
+        "problem": found.problem or found.warning,
+    }
+
+
+@click.command()
+@click.argument("table", type=parameters.TABLE)
+@in_session
+def tablets(session: Session, output: Output, table: str) -> None:
+    """List the tablets of a table: their rows, the tablet server that has each, and what is wrong with it.
+
+    A tablet has the rows behind one and through another, included. It is "served"; "loading", while its tablet server
+    reads what it needs; "unassigned", while the tablets of a tablet server that ended wait for its logs; or it "needs
+    help": then nobody can read or write it, and the problem says what to do. It is tried again by itself, after a
+    minute at most. A tablet that is served may have a problem, too: what fails then is tried again every half minute.
+    """
+    tables = session.client.tables
+    rows = [_tablet_record(found) for found in tables.locate(tables.get(table).table_id)]
+    output.records(rows, ("after", "through", "tserver", "state", "problem"), "no tablets")
 
 
 @click.command()
@@ -46,4 +83,4 @@ def merge(session: Session, output: Output, table: str, begin: bytes | None, end
     output.done(f"tablets of table {table} merged", {"name": table, **shown})
 
 
-COMMANDS = (addsplits, getsplits, merge)
+COMMANDS = (tablets, addsplits, getsplits, merge)

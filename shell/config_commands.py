@@ -1,11 +1,12 @@
 """Commands about the settings file of a cluster: ``config check`` and ``config show``. Nothing is started or changed.
 
-Arrives: the directory of a cluster. Leaves: every problem with its settings file, or the settings that are in force
-when its processes start next, each with its unit and meaning.
+Arrives: the directory of a cluster. Leaves: every problem with its settings file and its stores, or the settings that
+are in force when its processes start next, each with its unit and meaning.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -20,6 +21,10 @@ from bookkeeper.config import (
     explain,
     load_settings,
 )
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.standalone.books import check_books
 from shell.failures import ExitCode
 from shell.output import Output, Record
 
@@ -36,11 +41,13 @@ def config() -> None:
 @_DIRECTORY
 @_JSON
 def check(directory: Path, as_json: bool) -> int:
-    """Check the settings file in DIR; exit code 0 when processes would start with it.
+    """Check the settings file in DIR and the books that it names; exit code 0 when processes would start with them.
 
     Prints a line for each problem: file, key, reason, next step. Exit code 1 when there is one.
     """
     output, problems = Output(as_json), check_settings(directory)
+    if not problems:
+        problems = check_stores(load_settings(directory))
     file = directory.absolute() / SETTINGS_FILE
     if not problems or as_json:
         output.done(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
@@ -48,6 +55,24 @@ def check(directory: Path, as_json: bool) -> int:
         for problem in problems:
             click.echo(f"{file}: {problem.text}; {problem.next_step}")
     return ExitCode.FAILED if problems else ExitCode.OK
+
+
+def check_stores(settings: Settings) -> list[Problem]:
+    """What keeps processes from starting over the stores that the settings name; they may be in use."""
+    if not (settings.coordination_dir / COORDINATION_FILE).is_file():
+        reason = f"there is no coordination store in {settings.coordination_dir}"
+        return [_store_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
+    try:
+        with closing(open_coordination(settings)) as coordination:
+            check_books(settings, coordination)
+    except BookkeeperError as error:
+        reason, _, step = error.message.partition("; ")
+        return [_store_problem(settings, "metadata.url", reason, step or "see to it that the store answers")]
+    return []
+
+
+def _store_problem(settings: Settings, key: str, reason: str, next_step: str) -> Problem:
+    return Problem(settings.directory / SETTINGS_FILE, key, reason, next_step)
 
 
 def _problem_record(problem: Problem) -> Record:

@@ -16,12 +16,11 @@ from shell.output import Output, Record, parse_bytes, printable
 from shell.parameters import ColumnChoice
 from shell.session import Session, in_session
 
-_LONG = click.IntRange(-(2**63), 2**63 - 1)
 _VISIBILITY = click.option(
     "--visibility", type=parse_bytes, default="", metavar="LABEL", help="Who may see it: A&(B|C)."
 )
 _TIMESTAMP = click.option(
-    "--timestamp", type=int, metavar="MS", help="Its timestamp; the tablet server's time if not given."
+    "--timestamp", type=parameters.LONG, metavar="MS", help="Its timestamp; the tablet server's time if not given."
 )
 
 
@@ -91,12 +90,12 @@ def _write(session: Session, table: str, mutation: Mutation) -> None:
 @click.option("-b", "--begin", type=parse_bytes, metavar="ROW", help="First row.")
 @click.option("-e", "--end", type=parse_bytes, metavar="ROW", help="Last row (included).")
 @click.option("-c", "--columns", type=parameters.columns, multiple=True, metavar="FAM,FAM:QUAL", help="Only these.")
-@click.option("--versions", type=click.IntRange(1, 2**31 - 1), metavar="N", help="At most N versions of a cell.")
-@click.option("--from-ms", type=_LONG, metavar="MS", help="Timestamps from here on.")
-@click.option("--to-ms", type=_LONG, metavar="MS", help="Timestamps before this.")
+@click.option("--versions", type=parameters.INT_COUNT, metavar="N", help="At most N versions of a cell.")
+@click.option("--from-ms", type=parameters.LONG, metavar="MS", help="Timestamps from here on.")
+@click.option("--to-ms", type=parameters.LONG, metavar="MS", help="Timestamps before this.")
 @click.option("--user", metavar="NAME", help="Who looks; root if not given.")
 @click.option("--auths", type=parameters.names, metavar="A,B", help="With these authorizations only.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N cells.")
+@click.option("--limit", type=parameters.COUNT, metavar="N", help="At most N cells.")
 @in_session
 def scan(
     session: Session,

@@ -7,12 +7,13 @@ caught here: its traceback is what its maintainers need.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 import click
 
 from bookkeeper.errors import BookkeeperError, PermanentError, TransientError
+from shell.shortening import shortened
 
 
 class ExitCode(IntEnum):
@@ -47,19 +48,25 @@ def run(
     """Run one command line and return its exit code; errors are printed here. ``defaults`` are click's default map."""
     try:
         result = command.main(words, prog_name=command.name, standalone_mode=False, obj=obj, default_map=defaults)
-    except click.UsageError as error:
-        return _say(_usage_text(error), "usage", ExitCode.USAGE, as_json)
-    except click.ClickException as error:
-        return _say(error.format_message(), "failed", ExitCode.FAILED, as_json)
     except click.Abort:
         return ExitCode.INTERRUPTED
-    except WaitTimedOutError as error:
-        return _say(error.message, error.code, ExitCode.TIMED_OUT, as_json)
-    except TransientError as error:
-        return _say(error.message, error.code, ExitCode.UNAVAILABLE, as_json)
-    except BookkeeperError as error:
-        return _say(error.message, error.code, ExitCode.FAILED, as_json)
+    except (click.ClickException, BookkeeperError) as error:
+        return _say(error, words, as_json)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def told(error: click.ClickException | BookkeeperError) -> tuple[str, str, ExitCode]:
+    """What an error says, its stable code, and the exit code."""
+    match error:
+        case click.UsageError():
+            return _usage_text(error), "usage", ExitCode.USAGE
+        case click.ClickException():
+            return error.format_message(), "failed", ExitCode.FAILED
+        case WaitTimedOutError():
+            return error.message, error.code, ExitCode.TIMED_OUT
+        case TransientError():
+            return error.message, error.code, ExitCode.UNAVAILABLE
+    return error.message, error.code, ExitCode.FAILED
 
 
 def _usage_text(error: click.UsageError) -> str:
@@ -67,7 +74,13 @@ def _usage_text(error: click.UsageError) -> str:
     return f"{path}: {error.format_message().rstrip('.')}; see: {path} --help" if path else error.format_message()
 
 
-def _say(message: str, code: str, exit_code: ExitCode, as_json: bool) -> int:
-    line = " ".join(message.split())
+def _say(error: click.ClickException | BookkeeperError, words: Iterable[str], as_json: bool) -> int:
+    message, code, exit_code = told(error)
+    line = one_line(message, words)
     click.echo(json.dumps({"error": code, "message": line}) if as_json else f"error: {line}", err=True)
     return exit_code
+
+
+def one_line(message: str, words: Iterable[str]) -> str:
+    """A message on one line, which repeats little of the ``words`` that it is about."""
+    return shortened(" ".join(message.split()), (" ".join(word.split()) for word in words))

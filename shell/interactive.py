@@ -16,7 +16,7 @@ import click
 from bookkeeper.security.access import Given
 from shell.commands import commands
 from shell.completion import QUIT
-from shell.failures import ExitCode, run
+from shell.failures import ExitCode, one_line, run
 from shell.session import Session
 
 
@@ -38,7 +38,8 @@ def _loop(session: Session, lines: Iterable[str], stop_at_error: bool) -> int:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            click.echo(f"error: {error}: {line.strip()}; quote it, or write \\x27 and \\x22 for quotes", err=True)
+            problem = f"{error}: {line.strip()}; quote it, or write \\x27 and \\x22 for quotes"
+            click.echo(f"error: {one_line(problem, [line])}", err=True)
             code = int(ExitCode.USAGE)
         else:
             if words and words[0] in QUIT:

@@ -15,6 +15,7 @@ import click
 
 from bookkeeper.config import load_settings
 from bookkeeper.security.access import Given
+from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.run import run_standalone
 from shell.config_commands import config
@@ -22,7 +23,7 @@ from shell.failures import run
 from shell.interactive import run_words
 from shell.monitor_command import monitor
 from shell.output import Output
-from shell.parameters import key_value
+from shell.parameters import INT_COUNT, PORT, key_value
 from shell.secret_commands import secret
 from shell.wal_commands import wal
 
@@ -42,8 +43,8 @@ def bookkeeper() -> None:
 @bookkeeper.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--name", required=True, help="Name of the cluster, for people.")
-@click.option("--master-port", type=int, help="Port of the master; a free one is chosen and written down otherwise.")
-@click.option("--tservers", type=int, default=1, show_default=True, help="Tablet servers to run.")
+@click.option("--master-port", type=PORT, help="Port of the master; a free one is chosen and written down otherwise.")
+@click.option("--tservers", type=INT_COUNT, default=1, show_default=True, help="Tablet servers to run.")
 @click.option("--metadata", "metadata_url", metavar="URL", help="hbase://HOST:PORT/PREFIX or sqlite:///FILE.")
 @click.option(
     "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
@@ -59,6 +60,7 @@ def init(
     as_json: bool,
 ) -> None:
     """Make a cluster in DIR; nothing is started."""
+    keep_private()
     further = {key: _toml_value(text) for key, text in overrides}
     settings = init_cluster(directory, name, master_port, tservers, metadata_url, further)
     facts = {

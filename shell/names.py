@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookkeeper.client import Client
+from bookkeeper.client.client import CONNECT_BUDGET_MS
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.security.access import Given
@@ -65,16 +66,22 @@ class Names:
                 self._changed.notify_all()
 
 
-def connect(where: str, given: Given) -> Client:
-    """A client of the cluster that is named as on a command line; raises BookkeeperError."""
+def connect(where: str, given: Given, budget_ms: float | None = None) -> Client:
+    """A client of the cluster that is named as on a command line; raises BookkeeperError. ``budget_ms``: how long a
+    master is looked for.
+    """
     return Client.connect(
-        where, secret_file=given.secret_file, tls_ca=given.tls_ca, tls_certificate=given.tls_certificate
+        where,
+        secret_file=given.secret_file,
+        tls_ca=given.tls_ca,
+        tls_certificate=given.tls_certificate,
+        budget_ms=CONNECT_BUDGET_MS if budget_ms is None else budget_ms,
     )
 
 
 def ask_cluster(where: str, given: Given | None = None) -> Known:
-    """Ask the cluster that is named as on a command line; raises BookkeeperError."""
-    with connect(where, given or Given()) as client:
+    """Ask the cluster that is named as on a command line, once; raises BookkeeperError."""
+    with connect(where, given or Given(), 0) as client:
         return Known(
             client.cluster_name(),
             tuple(sorted(table.name for table in client.tables.list())),

@@ -63,6 +63,10 @@ class Output:
         """The end of a command that changed something: one line, or one JSON object."""
         self.line(facts, text)
 
+    def warning(self, text: str, facts: Record) -> None:
+        """What makes an answer weaker, on standard error: one line, or one JSON object."""
+        click.echo(json.dumps({"warning": text, **facts}) if self.as_json else f"warning: {text}", err=True)
+
     def line(self, row: Record, text: str) -> None:
         """One element of a stream: a line of text, or one JSON object a line."""
         click.echo(json.dumps(dict(row)) if self.as_json else text)

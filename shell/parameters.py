@@ -6,9 +6,10 @@ anywhere, so that every key can be typed: a comma inside a name is ``\x2c``, a c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem
@@ -37,6 +38,41 @@ class NameType(click.ParamType[str]):
 
 TABLE = NameType("table")
 CLUSTER = NameType("cluster")
+
+
+LONG_MAX = 2**63 - 1
+
+LONG = click.IntRange(-LONG_MAX - 1, LONG_MAX)
+"""A number of 64 bits, as timestamps (ms) are."""
+
+COUNT = click.IntRange(1, LONG_MAX)
+"""How many of something, or which one, from 1."""
+
+INT_MAX = 2**31 - 1
+
+INT_COUNT = click.IntRange(1, INT_MAX)
+"""The same of 32 bits."""
+
+PORT = click.IntRange(1, 65_535)
+
+SECONDS_MAX = 365 * 86_400
+
+
+class SecondsRange(click.FloatRange):
+    """A time that ends: a number of seconds from 0 to a year."""
+
+    def __init__(self) -> None:
+        super().__init__(0, SECONDS_MAX)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a float; raises a usage error for one that is out of range, or that compares with nothing."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return seconds
+
+
+SECONDS = SecondsRange()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bookkeeper.errors import NotFoundError
-from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.messages import ClusterInfo, ReplicationChange, ReplicationConfig, TargetStatus
 from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
@@ -123,8 +123,8 @@ def enablereplication(
 ) -> None:
     """Send what is written to TABLE from now on to CLUSTER; when this returns, every tablet server does."""
     chosen = _chosen_groups(groups, all_groups)
-    targets = session.client.replication.enable(table, cluster, chosen, remote_table)
-    _show_targets(output, targets, f"table {table} does not replicate to {cluster}")
+    changed = session.client.replication.enable(table, cluster, chosen, remote_table)
+    _show_change(output, changed, f"table {table} does not replicate to {cluster}")
 
 
 @click.command()
@@ -134,15 +134,17 @@ def disablereplication(
     session: Session, output: Output, table: str, groups: tuple[str, ...], all_groups: bool, cluster: str
 ) -> None:
     """Stop sending; what is left of the table's targets there is shown."""
-    targets = session.client.replication.disable(table, cluster, _chosen_groups(groups, all_groups))
-    _show_targets(output, targets, f"table {table} does not replicate to {cluster} any more")
+    changed = session.client.replication.disable(table, cluster, _chosen_groups(groups, all_groups))
+    _show_change(output, changed, f"table {table} does not replicate to {cluster} any more")
 
 
-def _show_targets(output: Output, targets: Sequence[ReplicationConfig], empty: str) -> None:
-    rows = [_config_record(target) for target in targets]
+def _show_change(output: Output, changed: ReplicationChange, empty: str) -> None:
+    rows = [_config_record(target) for target in changed.targets]
     if not output.as_json:
         rows = [{**row, "groups": row["groups"] or "all"} for row in rows]
     output.records(rows, ("table", "cluster", "remote_table", "groups", "incarnation"), empty)
+    for warning in changed.warnings:
+        output.warning(warning, {})
 
 
 @click.group()
@@ -155,9 +157,12 @@ def replication() -> None:
 @in_session
 def status(session: Session, output: Output, table: str | None) -> None:
     """One row for each file and target: state, needed, finished, lag, phase, next try, last error."""
-    rows = [_status_record(found) for found in session.client.replication.status(table or "")]
+    report = session.client.replication.report(table or "")
+    rows = [_status_record(found) for found in report.targets]
     if not output.as_json:
         rows = [{**row, "file": _short_file(str(row["file"]))} for row in rows]
+    if report.problem:
+        output.warning(report.problem, {"age_ms": report.age_ms})
     output.records(rows, _STATUS_COLUMNS, "nothing is to be replicated")
 
 
@@ -194,7 +199,7 @@ def _short_file(uri: str) -> str:
 @replication.command()
 @click.argument("table", type=parameters.TABLE)
 @click.option("--cluster", type=parameters.CLUSTER, default="", metavar="NAME", help="Wait for this one only.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=parameters.SECONDS, default=600.0, show_default=True, metavar="SECONDS")
 @in_session
 def wait(session: Session, output: Output, table: str, cluster: str, timeout: float) -> None:
     """Wait until everything written to TABLE before this call is replicated, whatever is written meanwhile.

@@ -100,7 +100,9 @@ def du(session: Session, output: Output, tables: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("table", type=parameters.TABLE)
 @_DIRECTORY
-@click.option("--time", "time_ms", type=int, metavar="MS", help="Of records without a timestamp; by default now.")
+@click.option(
+    "--time", "time_ms", type=parameters.LONG, metavar="MS", help="Of records without a timestamp; by default now."
+)
 @in_session
 def importdirectory(session: Session, output: Output, table: str, directory: Path, time_ms: int | None) -> None:
     """Add the records of a directory's Parquet and CSV files to a table, as segments, past logs and memory.

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bookkeeper.storage.wal import BlockAt, BlockHeader, LogView, origin_from_pb, stamp_from_pb, uri_of
 from shell.output import Output, Record, printable, utc
+from shell.parameters import COUNT
 
 _COLUMNS = (
     ("offsets", 15),
@@ -38,9 +39,9 @@ def wal() -> None:
 
 @wal.command()
 @click.argument("file")
-@click.option("--from", "first", type=click.IntRange(min=1), default=1, metavar="N", help="First record's offset.")
-@click.option("--to", "last", type=click.IntRange(min=1), metavar="N", help="Last record's offset.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N blocks, or records.")
+@click.option("--from", "first", type=COUNT, default=1, metavar="N", help="First record's offset.")
+@click.option("--to", "last", type=COUNT, metavar="N", help="Last record's offset.")
+@click.option("--limit", type=COUNT, metavar="N", help="At most N blocks, or records.")
 @click.option("--records", "show_records", is_flag=True, help="Print the records, not the blocks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def show(file: str, first: int, last: int | None, limit: int | None, show_records: bool, as_json: bool) -> None:

@@ -40,6 +40,10 @@ REASONS_BUDGET_MS = 1_000
 NEEDS_HELP = "needs help:"
 """How the names of a master's facts begin that say so (``master.report``)."""
 
+CONNECT_BUDGET_MS = 10_000.0
+"""How long :meth:`Client.connect` looks for a master: one that was killed is back in a few seconds. An address that is
+mistyped is told after the same time, so this is less than a connected client waits."""
+
 CONDITIONAL_BUDGET_MS = 60_000.0
 """How long a conditional write looks for a tserver that takes it: about as long as it takes to replace one."""
 
@@ -79,6 +83,7 @@ class Client:
         secret_file: str | Path | None = None,
         tls_ca: str | Path | None = None,
         tls_certificate: str | Path | None = None,
+        budget_ms: float = CONNECT_BUDGET_MS,
     ) -> Self:
         """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
 
@@ -86,8 +91,9 @@ class Client:
         which BOOKKEEPER_SECRET_FILE names; a file may be a directory of secrets, of which the cluster takes the one
         that it knows. ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) says that the cluster speaks
         TLS and who signs its certificates, ``tls_certificate`` (BOOKKEEPER_TLS_CERTIFICATE) is the client's own one,
-        with its key. Raises NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others can
-        read, NotAdmittedError when it is not the right one, UnavailableError when no master says who leads.
+        with its key. A master may be restarting: for ``budget_ms`` the masters are asked again who leads. Raises
+        NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others can read,
+        NotAdmittedError when it is not the right one, UnavailableError when no master says who leads, with each reason.
         """
         found = _find(where)
         credentials = client_credentials(found.settings, given(secret_file, tls_ca, tls_certificate))
@@ -95,7 +101,7 @@ class Client:
         rpc = None if found.settings is None else found.settings.rpc
         client = cls(found.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
         try:
-            client._master.find_leader()
+            client._master.wait_for_leader(budget_ms)
         except BaseException:
             client.close()
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import tenacity
 
@@ -74,15 +75,15 @@ class ConditionalWriter:
                 raise _UnknownError(error) from error
 
         try:
-            taken = self._as_remembered(attempt)
-            return self.retry(lambda: self._as_asked(attempt)) if taken is None else taken
+            taken = self._as_remembered(mutation.row, attempt)
+            return self._as_asked(mutation.row, attempt) if taken is None else taken
         except _UnknownError as unknown:
             reason = unknown.reason.message
             raise UnavailableError(
                 f"it is not known whether row {mutation.row!r} was written: {reason}; read it", {"unknown": "yes"}
             ) from unknown
 
-    def _as_remembered(self, attempt: Callable[[TableMap], bool]) -> bool | None:
+    def _as_remembered(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool | None:
         """None: nobody is remembered who takes it."""
         located = self.tablets.remembered()
         if located is None:
@@ -92,16 +93,21 @@ class ConditionalWriter:
         except BookkeeperError as error:
             if not places.leads_astray(error):
                 raise
-            self.tablets.doubt(located)
+            self.tablets.doubt(located.extents[located.index_of(row)])
             return None
 
-    def _as_asked(self, attempt: Callable[[TableMap], bool]) -> bool:
-        located = self.tablets.ask()
-        try:
-            return attempt(located)
-        except TransientError:
-            self.tablets.doubt(located)
-            raise
+    def _as_asked(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool:
+        attempts = count()
+
+        def ask_and_attempt() -> bool:
+            located = self.tablets.ask(row, again=next(attempts) > 0)
+            try:
+                return attempt(located)
+            except TransientError:
+                self.tablets.doubt(located.extents[located.index_of(row)])
+                raise
+
+        return self.retry(ask_and_attempt)
 
 
 class _UnknownError(PermanentError):

@@ -6,6 +6,7 @@ old: tservers check, and whoever is sent away asks again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,19 +34,25 @@ class TableMap:
     placed: tuple[int | None, ...]
     problems: Mapping[Extent, str] = field(default_factory=dict)
 
-    def address_of(self, extent: Extent) -> str | None:
-        """Who serves the tablet; None also when there is no such tablet."""
-        for known, address in zip(self.extents, self.addresses, strict=True):
-            if known == extent:
-                return address
-        return None
-
     def index_of(self, row: bytes) -> int:
         """Position of the tablet that holds ``row``."""
-        for index, extent in enumerate(self.extents):
-            if extent.end_row is None or row <= extent.end_row:
-                return index
-        raise NotServingError(f"no tablet holds row {row!r}")
+        last = len(self.extents) - 1
+        if last < 0 or (not self.extents[last].contains(row) and self.extents[last].end_row is not None):
+            raise NotServingError(f"no tablet holds row {row!r}")
+        return bisect_left(self.extents, row, hi=last, key=lambda extent: extent.end_row or b"")
+
+    def with_tablet(self, found: TabletLocation) -> TableMap | None:
+        """The same with newer news of one tablet; None when that one has other borders now."""
+        extent, end_row = found.extent, found.extent.end_row
+        index = len(self.extents) - 1 if end_row is None else self.index_of(end_row)
+        if self.extents[index] != extent:
+            return None
+        problems = {known: problem for known, problem in self.problems.items() if known != extent}
+        if found.problem:
+            problems[extent] = found.problem
+        addresses = (*self.addresses[:index], found.address, *self.addresses[index + 1 :])
+        placed = (*self.placed[:index], found.placed, *self.placed[index + 1 :])
+        return TableMap(self.extents, addresses, placed, problems)
 
 
 def table_map(locations: Iterable[TabletLocation]) -> TableMap:

@@ -31,6 +31,7 @@ LOOKS = {
     "tables",
     "is_read_only",
     "locate",
+    "locate_tablet",
     "clusters",
     "authorizations",
     "replication_config",
@@ -64,6 +65,10 @@ class MasterLink:
             else:
                 return self._leader
         raise UnavailableError(f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}")
+
+    def wait_for_leader(self, budget_ms: float) -> str:
+        """:meth:`find_leader`, again until one is named; raises its last UnavailableError when the budget is over."""
+        return retrying(self._clock, self._rng, self._stopped, budget_ms, "leader")(self.find_leader)
 
     def call(
         self,

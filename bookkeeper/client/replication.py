@@ -14,7 +14,15 @@ from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.messages import ClusterInfo, FileMark, QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.messages import (
+    ClusterInfo,
+    FileMark,
+    QuarantinedRange,
+    ReplicationChange,
+    ReplicationConfig,
+    ReplicationReport,
+    TargetStatus,
+)
 from bookkeeper.security.secret import Secret, read_secret
 from bookkeeper.security.store import SecretStore
 
@@ -106,20 +114,23 @@ class Replication:
 
     def enable(
         self, table: str, cluster: str, groups: Sequence[str] | None = None, remote_table: str | None = None
-    ) -> Sequence[ReplicationConfig]:
+    ) -> ReplicationChange:
         """Send what is written to the table from now on, exactly; ``groups`` None = all of them.
 
-        ``remote_table`` None = of the same name. Returns when every tserver does so, with the table's targets there.
+        ``remote_table`` None = of the same name. Returns when every tserver does so, with the table's targets, and a
+        warning when the table holds records that the cluster does not get.
         """
         arguments = (table, list(groups or ()), cluster, remote_table or table)
-        targets: Sequence[ReplicationConfig] = self._master.call("enable_replication", *arguments)
-        return targets
+        changed: ReplicationChange = self._master.call("enable_replication", *arguments)
+        return changed
 
-    def disable(self, table: str, cluster: str, groups: Sequence[str] | None = None) -> Sequence[ReplicationConfig]:
-        """Stop sending; ``groups`` None = all of them. Returns the targets of the table there that are left."""
+    def disable(self, table: str, cluster: str, groups: Sequence[str] | None = None) -> ReplicationChange:
+        """Stop sending; ``groups`` None = all of them. Returns the table's targets that are left, and a warning when
+        records were still waiting for the cluster.
+        """
         arguments = (table, list(groups or ()), cluster)
-        targets: Sequence[ReplicationConfig] = self._master.call("disable_replication", *arguments)
-        return targets
+        changed: ReplicationChange = self._master.call("disable_replication", *arguments)
+        return changed
 
     def config(self) -> Sequence[ReplicationConfig]:
         """Every configured target."""
@@ -127,8 +138,14 @@ class Replication:
         return targets
 
     def status(self, table: str = "") -> Sequence[TargetStatus]:
-        """Each file and target that is not done; "" = of every table."""
-        found: Sequence[TargetStatus] = self._master.call("replication_status", table)
+        """The files and targets of :meth:`report`."""
+        return self.report(table).targets
+
+    def report(self, table: str = "") -> ReplicationReport:
+        """Each file and target that is not done, and how old that is; "" = of every table. Raises NotReadyError when
+        the leading master has not read the books yet, however long it was asked.
+        """
+        found: ReplicationReport = self._master.call("replication_status", table)
         return found
 
     def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:

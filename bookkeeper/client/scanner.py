@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -172,19 +173,20 @@ class Scanner:
             if not places.leads_astray(error):
                 raise
             LOG.debug("table %s is located again: %s", self._places.table, error)
-            self._places.doubt(located)
+            self._places.doubt(located.extents[located.index_of(place.row)])
             return None
 
     def _as_asked(self, place: _Place, ended: threading.Event) -> tuple[Extent, ScanPage]:
         """A page of the tserver that the master names, asked again and again."""
         helpless = Helpless(self._clock)
+        attempts = count()
 
         def attempt() -> tuple[Extent, ScanPage]:
-            located = self._places.ask()
+            located = self._places.ask(place.row, again=next(attempts) > 0)
             try:
                 return self._page(place, located, helpless)
             except TransientError:
-                self._places.doubt(located)
+                self._places.doubt(located.extents[located.index_of(place.row)])
                 raise
 
         try:

@@ -164,6 +164,11 @@ class Tables:
         """
         self._master.call("merge_tablets", name, RowRange(after, through))
 
+    def locate_tablet(self, table_id: str, row: bytes, budget_ms: float = BUDGET_MS) -> TabletLocation:
+        """Where the tablet is that holds a row; if it is about to be loaded, it goes first. Raises NotFoundError."""
+        location: TabletLocation = self._master.call("locate_tablet", table_id, row, budget_ms=budget_ms)
+        return location
+
     def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
         """Where the tablets of a table are; raises NotFoundError."""
         locations: Sequence[TabletLocation] = self._master.call("locate", table_id, budget_ms=budget_ms)

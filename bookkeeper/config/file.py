@@ -115,7 +115,7 @@ def read_settings(directory: Path | str) -> Settings | list[Problem]:
 def write_settings(settings: Settings) -> Path:
     """Write the file of a new cluster, each key under its meaning; whole or not at all. Raises ExistsError."""
     path = settings.directory / SETTINGS_FILE
-    settings.directory.mkdir(parents=True, exist_ok=True)
+    settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = settings.directory / f".{SETTINGS_FILE}.{uuid.uuid4().hex}"
     try:
         with temporary.open("x", encoding="utf-8") as out:

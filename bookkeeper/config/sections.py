@@ -30,8 +30,8 @@ class MetadataSettings(Section):
     url: str = setting(
         "sqlite:///metadata.db",
         "sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
-        "percent-escaped",
-        "SQLite needs no other process",
+        "percent-escaped; init makes the table there, and no other one is ever taken for it",
+        "SQLite needs no other process, and syncs what it acknowledges; an HBase in a single JVM does not",
         pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
     )
 
@@ -193,6 +193,25 @@ class MonitorSettings(Section):
     )
 
 
+class FilesSettings(Section):
+    """Files that are brought and taken: importdirectory, exporttable, importtable, parquet:// peers."""
+
+    roots: tuple[str, ...] = setting(
+        ("exchange",),
+        "Directories below which the cluster reads and writes such files, symbolic links resolved: absolute, or "
+        "relative to this directory; a URI for another filesystem (s3://bucket/prefix)",
+        "who may use a cluster can not read and write all that its processes may",
+        strict=False,
+    )
+
+    @model_validator(mode="after")
+    def _roots_are_places(self) -> Self:
+        for root in self.roots:
+            if not root or "\0" in root or ".." in root.split("/"):
+                raise ValueError(f"files.roots holds {root!r}: want directories, or URIs of them, without ..")
+        return self
+
+
 class StandaloneSettings(Section):
     """What ``bookkeeper standalone`` starts."""
 
@@ -214,6 +233,7 @@ class Sections(Section):
     replay: ReplaySettings = Field(default_factory=ReplaySettings)
     replication: ReplicationSettings = Field(default_factory=ReplicationSettings)
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
+    files: FilesSettings = Field(default_factory=FilesSettings)
     standalone: StandaloneSettings = Field(default_factory=StandaloneSettings)
 
     @model_validator(mode="after")

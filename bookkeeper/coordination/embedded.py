@@ -34,6 +34,7 @@ from bookkeeper.errors import (
 COORDINATION_FILE = "coordination.db"
 _GENERATION = "generation"
 _SESSION_SERIAL = "session"
+_NUMBERS = "number/"
 
 
 def read_boot_id() -> str:
@@ -273,6 +274,23 @@ class EmbeddedCoordination:
         with self._store.reading() as db:
             row = db.execute("SELECT value FROM counters WHERE name = ?", (_GENERATION,)).fetchone()
         return 0 if row is None else int(row[0])
+
+    # ---- numbers
+
+    def number(self, name: str) -> int:
+        """See the protocol."""
+        with self._store.reading() as db:
+            row = db.execute("SELECT value FROM counters WHERE name = ?", (_NUMBERS + name,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def raise_number(self, name: str, least: int) -> None:
+        """See the protocol."""
+        with self._store.writing() as db:
+            db.execute(
+                "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE"
+                " SET value = max(value, excluded.value)",
+                (_NUMBERS + name, least),
+            )
 
     def close(self) -> None:
         """See the protocol."""

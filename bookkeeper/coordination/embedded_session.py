@@ -81,7 +81,7 @@ class EmbeddedSession:
         self._renew_ms = settings.session_renew_ms
         self._stop = threading.Event()
         self._close_lock = threading.Lock()
-        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._record = b""
         """What the file holds."""

@@ -95,5 +95,11 @@ class Coordination(Protocol):
     def generation(self) -> int:
         """Counts every change of the tree; equal generations mean equal trees."""
 
+    def number(self, name: str) -> int:
+        """A number that only rises, 0 at first. It is no part of the tree, and does not change its generation."""
+
+    def raise_number(self, name: str, least: int) -> None:
+        """Lift a number to ``least`` unless it is above; durable on return."""
+
     def close(self) -> None:
         """End all own sessions and release files or connections."""

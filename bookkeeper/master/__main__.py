@@ -21,7 +21,9 @@ from bookkeeper.master.lanes import EXIT_THREAD_DIED
 from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.monitor.server import Monitor
+from bookkeeper.security.private_files import keep_private
 from bookkeeper.security.tls import tls_files
 from bookkeeper.security.viewers import viewers_of
 
@@ -35,6 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, help="another port than that of the settings, for a second master")
     parser.add_argument("--monitor-port", type=int, help="another port for its pages; with --port: any free one")
     options = parser.parse_args(arguments)
+    keep_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     log = logging.getLogger("bookkeeper.master")
     stop = threading.Event()
@@ -44,7 +47,9 @@ def main(arguments: list[str]) -> int:
         settings = load_settings(options.directory)
         clock = SystemClock()
         coordination = open_coordination(settings, clock)
-        table = open_metadata(settings.metadata_url)
+        table = open_metadata(
+            settings.metadata_url, settings.instance.instance_id, least_round=coordination.number(ROUND_NAME)
+        )
         master = MasterProcess(settings, coordination, table, clock, port=options.port)
         source = MasterSource(master, settings, coordination, clock)
         viewers, port = viewers_of(settings), monitor_port(options)

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master import closer, remover, snapshot, work_maker
-from bookkeeper.master.files import CellFacts, FileEntry, Scopes, merge_into, parse_cell
+from bookkeeper.master.files import CellFacts, FileEntry, Scopes, is_known_of, merge_into, parse_cell
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.outstanding import Outstanding
@@ -33,6 +33,9 @@ LOG = logging.getLogger(__name__)
 
 SNAPSHOT_TRIES_MAX = 5
 """Scans that may meet a broken chain before the cycle is given up."""
+
+TABLET_FAMILIES = ("tablet", "location")
+"""What says which tablets there are, and who has them."""
 
 BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
 """Rows in one put while the join goes on; cells in one purge or delete."""
@@ -63,7 +66,6 @@ class View:
     configured: frozenset[TargetKey]
     removable: Outstanding = field(default_factory=Outstanding)
     leftovers: list[CellKey] = field(default_factory=list)
-    orphans: list[CellKey] = field(default_factory=list)
     behind: list[FileEntry] = field(default_factory=list)
 
 
@@ -78,12 +80,12 @@ class Books:
     def __init__(self, table: MetadataTable, reign: Reign, read_config: Callable[[], ClusterConfig]) -> None:
         self._table = table
         self._reign = reign
-        self._read_config = read_config
+        self.read_config = read_config
         self._cycle = 0
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
-        self._rows_of: dict[str, list[bytes]] = {}
-        self._passed: set[bytes] = set()
+        self._rows_of: dict[str, dict[bytes, None]] = {}
+        self._passed: set[tuple[str, bytes]] = set()
         self._moving: Collection[FileEntry] = ()
         self.snapshot = Snapshot(0)
 
@@ -94,9 +96,9 @@ class Books:
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
             rank = self._reign.next_rank()
-            config = configuration(self._read_config)
+            config = configuration(self.read_config)
             if config.generation != self._scopes.generation:
-                self._scopes = scopes_of(config)
+                self._scopes = scopes_of(config, self._scopes)
             try:
                 return self._look_once(rank, config)
             except BrokenChainError as error:
@@ -105,7 +107,7 @@ class Books:
         raise broken
 
     def _look_once(self, rank: int, config: ClusterConfig) -> View:
-        online = [table_id for table_id, table in config.tables.items() if table.state == "online"]
+        online = snapshot.online_tables(config)
         rows = scan_parts(self._table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
         self._reign.observe(seen.highest_rank)
@@ -164,15 +166,21 @@ class Books:
         return closer.close_cells(uri, open_values, summary, view.snapshot.tablets)
 
     def keep(self, view: View) -> None:
-        """Stage 3: the merge-join. Writes needed cells, deletes those of targets that are no longer configured."""
+        """Stage 3: the merge-join. Writes needed cells, deletes those of targets that are no longer configured, and
+        those that a crash between the two deletes of an earlier stage 4 left.
+        """
         start, stop = keys.section(keys.REPL_PREFIX)
         rows = self._table.scan(start, stop, work_maker.BOOKS_FAMILIES)
         batch: list[RowChange] = []
+        orphans: list[CellKey] = []
         before = None if self._seen is None else self._seen.files
         watch = RankWatch()
         for file, entry, row in work_maker.join(view.snapshot.files, rows):
             if entry is None:
-                view.orphans += self._orphaned(file, row, before, watch)
+                orphans += self._orphaned(file, row, before, watch)
+                if len(orphans) >= BATCH_CELLS:
+                    self._delete(orphans, view.rank)
+                    orphans = []
                 continue
             change = work_maker.make_work(entry, row, view.configured, watch, view.snapshot.problems)
             if change is not None:
@@ -187,6 +195,7 @@ class Books:
                 cells = () if row is None else remover.needed_cells(row)
                 view.leftovers += [cell for cell in cells if cell.column not in entry.scope.columns]
         self._apply(batch, view.rank)
+        self._delete(orphans, view.rank)
         self._reign.observe(watch.highest)
 
     def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
@@ -208,7 +217,6 @@ class Books:
         """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
         A million may be complete at once, when their last target is configured no more.
         """
-        self._delete(view.orphans, view.rank)
         if view.removable:
             for columns in in_batches(self._repl_cells(view.removable)):
                 self._reign.check()
@@ -241,9 +249,31 @@ class Books:
 
     def note_assigned(self, session: str, row: bytes) -> None:
         """A session may use this tablet from now on: quick looks at the session include it."""
-        rows = self._rows_of.setdefault(session, [])
-        if row not in rows:
-            rows.append(row)
+        self._rows_of.setdefault(session, {})[row] = None
+
+    def adopt(self, config: ClusterConfig) -> None:
+        """The configuration changed and the targets of no table did: what is known of files holds under it, too."""
+        self._scopes = scopes_of(config, self._scopes)
+
+    def refresh_tablets(self, start: bytes, stop: bytes) -> list[bytes]:
+        """Read the tablets of a part of a table again, because an operation changed them or made them; returns their
+        rows. Files are not looked at: `repl:` cells never move (rule R16). Raises TransientError, CorruptionError.
+
+        Nothing is deleted for what is found here, so the part is not held to a whole chain; the next full look is.
+        """
+        tablets = self.snapshot.tablets
+        gone = set(tablets.between(start, stop))
+        found = []
+        for row in self._table.scan(start, stop, TABLET_FAMILIES):
+            location = row.cells.get(keys.LOCATION)
+            if location is not None:
+                self._reign.observe(location.rank)
+            if keys.is_tablet(row):
+                tablets.put(snapshot.tablet_view(row))
+                found.append(row.key)
+        for key in gone.difference(found):
+            tablets.remove(key)
+        return found
 
     def refresh(self, session: str, directory: bytes) -> list[FileEntry]:
         """Read what a session's tablets say of the session's own files that may grow, and of newer ones; returns the
@@ -276,16 +306,18 @@ class Books:
             facts = parse_cell(cell.value)
             self._fold(table_id, column.qualifier, facts, changed)
             for barrier in facts.barriers:
-                if barrier.file not in self.snapshot.files and barrier.file not in self._passed:
+                known = is_known_of(self.snapshot.files.get(barrier.file), table_id)
+                if not known and (table_id, barrier.file) not in self._passed:
                     self._look_for(row, table_id, barrier.file, changed)
 
     def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
-        """A barrier names a file that is not known: it is outstanding if a row of the table names it, the tablet's own
-        or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it was passed.
+        """A barrier names a file that is not known of the table: it is outstanding if a row of the table names it, the
+        tablet's own or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it
+        was passed.
         """
         found = get_slice(self._table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
         if found is None:
-            self._passed.add(file)
+            self._passed.add((table_id, file))
             return
         entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
         books = self._table.get(keys.REPL_PREFIX + file, ("done",))
@@ -311,11 +343,10 @@ class Books:
             changed[file] = entry
         else:
             known = entry.status, entry.barriers, entry.scope
-            merge_into(entry, facts)
             if table_id not in entry.scope.table_ids:
-                entry.scope = self._scopes.with_table(entry.scope, table_id)
-                entry.progress = ()
+                entry.enter(self._scopes.with_table(entry.scope, table_id))
                 files.add(entry)
+            merge_into(entry, facts)
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
         if facts.closed and not entry.closed_in:
@@ -346,9 +377,12 @@ def in_batches(cells: Iterable[CellKey]) -> Iterator[list[CellKey]]:
         yield batch
 
 
-def scopes_of(config: ClusterConfig) -> Scopes:
-    """The targets of all tables under one configuration."""
-    return Scopes({table_id: config.targets_of(table_id) for table_id in config.tables}, config.generation)
+def scopes_of(config: ClusterConfig, before: Scopes | None = None) -> Scopes:
+    """The targets of all tables under one configuration. Scopes of the one before go on where all targets are equal, so
+    that what was folded under it stays shared.
+    """
+    targets = {table_id: found for table_id in config.tables if (found := config.targets_of(table_id))}
+    return Scopes(targets, config.generation) if before is None else before.under(targets, config.generation)
 
 
 def configuration(read: Callable[[], ClusterConfig]) -> ClusterConfig:

@@ -50,9 +50,6 @@ from bookkeeper.model import Ahead, Extent, RowRange, StreamKey, join_ranges
 from bookkeeper.roots import joined_roots
 from bookkeeper.storage.bulk import part_of_segment
 
-SPLITS_AT_ONCE = 64
-"""Most borders that one tablet gets in one change; the others follow."""
-
 NOTHING_YET = FlushState(1, {}, 0, 0, {}, ())
 """What a tablet knows that was never flushed."""
 
@@ -117,15 +114,6 @@ def in_order(change: Change) -> list[Write]:
 
 
 # ---- which tablets
-
-
-def next_split(extents: Iterable[Extent], rows: Collection[bytes]) -> tuple[Extent, tuple[bytes, ...]] | None:
-    """The first tablet in which some of these rows are to be last rows and are not yet; None when there is none."""
-    for extent in extents:
-        inside = sorted(row for row in set(rows) if extent.contains(row) and row != extent.end_row)
-        if inside:
-            return extent, tuple(inside[:SPLITS_AT_ONCE])
-    return None
 
 
 def to_merge(extents: Iterable[Extent], rows: RowRange) -> list[Extent]:
@@ -236,6 +224,17 @@ def split_change(facts: TabletFacts, splits: Sequence[bytes], serial: int, direc
         first,
         (_row_put(left, part_state(facts, left, serial), kept),),
         tuple(CellKey(facts.row, keys.segment_column(uri)) for uri in facts.segments if uri not in kept),
+    )
+
+
+def one_change(changes: Sequence[Change]) -> Change:
+    """Changes of several tablets, of one serial, as one: what is first in any comes before what is then in any."""
+    return Change(
+        changes[0].serial,
+        tuple(row for change in changes for row in change.rows),
+        tuple(put for change in changes for put in change.first),
+        tuple(put for change in changes for put in change.then),
+        tuple(cell for change in changes for cell in change.deletes),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
@@ -55,10 +55,10 @@ class Carried:
         with self._lock:
             return {uri: self._read(uri) for uri in logs}
 
-    def retain(self, logs: Iterable[str]) -> None:
+    def retain(self, logs: Container[str]) -> None:
         """All others are gone."""
         with self._lock:
-            self._known = {uri: self._known[uri] for uri in logs if uri in self._known}
+            self._known = {uri: read for uri, read in self._known.items() if uri in logs}
 
     def _read(self, uri: str) -> frozenset[RootLog] | None:
         known = self._known.get(uri, _Read())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
-from bookkeeper.model import Barrier
+from bookkeeper.model import Barrier, TargetShare
 from bookkeeper.storage.wal import FileSummary, Seal
 from combiners import ReplicationStatus
 
@@ -50,7 +50,8 @@ def close_cells(
     puts = []
     for row in sorted(stamped | set(open_values)):
         barriers = tablets[row].barriers if row in tablets else ()
-        status = closed_status(created_ms, summary.seal, barriers)
+        table_id, _ = keys.parse_tablet_row(row)
+        status = closed_status(created_ms, summary.seal, barriers, summary.shares.get(table_id, ()))
         puts.append(RowPut(row, {column: values.encode_status(status)}))
     return ClosedCells(tuple(puts), keys.closed_rank(summary.seal.offset))
 
@@ -61,13 +62,16 @@ def oldest_creation(open_values: Mapping[bytes, bytes]) -> int | None:
     return min((status.created_time for status in statuses if status.HasField("created_time")), default=None)
 
 
-def closed_status(created_ms: int | None, seal: Seal, barriers: Sequence[Barrier]) -> ReplicationStatus:
+def closed_status(
+    created_ms: int | None, seal: Seal, barriers: Sequence[Barrier], shares: Sequence[TargetShare]
+) -> ReplicationStatus:
     """What CLOSED says of a tablet's part of a file: facts of the file, so whoever writes it writes the same (R1).
 
     The barriers are the tablet's own (R24), from its blocks: one that was announced in a cell and never became durable
     is not among them.
     """
-    opened = ReplicationStatus(created_time=created_ms, barriers=map(barrier_message, sorted(barriers)))
+    told = values.encode_shares(shares)
+    opened = ReplicationStatus(created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=told)
     return combiners.close(combiners.append(opened, seal.offset, needed_bytes=seal.position))
 
 

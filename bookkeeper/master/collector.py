@@ -11,22 +11,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master import gc, remover, snapshot
+from bookkeeper.master import gc, remover
 from bookkeeper.master.books import configuration
 from bookkeeper.master.fate import FateEngine, Running
-from bookkeeper.master.gc import IMPORT_KIND, LogFile
+from bookkeeper.master.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
+from bookkeeper.master.gc import IMPORT_KIND
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.remover import MissingFile
 from bookkeeper.master.root_keeper import RootKeeper
-from bookkeeper.master.snapshot import BrokenChainError, TabletView, tablet_view
-from bookkeeper.master.strays import is_over, note_strays
+from bookkeeper.master.rounds import Rounds
+from bookkeeper.master.snapshot import BrokenChainError, chained, online_tables
+from bookkeeper.master.strays import is_over
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.bulk.logs import is_of_taken
 from bookkeeper.storage.wal import delete_log
@@ -38,18 +41,29 @@ SCAN_TRIES_MAX = 5
 DELETIONS_MAX = 2_000
 """Most files deleted in one run; the others stay marked for the next."""
 
+ABSENT_MAX = 20_000
+"""Missing logs whose books are seen to at a time."""
+
+BATCH_ROWS = 2_000
+"""Marks in one put."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`Collector.look`."""
+    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`Collector.look`.
+    ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
+    ``absent`` logs of this cluster that books name and that were not listed.
+    """
 
-    logs: tuple[LogFile, ...]
+    files: FileFlags
     live: frozenset[str]
-    referenced: frozenset[str]
-    marked: tuple[str, ...]
     late: tuple[CellKey, ...]
-    finished: Mapping[str, tuple[TargetKey, ...]]
-    named: frozenset[str]
+    going: Mapping[str, tuple[TargetKey, ...]]
+    absent: frozenset[str]
+
+    def __contains__(self, uri: object) -> bool:
+        """Whether a log was listed."""
+        return isinstance(uri, str) and bool(self.files.of(uri.encode()) & LISTED)
 
 
 @dataclass(slots=True)
@@ -64,6 +78,7 @@ class Collector:
     read_config: Callable[[], ClusterConfig]
     flight_ms: int
     roots: RootKeeper
+    rounds: Rounds
     missing: dict[bytes, MissingFile] = field(default_factory=dict)
     unnamed: dict[str, int] = field(default_factory=dict)
     """Logs that stand for files of other clusters and that nobody names, and since when this reign has known."""
@@ -73,80 +88,108 @@ class Collector:
 
     def run_once(self) -> list[str]:
         """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
-        seen = self.look()
+        seen = self.rounds.proven(self.look)
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)
         self.void(seen)
-        self.roots.see_to_the_end({log.uri for log in seen.logs})
+        self.fate.store.sweep()
+        self.roots.see_to_the_end(seen)
         return gone
 
     def look(self) -> Inventory:
         """Read everything, in an order in which a reference can't be missed: a file that is listed and sealed, or of a
         dead session, gets no reference any more, so one that is there at all is there when the references are read.
         """
-        logs = tuple(self.tservers.logs())
+        files = FileFlags()
+        for session_id in self.tservers.directories():
+            for uri, is_seal in self.tservers.entries_of(session_id):
+                files.add(uri.encode(), SEALED if is_seal else LISTED)
         live = living(self.tservers.live(), self.fate.pending())
-        config = configuration(self.read_config)
-        online = frozenset(t for t, table in config.tables.items() if table.state == "online")
+        online = online_tables(configuration(self.read_config))
         for _ in range(SCAN_TRIES_MAX):
             try:
-                return self._look_once(logs, live, online)
-            except BrokenChainError as error:
+                return self._look_once(files, live, online)
+            except BrokenChainError as error:  # what it found stays: a reference too many keeps a file for one run
                 broken = error
         raise broken
 
-    def _look_once(self, logs: tuple[LogFile, ...], live: frozenset[str], online: Collection[str]) -> Inventory:
+    def _look_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
-        marked = tuple(gc.parse_marks(self.table.scan(start, stop, ("del",))))
-        finished: dict[str, tuple[TargetKey, ...]] = {}
-        named: set[str] = set()
+        for uri in gc.parse_marks(self.table.scan(start, stop, ("del",))):
+            files.add(uri.encode(), MARKED)
+        absent: set[str] = set()
         late: list[CellKey] = []
-        seen_rows = _noted(reference_rows(self.table, online), frozenset(marked), named, late)
-        rows_of_books = self._books_rows(finished, named)
-        referenced = frozenset(gc.referenced_files(seen_rows, rows_of_books, self._quarantine_rows()))
-        return Inventory(logs, live, referenced, marked, tuple(late), finished, frozenset(named))
+        tablets = self._noted(reference_rows(self.table, online), files, absent, late)
+        for file in gc.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
+            files.add_known(file, REFERENCED)
+        self.roots.look()
+        going = islice((uri for uri in gc.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
+        finished = {uri: self._finished(uri) for uri in going}
+        return Inventory(files, live, tuple(late), finished, frozenset(absent))
 
-    def _books_rows(self, finished: dict[str, tuple[TargetKey, ...]], named: set[str]) -> Iterator[Row]:
+    def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
+        """Rows as they come; files of `repl:` columns that were not listed are added to ``absent``, late uses of marked
+        logs to ``late``.
+        """
+        for row in rows:
+            for column in row.cells:
+                if column.family == "repl" and not files.of(column.qualifier) & LISTED:
+                    self._note_absent(keys.parse_file(column.qualifier), absent)
+            late += gc.late_uses(row, files)
+            yield row
+
+    def _books_rows(self, files: FileFlags, absent: set[str]) -> Iterator[Row]:
         start, stop = keys.section(keys.REPL_PREFIX)
-        known: dict[tuple[bytes, ...], tuple[TargetKey, ...]] = {}
         for row in self.table.scan(start, stop, ("repl", "done")):
             file = keys.parse_repl_row(row.key)
-            named.add(file)
-            done = tuple(column.qualifier for column in row.cells if column.family == "done")
-            if done and done not in known:
-                known[done] = tuple(map(keys.parse_target, done))
-            if done:
-                finished[file] = known[done]
+            if not files.of(file.encode()) & LISTED:
+                self._note_absent(file, absent)
             yield row
+
+    def _note_absent(self, uri: str, absent: set[str]) -> None:
+        """Some at a time, and always the same ones, until they are seen to."""
+        is_known = uri.encode() in self.missing or len(absent) < ABSENT_MAX
+        if is_known and self.tservers.session_of(uri) is not None:
+            absent.add(uri)
+
+    def _finished(self, uri: str) -> tuple[TargetKey, ...]:
+        """The targets that a file has finished cells of, whose clusters are to be told when it is gone."""
+        row = self.table.get(keys.repl_row(uri), ("done",))
+        return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
 
     def _quarantine_rows(self) -> Iterator[Row]:
         yield from self.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
-        self.reign.check()
-        fresh = self._without_late(gc.to_mark(seen.logs, seen.referenced, seen.live, frozenset(seen.marked)))
-        if fresh:
-            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in fresh], keys.ONCE_RANK)
+        fresh = self._without_late(gc.to_mark(seen.files, seen.live))
+        while True:
+            self.reign.check()
+            batch = list(islice(fresh, BATCH_ROWS))
+            if not batch:
+                return
+            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in batch], keys.ONCE_RANK)
 
-    def _without_late(self, uris: list[str]) -> list[str]:
+    def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
         """Without logs of dead sessions that a late put may name still (R4). One that stands for files of another
         cluster is not what its tablets' memory was: without it, the put that names it would lose these files' way on.
         """
-        now_ns = self.clock.boot_ns()
-        self.unnamed = note_strays(self.unnamed, filter(may_be_named_late, uris), now_ns)
-        flight_ns = self.flight_ms * 1_000_000
-        late = {uri for uri, since_ns in self.unnamed.items() if not is_over(since_ns, now_ns, flight_ns)}
-        return [uri for uri in uris if uri not in late]
+        now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
+        unnamed: dict[str, int] = {}
+        for uri in uris:
+            if may_be_named_late(uri):
+                unnamed[uri] = self.unnamed.get(uri, now_ns)
+                if not is_over(unnamed[uri], now_ns, flight_ns):
+                    continue
+            yield uri
+        self.unnamed = unnamed
 
     def delete(self, seen: Inventory) -> list[str]:
         """Delete files that an earlier run marked and that nothing refers to now."""
-        wanted = [uri for uri in seen.marked if uri not in self.gone]
-        self.roots.look()
         gone = []
-        for uri in gc.to_delete(wanted, seen.logs, seen.referenced, seen.live)[:DELETIONS_MAX]:
-            self.roots.before_it_goes(uri, seen.finished.get(uri, ()))
+        for uri, finished in seen.going.items():
+            self.roots.before_it_goes(uri, finished)
             self.reign.check()
             delete_log(uri)
             self.gone[uri] = self.clock.boot_ns()
@@ -158,7 +201,7 @@ class Collector:
         """Let peers be told of the files that are gone (rule R3). Then late uses of marked logs go for good, and so do
         the marks themselves, after longer than any write is in flight (rule R4).
         """
-        self._tell([(file, target) for file in gone for target in seen.finished.get(file, ())])
+        self._tell([(file, target) for file in gone for target in seen.going[file]])
         self.reign.check()
         if seen.late:
             self.table.purge(seen.late)
@@ -170,29 +213,28 @@ class Collector:
 
     def void(self, seen: Inventory) -> None:
         """Rule R4: books that name a log which does not exist are purged, after longer than any write is in flight."""
-        if not self._storage_is_there(seen):
+        if not seen.absent or not self._storage_is_there(seen):
             self.missing = {}
             return
-        existing = {log.uri.encode() for log in seen.logs}
-        ours = [file.encode() for file in seen.named if self.tservers.session_of(file) is not None]
         now_ns = self.clock.boot_ns()
-        self.missing = remover.note_missing(self.missing, ours, existing, now_ns)
+        self.missing = remover.note_missing(self.missing, (uri.encode() for uri in sorted(seen.absent)), (), now_ns)
         void = [m.file for m in self.missing.values() if remover.is_void(m, now_ns, self.flight_ms * 1_000_000)]
         if void:
-            self._purge_books(set(void), seen.marked)
-            uris = [file.decode() for file in void]
-            for uri in uris:
-                self.roots.before_it_goes(uri, seen.finished.get(uri, ()))
-            self._tell([(uri, target) for uri in uris for target in seen.finished.get(uri, ())])
+            self._purge_books(set(void), seen.files)
+            finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
+            for uri, targets in finished.items():
+                self.roots.before_it_goes(uri, targets)
+            self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:
         """A directory of logs that is not mounted looks empty. Every live tserver has a log, so without theirs nothing
         may be called missing.
         """
         live = seen.live - {gc.IMPORT_SESSION}
-        return bool(live) and live <= {log.session for log in seen.logs}
+        listed = {gc.session_of(file) for file, flags in seen.files if flags & LISTED}
+        return bool(live) and live <= listed
 
-    def _purge_books(self, files: set[bytes], marked: Collection[str]) -> None:
+    def _purge_books(self, files: set[bytes], flags: FileFlags) -> None:
         cells: list[CellKey] = []
         for row in scan_parts(self.table, keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
             cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
@@ -200,7 +242,7 @@ class Collector:
             row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
             if row_or_none is not None:
                 cells += remover.needed_cells(row_or_none)
-            if file.decode() in marked:
+            if flags.of(file) & MARKED:
                 LOG.info("%s was deleted when nobody needed it: books that came late are removed", file.decode())
             else:
                 LOG.error("%s does not exist: its books go; what was not replicated of it is lost", file.decode())
@@ -240,34 +282,5 @@ def reference_rows(table: MetadataTable, online: Collection[str]) -> Iterator[Ro
     no reference of one kind becomes one of the other. Raises BrokenChainError.
     """
     tablets = keys.TABLETS_START, keys.TABLETS_STOP
-    yield from _chained(table.scan(*tablets, gc.USE_FAMILIES), online)
-    yield from _chained(scan_parts(table, *tablets, gc.REPL_FAMILIES), online)
-
-
-def _chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
-    """Rows, or parts of them, as they come; raises BrokenChainError where tablets do not join up (rule R16)."""
-    last: TabletView | None = None
-    key, told = b"", dict[Column, Cell]()
-    for part in parts:
-        if part.key != key:
-            last = _follow(last, Row(key, told), online)
-            key, told = part.key, {}
-        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
-        yield part
-    snapshot.verify_chain(_follow(last, Row(key, told), online), None, online)
-
-
-def _follow(last: TabletView | None, row: Row, online: Collection[str]) -> TabletView | None:
-    if not keys.is_tablet(row):
-        return last
-    view = tablet_view(row)
-    snapshot.verify_chain(last, view, online)
-    return view
-
-
-def _noted(rows: Iterable[Row], marked: Collection[str], named: set[str], late: list[CellKey]) -> Iterator[Row]:
-    """Rows as they come; files of `repl:` columns are added to ``named``, late uses of marked logs to ``late``."""
-    for row in rows:
-        named.update(keys.parse_file(column.qualifier) for column in row.cells if column.family == "repl")
-        late += gc.late_uses(row, marked)
-        yield row
+    yield from chained(table.scan(*tablets, gc.USE_FAMILIES), online)
+    yield from chained(scan_parts(table, *tablets, gc.REPL_FAMILIES), online)

@@ -1,9 +1,10 @@
 """The master's thread: one loop that keeps the books, places tablets and hands out work.
 
 Arrives: news (``inbox``), the clock. Leaves: full cycles at their interval and when something beyond one tserver's logs
-changed; quick cycles, which look at the nudging tservers' tablets only; ranges for workers. Survives a crash: nothing
-of it; each stage is safe to repeat and to be cut. A TransientError ends the cycle that met it; the next one begins
-anew, and the status shows why. Sources: design section 6; books.md R6-R10 and R24.
+changed; quick cycles, which look at the nudging tservers' tablets and at tablets that changed, and at no others; ranges
+for workers. Survives a crash: nothing of it; each stage is safe to repeat and to be cut. A TransientError ends the
+cycle that met it; the next one begins anew, and the status shows why.
+Sources: design section 6; books.md R6-R10 and R24.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import MasterSettings
-from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.coordination.protocol import Coordination, SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError
-from bookkeeper.master.books import Books, Owners, View
+from bookkeeper.master.books import Books, Owners, View, configuration
 from bookkeeper.master.dispatch import Dispatcher, work_lane
 from bookkeeper.master.inbox import Inbox, News
 from bookkeeper.master.lanes import Lanes
+from bookkeeper.master.orders import order_lanes
 from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.placement import Placement
+from bookkeeper.master.placement import ClusterState, Placement
 from bookkeeper.master.quarantine import Quarantine
 from bookkeeper.master.recovery import Recovery, unsealed_sessions
 from bookkeeper.master.shipping import retry_after_ns
@@ -47,6 +49,8 @@ class Health:
     last_error: str = ""
     full_ms: float = 0.0
     quick_ms: float = 0.0
+    known_ns: int | None = None
+    """Boot clock when the look began that the current snapshot is from; None while none was complete in this reign."""
 
 
 @dataclass(slots=True)
@@ -119,8 +123,7 @@ class Cycle:
             self.health.full_cycles += 1
             self.health.full_ms = (self.clock.boot_ns() - began_ns) / 1e6
         else:
-            if news.place:
-                self.place()
+            self._place_news(news)
             self.quick(news.sessions | self.unsafe_sessions())
             self.health.quick_cycles += 1
             self.health.quick_ms = (self.clock.boot_ns() - began_ns) / 1e6
@@ -133,7 +136,26 @@ class Cycle:
         LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
 
     def _config_changed(self) -> bool:
-        return self.config is None or self.coordination.generation() != self.config.generation
+        """Whether only a full look can tell what follows from the configuration as it is now (rule R6)."""
+        if self.config is None:
+            return True
+        if self.coordination.generation() == self.config.generation:
+            return False
+        config = configuration(self.books.read_config)
+        if not concerns_tablets_only(self.config, config):
+            return True
+        self.config = config
+        self.books.adopt(config)
+        return False
+
+    def _place_news(self, news: News) -> None:
+        """Place tablets that are new or others now, at the price of these."""
+        rows = news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts))
+        due_ns = self.placement.due_ns()
+        if news.place or (due_ns is not None and self.clock.boot_ns() >= due_ns):
+            self.place()
+        elif rows:
+            self.placement.place_some(self.books.snapshot.tablets, rows, self._cluster(self.tservers.sessions()))
 
     def _pause(self, stop: threading.Event, began_ns: int) -> None:
         """Wait for news or for what is due, and leave the books alone when there were too many cycles of late."""
@@ -153,18 +175,20 @@ class Cycle:
         """When the next cycle has to be, news or not."""
         if self.unsafe_sessions():
             return 0
-        next_try_ns = self.dispatcher.next_try_ns()
-        return self._full_at_ns if next_try_ns is None else min(self._full_at_ns, next_try_ns)
+        due = (self._full_at_ns, self.dispatcher.next_try_ns(), self.placement.due_ns())
+        return min(due_ns for due_ns in due if due_ns is not None)
 
     # ---- a full cycle
 
     def full(self) -> None:
         """Look, close, keep, remove, see what is in quarantine, place, assign."""
+        began_ns = self.clock.boot_ns()
         view = self.books.look()
         self._full_at_ns = self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
         self.books.close(view, self.owners)
         self.books.keep(view)
         self.settle(view, self.books.remove(view))
+        self.health.known_ns = began_ns
         self.quarantine.refresh()
         self.quarantine.drop_unconfigured(view.configured)
         self.place()
@@ -189,22 +213,26 @@ class Cycle:
         for session in [session for session in self.live if session not in live]:
             self.dispatcher.shipping.session_ended(session)
         self.live = live
-        self.lanes.retain(live.keys() | {work_lane(session) for session in live})
+        self.lanes.retain({lane for session in live for lane in (work_lane(session), *order_lanes(session))})
         return Owners(self.tservers.session_of, live)
 
     def place(self) -> None:
         """Give tablets to tservers, and forget tservers that left nothing."""
         if self.config is None:
             return
-        snapshot, sessions = self.books.snapshot, self.tservers.sessions()
-        gone = {table_id for table_id, table in self.config.tables.items() if table.state == "deleting"}
-        tablets = {row: t for row, t in snapshot.tablets.items() if t.extent.table_id not in gone}
-        live = {info.session_id: info.address for info in sessions if info.alive}
-        snapshot.tablets.update(self.placement.place(tablets, live, unsealed_sessions(sessions, self.tservers)))
-        holding = {t.session for t in snapshot.tablets.values() if t.session is not None}
-        for session in self.recovery.forget(sessions, holding):
+        tablets, sessions = self.books.snapshot.tablets, self.tservers.sessions()
+        self.placement.place(tablets, self._cluster(sessions))
+        for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
             LOG.info("dead session %s left nothing and is forgotten", session)
         self.recovery.forget_others()
+
+    def _cluster(self, sessions: Collection[SessionInfo]) -> ClusterState:
+        tables = {} if self.config is None else self.config.tables
+        return ClusterState(
+            live={info.session_id: info.address for info in sessions if info.alive},
+            unsealed=unsealed_sessions(sessions, self.tservers),
+            deleted=[table_id for table_id, table in tables.items() if table.state == "deleting"],
+        )
 
     # ---- a quick cycle
 
@@ -230,3 +258,22 @@ class Cycle:
         """Hand out what may be shipped now."""
         if self.config is not None:
             self.dispatcher.assign(self.books.snapshot.files, self.live, self.config.clusters)
+
+
+def concerns_tablets_only(before: ClusterConfig, after: ClusterConfig) -> bool:
+    """Whether two configurations ask the same of every file: a table came or went online, has other properties, groups
+    or users. Tables, targets and peers that go, come or change need a full look.
+    """
+    gone = [id_ for id_, table in before.tables.items() if id_ not in after.tables or has_begun_to_go(table, after)]
+    targets = {id_: table.targets for id_, table in before.tables.items() if table.targets}
+    return (
+        not gone
+        and targets == {id_: table.targets for id_, table in after.tables.items() if table.targets}
+        and before.clusters == after.clusters
+        and before.instance == after.instance
+    )
+
+
+def has_begun_to_go(table: TableConfig, after: ClusterConfig) -> bool:
+    """Whether a table is being deleted, and was not before."""
+    return table.state != "deleting" and after.tables[table.table_id].state == "deleting"

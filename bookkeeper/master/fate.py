@@ -18,7 +18,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from bookkeeper.clock import Clock
@@ -131,6 +131,8 @@ class Running:
     result: Json = None
     error: BookkeeperError | None = None
     ended: bool = False
+    begun: bool = True
+    """False: its record is not in the books for sure, and no step is executed before it is."""
 
 
 @dataclass(slots=True)
@@ -161,23 +163,41 @@ class FateEngine:
             self._changed.notify_all()
 
     def submit(self, kind: str, args: Args) -> Running:
-        """Begin an operation; when an equal one is under way, that one is the answer (a client asked again).
+        """Begin an operation, in the books on return; an equal one that is under way is the answer to who asks again.
 
-        Raises OverloadedError when there are too many, TransientError when it can't be written.
+        Raises OverloadedError when there are too many, and UnavailableError when the beginning is in doubt: this master
+        goes on trying; the next one executes the operation if it was in the books in time, and else forgets it.
         """
         with self._submitting:
-            with self._changed:
-                for running in self._running.values():
-                    if running.op.type == kind and running.op.args == args:
-                        return running
+            running = self._claim(kind, args)
+            if running.begun:
+                return running
+            try:
+                self._begin(running)
+            except TransientError as error:
+                self._try_later(running, error)
+                raise in_doubt(running) from error
+            except PermanentError:
+                self._running.pop(running.txid)
+                raise
+            finally:
+                self._release(running)
+            return running
+
+    def _claim(self, kind: str, args: Args) -> Running:
+        """The equal operation that is under way, or a new one; it is the caller's unless it has begun."""
+        with self._changed:
+            running = next((r for r in self._running.values() if r.op.type == kind and r.op.args == args), None)
+            if running is None:
                 if len(self._running) >= OPERATIONS_MAX:
                     raise OverloadedError(f"{OPERATIONS_MAX} operations are under way; try again later")
-            op = FateOp(kind, args, self.clock.wall_ms())
-            txid = self.store.begin([op])[0]
-            with self._changed:
-                running = self._admit(txid, op, FIRST_STEP, {})
-                self._changed.notify_all()
-                return running
+                op = FateOp(kind, args, self.clock.wall_ms())
+                running = self._admit(self.store.new_txid(), op, FIRST_STEP, {})
+                running.begun = False
+            if running.busy and not running.begun:
+                raise in_doubt(running)
+            running.busy = running.busy or not running.begun
+            return running
 
     def wait(self, running: Running, timeout_ms: int) -> Json:
         """Wait for the end of an operation: its result, or its error raised.
@@ -261,11 +281,8 @@ class FateEngine:
         if self._stopped:
             return None
         now_ns = self.clock.boot_ns()
-        for running in first_of_each_lock(self._running[txid] for txid in sorted(self._running)):
-            if not running.busy and now_ns >= running.ready_ns:
-                running.busy = True
-                return running
-        for running in self._failed.values():
+        ordered = (self._running[txid] for txid in sorted(self._running))
+        for running in chain(first_of_each_lock(ordered), self._failed.values()):
             if not running.busy and now_ns >= running.ready_ns:
                 running.busy = True
                 return running
@@ -285,16 +302,28 @@ class FateEngine:
         except LeaseLostError:
             raise
         except TransientError as error:
-            running.failures += 1
-            running.note = error.message
-            wait_ns = retry_after_ns(running.failures, self.retry_base_ms, self.retry_max_ms, self.rng)
-            running.ready_ns = self.clock.boot_ns() + wait_ns
+            self._try_later(running, error)
         finally:
-            with self._changed:
-                running.busy = False
-                self._changed.notify_all()
+            self._release(running)
+
+    def _try_later(self, running: Running, error: TransientError) -> None:
+        running.failures += 1
+        running.note = error.message
+        wait_ns = retry_after_ns(running.failures, self.retry_base_ms, self.retry_max_ms, self.rng)
+        running.ready_ns = self.clock.boot_ns() + wait_ns
+
+    def _release(self, running: Running) -> None:
+        with self._changed:
+            running.busy = False
+            self._changed.notify_all()
+
+    def _begin(self, running: Running) -> None:
+        self.store.write({running.txid: running.op})
+        running.begun = True
 
     def _advance(self, running: Running) -> None:
+        if not running.begun:
+            self._begin(running)
         outcome = self._outcome(running)
         if isinstance(outcome, Wait):
             running.note = outcome.reason
@@ -338,6 +367,12 @@ class FateEngine:
         self.store.end([running.txid])
         with self._changed:
             self._failed.pop(running.txid, None)
+
+
+def in_doubt(running: Running) -> UnavailableError:
+    """The error for an operation that the books may have, or not: nobody is told that it failed."""
+    why = running.note or "its record is just being written"
+    return UnavailableError(f"it is not sure that {running.op.type} begins, and it may still ({why}): ask again")
 
 
 def excess_failures(kept: int, most: int) -> int:

@@ -18,7 +18,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.master import barriers as rules
 from bookkeeper.master import names, packing
 from bookkeeper.master.barriers import FileBarrier, necessary_barriers
-from bookkeeper.master.packing import Parts, Progress
+from bookkeeper.master.packing import NO_AMOUNT, NO_PROGRESS, Amount, Parts, Progress
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column
 from bookkeeper.model import Target, TargetKey
@@ -26,12 +26,15 @@ from combiners import CLOSED, ReplicationStatus
 
 
 class CellFacts(NamedTuple):
-    """A `repl:` value taken apart: the needed side without its barriers, encoded, and what decisions ask for."""
+    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, and what others ask for.
+    ``shares``: for targets, as in their columns, how many of the needed records and bytes are theirs.
+    """
 
     status: bytes
     needed: int
     closed: bool
     barriers: tuple[FileBarrier, ...]
+    shares: tuple[tuple[bytes, Amount], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,15 @@ class Scope:
     places: Mapping[TargetKey, int]
 
 
-NO_PROGRESS = Progress(0, 0)
-
-
 class FileEntry:
     """One outstanding file. ``needed`` is the offset that every target needs, ``safe`` how far ranges may go: the
     needed offset that was known before the rows with the barriers were read (:func:`rules.barriers_are_complete_to`).
 
     ``closed_in`` is the number of the first cycle of this reign that saw the file CLOSED, 0 while it is OPEN (rule R7).
     ``status`` is the encoded needed side (no barriers, nothing finished). ``progress`` is that of each target, in the
-    order of ``scope.targets``; it may be empty while no target has anything. Most of this is in one value: ``packing``.
+    order of ``scope.targets``; it may be empty while no target has anything. ``amounts`` say how much of what is needed
+    is each target's, in the same order: a file holds records of other tables and targets, too. Most of this is in one
+    value: ``packing``.
 
     Python gives memory back only where all that lies together is free, so a file takes what it will need at once: room
     for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
@@ -77,7 +79,8 @@ class FileEntry:
         if len(barriers) > rules.BARRIERS_MAX:
             barriers = rules.coarser_barriers(file, necessary_barriers(barriers))
         progress = (NO_PROGRESS,) if len(scope.targets) == 1 else ()
-        self._packed = packing.pack(file, Parts(facts.needed, progress, barriers, facts.status))
+        amounts = amounts_in(scope, facts.shares)
+        self._packed = packing.pack(file, Parts(facts.needed, progress, barriers, facts.status, 0, amounts))
         self._unsafe: int | None = None if facts.needed else 0
 
     def _parts(self) -> Parts:
@@ -146,6 +149,45 @@ class FileEntry:
         self._pack(self._parts()._replace(progress=progress))
 
     @property
+    def amounts(self) -> tuple[Amount, ...]:
+        """How much of what is needed is each target's; may be empty when no target gets anything."""
+        return self._parts().amounts
+
+    @amounts.setter
+    def amounts(self, amounts: tuple[Amount, ...]) -> None:
+        self._pack(self._parts()._replace(amounts=amounts))
+
+    def amount_at(self, place: int) -> Amount:
+        """How much of what is needed is the target's at ``place``."""
+        return packing.amount_in(self._packed, place)
+
+    def amount_of(self, target: TargetKey) -> Amount:
+        """How much of what is needed is the target's; nothing when it is not known to be a target."""
+        place = self.place_of(target)
+        return NO_AMOUNT if place is None else self.amount_at(place)
+
+    def has_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> bool:
+        """Whether the amounts are at least these; those of targets that are not configured count for nothing."""
+        index = self.scope.index
+        for target, amount in shares:
+            place = index.get(target)
+            if place is not None and not is_at_least(packing.amount_in(self._packed, place), amount):
+                return False
+        return True
+
+    def add_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> None:
+        """The amounts are at least these."""
+        self.amounts = amounts_in(self.scope, shares, self.amounts)
+
+    def enter(self, scope: Scope) -> None:
+        """More tables refer to the file: how far each target is has to be read again, its amount stays."""
+        known = dict(zip(self.scope.columns, self.amounts, strict=False))
+        self.scope = scope
+        parts = self._parts()
+        amounts = tuple(known.get(column, NO_AMOUNT) for column in scope.columns) if known else ()
+        self._pack(parts._replace(progress=(), amounts=amounts))
+
+    @property
     def barriers(self) -> tuple[FileBarrier, ...]:
         """What must be finished first, in order of offset."""
         return self._parts().barriers if packing.barriers_in(self._packed) else ()
@@ -207,6 +249,25 @@ class FileEntry:
             self.progress = (*known[:place], progress, *known[place + 1 :])
 
 
+def is_at_least(one: Amount, other: Amount) -> bool:
+    """Whether neither number is below the other's."""
+    return one.records >= other.records and one.size >= other.size
+
+
+def amounts_in(
+    scope: Scope, shares: Iterable[tuple[bytes, Amount]], known: Sequence[Amount] = ()
+) -> tuple[Amount, ...]:
+    """Amounts in the order of the scope's targets, the greatest of each; none when nobody knows any."""
+    amounts = list(known)
+    for target, amount in shares:
+        place = scope.index.get(target)
+        if place is not None:
+            amounts = amounts or [NO_AMOUNT] * len(scope.targets)
+            before = amounts[place]
+            amounts[place] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
+    return tuple(amounts)
+
+
 def parse_cell(value: bytes) -> CellFacts:
     """Take a `repl:` value apart. Raises CorruptionError when the bytes are no status."""
     try:
@@ -214,11 +275,14 @@ def parse_cell(value: bytes) -> CellFacts:
     except DecodeError as error:
         raise CorruptionError(f"{len(value)} bytes in a repl cell are no replication status: {error}") from error
     barriers: tuple[FileBarrier, ...] = ()
-    if message.barriers:
-        barriers = tuple(sorted(FileBarrier(b.offset, b.file.encode(), b.until_offset) for b in message.barriers))
+    shares: tuple[tuple[bytes, Amount], ...] = ()
+    if message.barriers or message.shares:
+        barriers = tuple(sorted([FileBarrier(b.offset, b.file.encode(), b.until_offset) for b in message.barriers]))
+        shares = tuple([(s.target.encode(), Amount(s.records, s.bytes)) for s in message.shares])
         message.ClearField("barriers")
+        message.ClearField("shares")
         value = message.SerializeToString(deterministic=True)
-    return CellFacts(value, message.replication_needed_offset, message.state == CLOSED, barriers)
+    return CellFacts(value, message.replication_needed_offset, message.state == CLOSED, barriers, shares)
 
 
 def merge_into(entry: FileEntry, facts: CellFacts) -> None:
@@ -229,11 +293,15 @@ def merge_into(entry: FileEntry, facts: CellFacts) -> None:
     barriers = joined_barriers(entry, facts)
     if barriers is not None:
         entry.barriers = barriers
+    if not entry.has_shares(facts.shares):
+        entry.add_shares(facts.shares)
 
 
 def is_news(entry: FileEntry, facts: CellFacts) -> bool:
     """Whether folding the value in would change ``entry``."""
-    return not entry.says(facts.status) or joined_barriers(entry, facts) is not None
+    if not (entry.says(facts.status) and entry.has_shares(facts.shares)):
+        return True
+    return joined_barriers(entry, facts) is not None
 
 
 def joined_barriers(entry: FileEntry, facts: CellFacts) -> tuple[FileBarrier, ...] | None:
@@ -263,6 +331,13 @@ class Scopes:
         self._targets = targets_by_table
         self._known: dict[tuple[str, ...], Scope] = {}
 
+    def under(self, targets_by_table: Mapping[str, Sequence[Target]], generation: int) -> Scopes:
+        """The scopes of another configuration: these, where the targets of all tables are the same."""
+        if targets_by_table != self._targets:
+            return Scopes(targets_by_table, generation)
+        self.generation = generation
+        return self
+
     def of(self, table_ids: tuple[str, ...]) -> Scope:
         """The scope of files that exactly these tables (sorted) refer to."""
         scope = self._known.get(table_ids)
@@ -289,3 +364,10 @@ def configured_targets(
     """
     found = {target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())}
     return tuple(found[key] for key in sorted(found))
+
+
+def is_known_of(entry: FileEntry | None, table_id: str) -> bool:
+    """Whether the snapshot knows that a table refers to a file. Tables share logs, and a row that was read before its
+    tablet's first use of a log says nothing of that log (R24).
+    """
+    return entry is not None and table_id in entry.scope.table_ids

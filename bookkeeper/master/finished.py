@@ -10,8 +10,8 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 
 import combiners
-from bookkeeper.master.files import NO_PROGRESS, FileEntry
-from bookkeeper.master.packing import Progress
+from bookkeeper.master.files import FileEntry
+from bookkeeper.master.packing import NO_PROGRESS, Progress
 from bookkeeper.metadata.table import Cell
 from combiners import ReplicationStatus, is_fully_replicated
 
@@ -24,7 +24,9 @@ def read_done(done: Cell, file: bytes, problems: list[str]) -> Progress:
         problems.append(f"~repl_{file!r}: {len(done.value)} bytes in a done cell are no replication status: {error}")
         return NO_PROGRESS
     offset = status.replication_finished_offset
-    return Progress(offset, status.finished_bytes) if offset else NO_PROGRESS
+    if not offset:
+        return NO_PROGRESS
+    return Progress(offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes)
 
 
 def is_complete(entry: FileEntry) -> bool:

@@ -13,10 +13,11 @@ Sources: books.md R3, R4, R7, R12 and R17; design section 10, rule 2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError
+from bookkeeper.master.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, Row
 
@@ -41,25 +42,26 @@ class LogFile:
     sealed: bool
 
 
-def referenced_files(
+def references(
     tablet_rows: Iterable[Row], books_rows: Iterable[Row], quarantine_rows: Iterable[Row] = ()
-) -> set[str]:
+) -> Iterator[bytes]:
     """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, or a range in
-    quarantine names. Read in this order: a range has its row before its file needs nothing else any more.
+    quarantine names, each maybe several times. Read in this order: a range has its row before its file needs nothing
+    else any more.
 
     Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
     the tablet that it became a part of. Rule R3: done cells don't count.
     """
-    found: set[str] = set()
     for row in tablet_rows:
         families = ("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)
         for column in row.cells:
             if column.family in families:
-                found.add(keys.parse_file(column.qualifier))
+                yield column.qualifier
     for row in books_rows:
         if any(column.family == "repl" for column in row.cells):
-            found.add(keys.parse_repl_row(row.key))
-    return found | quarantined_files(quarantine_rows)
+            yield keys.parse_repl_row(row.key).encode()
+    for file in quarantined_files(quarantine_rows):
+        yield file.encode()
 
 
 def quarantined_files(rows: Iterable[Row]) -> set[str]:
@@ -75,44 +77,51 @@ def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collecti
     return log.uri not in referenced and (log.sealed or log.session not in live)
 
 
-def to_mark(
-    logs: Iterable[LogFile], referenced: Collection[str], live: Collection[str], marked: Collection[str]
-) -> list[str]:
-    """Logs that get a `~del_` row now, sorted."""
-    return sorted(log.uri for log in logs if log.uri not in marked and is_collectable_log(log, referenced, live))
+def to_mark(files: FileFlags, live: Collection[str]) -> Iterator[str]:
+    """Logs that get a `~del_` row now."""
+    for file, flags in files:
+        if flags & LISTED and not flags & (MARKED | REFERENCED) and is_collectable_log(log_of(file, flags), (), live):
+            yield file.decode()
 
 
-def late_uses(row: Row, marked: Collection[str]) -> list[CellKey]:
+def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
     """The row's `log:` cells that came after the mark of their log (R4): to be purged, names are never used again."""
     return [
         CellKey(row.key, column)
         for column in row.cells
-        if column.family == "log" and keys.parse_file(column.qualifier) in marked
+        if column.family == "log" and files.of(column.qualifier) & MARKED
     ]
 
 
-def to_delete(
-    marked: Iterable[str], logs: Iterable[LogFile], referenced: Collection[str], live: Collection[str]
-) -> list[str]:
-    """Marked files that may go now: still referenced by nothing. ``logs`` were listed before the references were read.
+def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
+    """Marked files that may go now: nothing refers to them. Logs were listed before the references were read.
 
     Besides logs these are segments, which tservers and deletions of tables mark when their tablets name them no more,
     and files that are gone already.
     """
-    known = {log.uri: log for log in logs}
-    return [uri for uri in sorted(marked) if may_delete(uri, known.get(uri), referenced, live)]
+    for file, flags in files:
+        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live):
+            yield file.decode()
 
 
-def may_delete(uri: str, log: LogFile | None, referenced: Collection[str], live: Collection[str]) -> bool:
-    """No reference in the books; for a log, rule R17 as well."""
-    return uri not in referenced if log is None else is_collectable_log(log, referenced, live)
+def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:
+    """Of a file that nothing refers to: a log keeps rule R17 as well."""
+    return not flags & LISTED or is_collectable_log(log_of(file, flags), (), live)
 
 
-def parse_marks(rows: Iterable[Row]) -> list[str]:
+def log_of(file: bytes, flags: int) -> LogFile:
+    """A log that was listed; its session is the directory that it is in."""
+    return LogFile(file.decode(), session_of(file), bool(flags & SEALED))
+
+
+def session_of(log: bytes) -> str:
+    """The session that writes or wrote a log that was listed."""
+    return log.rsplit(b"/", 2)[-2].decode()
+
+
+def parse_marks(rows: Iterable[Row]) -> Iterator[str]:
     """The files of `~del_` rows. Raises CorruptionError."""
-    found = []
     for row in rows:
         if keys.DEL not in row.cells:
             raise CorruptionError(f"row {row.key!r} is no deletion candidate")
-        found.append(keys.parse_del_row(row.key))
-    return found
+        yield keys.parse_del_row(row.key)

@@ -16,15 +16,26 @@ from bookkeeper.master.shipping import Report, WorkKey
 REPORTS_MAX = 100_000
 
 
+TablePart = tuple[bytes, bytes]
+"""Keys of tablet rows of one table: the first one, and the one behind the last."""
+
+PARTS_MAX = 1_000
+"""Parts of tables that are looked at one by one; when more change at once, a full cycle looks at all tablets."""
+
+
 @dataclass(slots=True)
 class News:
-    """What came in: sessions with something new, reports, ranges that never reached a worker, requests."""
+    """What came in: sessions with something new, reports, ranges that never reached a worker, requests. ``rows`` are of
+    tablets that may be placed now, ``parts`` of tables whose tablets are others now.
+    """
 
     sessions: set[str] = field(default_factory=set)
     reports: list[Report] = field(default_factory=list)
     returned: list[tuple[WorkKey, str]] = field(default_factory=list)
     full: bool = False
     place: bool = False
+    rows: set[bytes] = field(default_factory=set)
+    parts: list[TablePart] = field(default_factory=list)
     fresh_replay: bool = False
     retries: list[WorkKey] = field(default_factory=list)
 
@@ -62,10 +73,22 @@ class Inbox:
             self._news.full = True
         self.event.set()
 
-    def ask_place(self) -> None:
-        """Tablets may be placed, nothing else is new."""
+    def ask_place(self, rows: Iterable[bytes] = ()) -> None:
+        """These tablets may be placed (none named: any), nothing else is new."""
+        wanted = set(rows)
         with self._lock:
-            self._news.place = True
+            self._news.rows |= wanted
+            self._news.place = self._news.place or not wanted
+        self.event.set()
+
+    def tablets_changed(self, start: bytes, stop: bytes) -> None:
+        """An operation has made or changed tablets with rows from ``start`` (included) to ``stop`` (excluded)."""
+        with self._lock:
+            if (start, stop) not in self._news.parts:
+                self._news.parts.append((start, stop))
+            if len(self._news.parts) > PARTS_MAX:
+                self._news.full = True
+                self._news.parts.clear()
         self.event.set()
 
     def replay_started(self) -> None:

@@ -22,11 +22,13 @@ from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books import Books
 from bookkeeper.master.carried import Carried
 from bookkeeper.master.collector import Collector
+from bookkeeper.master.collector_pace import CollectorPace
 from bookkeeper.master.cycle import Cycle, Pacer
 from bookkeeper.master.dispatch import Dispatcher
 from bookkeeper.master.fate import Args, FateEngine
 from bookkeeper.master.fate_store import FateRecord, FateStore
 from bookkeeper.master.inbox import Inbox
+from bookkeeper.master.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.lanes import Lanes, guarded
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations import all_operations
@@ -42,12 +44,15 @@ from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import Recovery, read_promise
 from bookkeeper.master.root_desk import RootDesk
 from bookkeeper.master.root_keeper import RootKeeper
+from bookkeeper.master.rounds import Rounds
 from bookkeeper.master.shipping import Shipping
+from bookkeeper.master.status import Now
 from bookkeeper.master.strays import Strays
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
 
 LOG = logging.getLogger(__name__)
@@ -55,12 +60,6 @@ LOG = logging.getLogger(__name__)
 FATE_THREADS = 6
 SESSIONS_LOOK_MS = 200
 """ms between looks at the sessions: how soon a dead tserver is noticed beyond its lease."""
-
-COLLECT_SHARE = 9
-"""The collector rests at least so many times as long as it worked: with many files outstanding, only space waits."""
-
-COLLECT_REST_MAX_MS = 600_000
-"""ms that it rests at most: a run that lasted for long may have been stopped with its machine."""
 
 REPLAY_KIND = "replay"
 
@@ -107,6 +106,19 @@ class Leadership:
         for thread in self._threads:
             thread.join(timeout_ms / 1000)
 
+    def knowledge(self) -> Knowledge:
+        """Whether this master knows what is outstanding, and how old that is."""
+        return knowledge_of(self.cycle.health, self.settings.master.scan_interval_ms, self.clock.boot_ns())
+
+    def moment(self) -> Now:
+        """The moment of an answer."""
+        live = self.cycle.live
+        return Now(
+            self.clock.boot_ns(),
+            self.clock.wall_ms(),
+            lambda uri: (session := self.tservers.session_of(uri)) is not None and session not in live,
+        )
+
     def _begin(self, name: str, body: Callable[[], None]) -> None:
         thread = threading.Thread(target=guarded, args=(name, body), name=name, daemon=True)
         self._threads.append(thread)
@@ -130,12 +142,10 @@ class Leadership:
                 replays = alive
 
     def _collect(self) -> None:
-        took_ms = 0.0
-        while not self.clock.wait(self._stop, collect_rest_ms(self.settings.master.gc_interval_ms, took_ms)):
-            began_ns = self.clock.boot_ns()
-            with self._visible("collector"):
+        pace = CollectorPace(self.clock, self.settings.master.gc_interval_ms)
+        while not self.clock.wait(self._stop, pace.rest_ms):
+            with pace.measured(), self._visible("collector"):
                 self.collector.run_once()
-            took_ms = (self.clock.boot_ns() - began_ns) / 1e6
             with self._visible("strays"):
                 self.strays.run_once()
 
@@ -164,11 +174,6 @@ class _Visible:
         return False
 
 
-def collect_rest_ms(interval_ms: float, took_ms: float) -> float:
-    """How long the collector rests, ms, after a run that took so long."""
-    return max(interval_ms, min(COLLECT_SHARE * took_ms, COLLECT_REST_MAX_MS))
-
-
 def assemble(
     settings: Settings,
     coordination: Coordination,
@@ -180,26 +185,30 @@ def assemble(
     rng: random.Random,
 ) -> Leadership:
     """Build the parts of a reign and take over the operations that earlier masters left; ``pool`` calls the processes
-    of this cluster, ``peer_pool`` those of others. Raises TransientError.
+    of this cluster, ``peer_pool`` those of others. Nothing is written before the books are known to be this cluster's.
+    Raises TransientError.
     """
     config = partial(read_config, coordination)
+    rounds = Rounds(table, coordination, reign, settings.instance.instance_id, settings.metadata_url)
+    rounds.begin()
     inbox, lanes = Inbox(), Lanes()
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
     books = Books(table, reign, config)
-    recovery = Recovery(tservers, reign, partial(read_promise, table))
+    recovery = Recovery(tservers, reign, partial(read_promise, table, config))
     placement = Placement(
         table,
         reign,
         tservers,
         lanes,
+        clock,
         inbox.ask_place,
         books.note_assigned,
         lambda: claimed_rows(fate.pending()),
         recovery.problems,
     )
     begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
-    peers = PeerMasters(peer_pool, settings.instance.instance_id)
+    peers = PeerMasters(peer_pool, settings.instance.instance_id, FileRoots.of(settings))
     context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
     shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
@@ -236,7 +245,7 @@ def assemble(
     )
     own_id, carried, apart_ms = settings.instance.instance_id, Carried(), settings.tserver.paths_apart_ms
     keeper = RootKeeper(table, reign, fate, clock, context.age_clock, carried, own_id, config, apart_ms)
-    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper)
+    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper, rounds)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -255,9 +264,17 @@ def assemble(
         fate=fate,
         collector=collector,
         strays=Strays(
-            table, reign, clock, settings.tables_dir, settings.wal_dir, books_flight_ms(settings), tservers.live
+            table,
+            reign,
+            clock,
+            settings.tables_dir,
+            settings.wal_dir,
+            books_flight_ms(settings),
+            tservers.live,
+            config,
+            rounds,
         ),
-        queries=Queries(table, tservers, config, clock, placement.problems),
+        queries=Queries(table, tservers, config, clock, placement, placement.hurry),
         quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
         roots=RootDesk(table, reign, clock, tservers, peers, fate, carried, own_id, config, apart_ms),
     )
@@ -289,10 +306,12 @@ def operation_context(
         stream_grace_ms=stream_grace_ms(settings),
         paths_apart_ms=settings.tserver.paths_apart_ms,
         wake=inbox.ask_full,
+        tablets_changed=inbox.tablets_changed,
         let_go=placement.let_go,
         begin=begin,
         tables_dir=settings.tables_dir,
         batch_limits=batch_limits(settings),
+        files=FileRoots.of(settings),
     )
 
 

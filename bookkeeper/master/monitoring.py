@@ -23,8 +23,8 @@ from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.master.quarantine import scan_rows
 from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
-from bookkeeper.master.service import replication_configs
 from bookkeeper.master.shipping import Retry, Shipped, Shipping
 from bookkeeper.master.snapshot import Snapshot
 from bookkeeper.master.status import Now, TargetState, all_states, most_lag_first
@@ -73,7 +73,9 @@ class MasterSource:
         try:
             leader = self.coordination.leader()
             if lead is not None and leads:
-                books = self._books(lead)
+                known = lead.knowledge()
+                books = None if known.age_ms is None else self._books(lead, known.age_ms)
+                problem = known.problem if books is None else ""
             else:
                 problem = "this master stands by" if leader is not None else "no master of this cluster leads now"
         except BookkeeperError as error:
@@ -103,12 +105,12 @@ class MasterSource:
             self._known = leader, facts.get("monitor", "")
         return self._known[1]
 
-    def _books(self, lead: Leadership) -> Books:
+    def _books(self, lead: Leadership, age_ms: float) -> Books:
         config = read_config(self.coordination)
         names = table_names(config.tables.values())
         snapshot, shipping = lead.books.snapshot, lead.cycle.dispatcher.shipping
         sums = LagSums((names[key.source_table_id], key.cluster) for key in configured(config))
-        now = Now(lead.clock.boot_ns(), lead.clock.wall_ms())
+        now = lead.moment()
         tries = lead.settings.replication.quarantine_tries
         states = all_states(snapshot.files, shipping, now, lambda _target: True, tries)
         most = heapq.nsmallest(STATUSES_MAX, counted(states, sums, names), key=most_lag_first)
@@ -124,6 +126,7 @@ class MasterSource:
             lags=sums.lags(),
             quarantined=tuple(lead.quarantine.told(names)),
             cycles=cycles_of(lead),
+            age_ms=age_ms,
             files_outstanding=len(snapshot.files),
             files_deleted=lead.collector.deleted,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from struct import Struct
 from typing import Literal, NamedTuple
 
@@ -19,38 +20,55 @@ from bookkeeper.master.barriers import FileBarrier
 
 
 class Progress(NamedTuple):
-    """How far one target has a file: the finished offset (records) and its position in the file (bytes)."""
+    """How far one target has a file: the finished offset (records) and its position in the file (bytes); and how many
+    of the records and bytes up to there are the target's.
+    """
 
     offset: int
     position: int
+    records: int = 0
+    size: int = 0
+
+
+class Amount(NamedTuple):
+    """How many of a file's needed records are one target's, and the size of the blocks that hold them, bytes."""
+
+    records: int
+    size: int
+
+
+NO_PROGRESS = Progress(0, 0)
+NO_AMOUNT = Amount(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """``head``: which layout, length of the status, how many targets and barriers, the number in the file's name
-    (``names``), the cycle that saw it CLOSED, needed offset. ``pair``: progress of a target. ``barrier``: place of its
-    file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the start and at
-    the end, length of what stands between.
+    (``names``), the cycle that saw it CLOSED, needed offset. ``target``: its progress and its amount. ``barrier``:
+    place of its file's name and whether all before, offset, until. ``cut``: how much of the name before is kept at the
+    start and at the end, length of what stands between.
     """
 
     head: Struct
-    pair: Struct
+    target: Struct
     barrier: Struct
     cut: Struct
 
 
-_NARROW = _Layout(Struct("<BBBBIII"), Struct("<II"), Struct("<BII"), Struct("<BBB"))
-_WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQ"), Struct("<IQQ"), Struct("<III"))
+_NARROW = _Layout(Struct("<BBBBIII"), Struct("<IIIIII"), Struct("<BII"), Struct("<BBB"))
+_WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQQQQQ"), Struct("<IQQ"), Struct("<III"))
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
 _CLOSED_AT, _NEEDED_AT = 8, 12
 """Where the narrow layout has them: most files are read there, once a cycle."""
 _NO_CYCLE = bytes(4)
+_REACH = Struct("<II")
+_AMOUNT_AT = len(Progress._fields)
 
 
 class Parts(NamedTuple):
-    """What is packed: the needed offset, each target's progress or nothing, barriers in order, the needed side, and the
-    first cycle that saw the file CLOSED (0: none).
+    """What is packed: the needed offset, each target's progress, barriers in order, the needed side, the first cycle
+    that saw the file CLOSED (0: none), and each target's amount. Nothing in place of either says that all are zero.
     """
 
     needed: int
@@ -58,6 +76,7 @@ class Parts(NamedTuple):
     barriers: tuple[FileBarrier, ...]
     status: bytes
     closed_in: int = 0
+    amounts: tuple[Amount, ...] = ()
 
 
 def pack(own: bytes, parts: Parts) -> bytes:
@@ -70,11 +89,12 @@ def pack(own: bytes, parts: Parts) -> bytes:
 
 def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
     layout = _LAYOUTS[wide]
-    needed, progress, barriers, status, closed = parts
+    needed, progress, barriers, status, closed, amounts = parts
     names = sorted({barrier.file for barrier in barriers})
     places = {name: place for place, name in enumerate(names)}
     held = [layout.barrier.pack(places[b.file] << 1 | b.all_before, b.offset, b.until_offset) for b in barriers]
-    done = [layout.pair.pack(*pair) for pair in progress]
+    pairs = zip_longest(progress, amounts, fillvalue=None)
+    done = [layout.target.pack(*(found or NO_PROGRESS), *(amount or NO_AMOUNT)) for found, amount in pairs]
     _, number = file_names.split(own)
     head = layout.head.pack(wide, len(status), len(done), len(held), number, closed, needed)
     return b"".join((head, *done, *held, *_cuts(layout.cut, own, names), status))
@@ -84,15 +104,17 @@ def unpack(own: bytes, packed: bytes) -> Parts:
     """All that :func:`pack` was given."""
     layout = _LAYOUTS[packed[0]]
     _, status, targets, barriers, _, closed, needed = layout.head.unpack_from(packed)
-    held_at = layout.head.size + targets * layout.pair.size
+    held_at = layout.head.size + targets * layout.target.size
     told_at, status_at = held_at + barriers * layout.barrier.size, len(packed) - status
-    pairs = layout.pair.iter_unpack(packed[layout.head.size : held_at])
+    found = list(layout.target.iter_unpack(packed[layout.head.size : held_at]))
+    progress = tuple([Progress(*numbers[:_AMOUNT_AT]) for numbers in found])
+    amounts = tuple([Amount(*numbers[_AMOUNT_AT:]) for numbers in found])
     held: tuple[FileBarrier, ...] = ()
     if barriers:
         names = _names(layout.cut, own, packed[told_at:status_at])
-        found = layout.barrier.iter_unpack(packed[held_at:told_at])
-        held = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in found])
-    return Parts(needed, tuple([Progress(*pair) for pair in pairs]), held, packed[status_at:], closed)
+        told = layout.barrier.iter_unpack(packed[held_at:told_at])
+        held = tuple([FileBarrier(at, names[which >> 1], until, bool(which & 1)) for which, at, until in told])
+    return Parts(needed, progress, held, packed[status_at:], closed, amounts)
 
 
 def number_in(packed: bytes) -> int:
@@ -148,7 +170,19 @@ def progress_in(packed: bytes, place: int) -> Progress | None:
     layout = _LAYOUTS[packed[0]]
     if place >= layout.head.unpack_from(packed)[_TARGETS]:
         return None
-    return Progress(*layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size))
+    return Progress(*_target(layout, packed, place)[:_AMOUNT_AT])
+
+
+def amount_in(packed: bytes, place: int) -> Amount:
+    """The amount of the target at ``place``."""
+    layout = _LAYOUTS[packed[0]]
+    if place >= layout.head.unpack_from(packed)[_TARGETS]:
+        return NO_AMOUNT
+    return Amount(*_target(layout, packed, place)[_AMOUNT_AT:])
+
+
+def _target(layout: _Layout, packed: bytes, place: int) -> tuple[int, ...]:
+    return layout.target.unpack_from(packed, layout.head.size + place * layout.target.size)
 
 
 def finished_in(packed: bytes, place: int) -> int:
@@ -157,20 +191,19 @@ def finished_in(packed: bytes, place: int) -> int:
     targets = layout.head.unpack_from(packed)[_TARGETS] if packed[0] else packed[_TARGETS]
     if place >= targets:
         return 0
-    finished: int = layout.pair.unpack_from(packed, layout.head.size + place * layout.pair.size)[0]
-    return finished
+    return _target(layout, packed, place)[0]
 
 
 def reach_in(packed: bytes) -> tuple[int, int | None]:
     """The needed offset and the least finished one of any target, None when no target has anything."""
     if not packed[0] and packed[_TARGETS] == 1:
-        return _NARROW.pair.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
+        return _REACH.unpack_from(packed, _NEEDED_AT)  # the needed offset stands before the only finished one
     layout = _LAYOUTS[packed[0]]
     _, _, targets, _, _, _, needed = layout.head.unpack_from(packed)
     if not targets:
         return needed, None
-    end = layout.head.size + targets * layout.pair.size
-    return needed, min(layout.pair.iter_unpack(packed[layout.head.size : end]))[0]
+    end = layout.head.size + targets * layout.target.size
+    return needed, min(layout.target.iter_unpack(packed[layout.head.size : end]))[0]
 
 
 def _cuts(cut: Struct, own: bytes, names: Iterable[bytes]) -> Iterator[bytes]:

@@ -31,7 +31,8 @@ from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
 from bookkeeper.roots import RootLog
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import RootStanding
+from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
+from bookkeeper.security.file_roots import FileRoots
 
 LOG = logging.getLogger(__name__)
 
@@ -56,13 +57,24 @@ class PeerIdentity:
 class PeerMasters:
     """Other clusters, asked through their masters. Thread-safe."""
 
-    def __init__(self, pool: RpcPool, own_instance_id: str) -> None:
+    def __init__(self, pool: RpcPool, own_instance_id: str, roots: FileRoots) -> None:
+        """``roots``: below which directories a peer may be."""
         self._pool = pool
         self._own_instance_id = own_instance_id
-        self._systems = Registry()
+        self._systems = Registry(roots=roots)
+
+    def prepare(self, quorum: str) -> PeerIdentity:
+        """:meth:`contact` of a peer that is being defined: a place of another replica system may become a peer now.
+
+        Raises what the replica system raises, and what :meth:`contact` raises.
+        """
+        system, rest = split_quorum(quorum)
+        if system == BUILT_IN:
+            return self.contact(quorum)
+        return refuse_self(self._ask_who(system, rest, may_prepare=True), self._own_instance_id)
 
     def contact(self, quorum: str) -> PeerIdentity:
-        """Find the leading master and who it is.
+        """Find the leading master and who it is. Changes nothing there.
 
         Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
         NotAdmittedError when it asks for another secret or does not prove the one that it gave, UnavailableError when
@@ -70,7 +82,7 @@ class PeerMasters:
         """
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
-            return refuse_self(self._identify(system, rest), self._own_instance_id)
+            return refuse_self(self._ask_who(system, rest, may_prepare=False), self._own_instance_id)
         problems: list[str] = []
         for address in parse_quorum(rest):
             try:
@@ -119,13 +131,13 @@ class PeerMasters:
             self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).stream_done(streams)
 
     def root_standings(
-        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
+        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], questions: Sequence[RootQuestion]
     ) -> Sequence[RootStanding]:
         """Rule R22: how it stands with these logs at the end of a route that begins there. Raises TransientError, and
         PermanentError when it can't be asked.
         """
         peer = self.contact_as(alias, quorum, instance_id)
-        return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).root_standings(route, logs)
+        return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).root_standings(route, questions)
 
     def roots_over(
         self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
@@ -134,13 +146,13 @@ class PeerMasters:
         peer = self.contact_as(alias, quorum, instance_id)
         self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).roots_over(route, logs)
 
-    def _identify(self, system: str, quorum: str) -> PeerIdentity:
+    def _ask_who(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
         try:
             installed = self._systems.installed(system)
         except NotFoundError as error:
             raise InvalidInputError(f"cluster {system}://{quorum}: {error.message}") from error
         with foreign_errors(system):
-            found = installed.identify(quorum)
+            found = installed.prepare(quorum) if may_prepare else installed.identify(quorum)
         if not found.instance_id:
             raise IncompatibleError(f"replica system {system} gives the peer at {quorum} no instance id")
         return PeerIdentity(found.instance_id, found.name, "", system, quorum)

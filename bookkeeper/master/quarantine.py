@@ -78,7 +78,6 @@ def scan_rows(table: MetadataTable) -> dict[RangeKey, Quarantined]:
 
 def write_rows(table: MetadataTable, reign: Reign, ranges: Mapping[RangeKey, Quarantined]) -> None:
     """Put rows at a rank of this reign; they are durable on return. Raises TransientError, LeaseLostError."""
-    reign.check()
     puts = [RowPut(key.cell.key, {key.cell.column: value.encode()}) for key, value in ranges.items()]
     if puts:
         table.put(puts, reign.next_rank())

@@ -169,7 +169,9 @@ def message_of(
 
 
 def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str], now_ms: int) -> TargetStatus:
-    """A range as a row of the replication status: not finished, whatever the queue of its target has passed."""
+    """A range as a row of the replication status: not finished, whatever the queue of its target has passed. Its lag is
+    that of whole blocks: some of their records may be for others.
+    """
     blocks = value.blocks
     return TargetStatus(
         file=key.file,

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
-from bookkeeper.master.files import NO_PROGRESS, FileEntry, Scopes
+from bookkeeper.master.files import FileEntry, Scopes
 from bookkeeper.master.finished import read_done
 from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.packing import Progress
+from bookkeeper.master.packing import NO_PROGRESS, Progress
 from bookkeeper.master.snapshot import (
     SNAPSHOT_FAMILIES,
     BrokenChainError,
+    Chains,
     Snapshot,
+    TabletView,
     tablet_view,
     take_snapshot,
-    verify_chain,
 )
 from bookkeeper.master.status import TargetState, pending_of_marks
 from bookkeeper.master.tservers import TServers
 from bookkeeper.master.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, scan_parts
+from bookkeeper.metadata.table import MetadataTable, Row, scan_parts
+from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.messages import FileMark, TabletLocation, TableUsage, TargetStatus
 from bookkeeper.storage.wal import read_seal
@@ -40,6 +43,25 @@ MARK_PATIENCE_MS = 25_000
 """How long a mark waits for a tserver that does not answer, or for the logs of a dead one to be sealed."""
 
 
+HOLDING_FAMILIES = ("tablet", "log")
+"""What tells whether a tablet holds anything."""
+
+
+class TabletStates(Protocol):
+    """What the leader knows of tablets beside the books (see ``placement``), by row."""
+
+    @property
+    def problems(self) -> Mapping[bytes, str]:
+        """Why tablets can't be loaded until a person helps."""
+
+    @property
+    def warnings(self) -> Mapping[bytes, str]:
+        """What fails with tablets that are served."""
+
+    def is_loaded(self, session: str, row: bytes) -> bool | None:
+        """Whether a session serves a tablet; None = it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Queries:
     """Reads for callers. Thread-safe."""
@@ -48,26 +70,54 @@ class Queries:
     tservers: TServers
     read_config: Callable[[], ClusterConfig]
     clock: Clock
-    problems: Mapping[bytes, str] = field(default_factory=dict)
-    """Rows of the tablets that can't be loaded until a person helps, and why."""
+    states: TabletStates | None = None
+    """None: nobody knows more of tablets than the books."""
+    hurry: Callable[[str, bytes], None] = lambda _session, _row: None
+    """A client waits for a tablet, given by session and row."""
 
     def locate(self, table_id: str) -> list[TabletLocation]:
-        """Every tablet of a table in order, where it is served, None while its tserver is dead or not chosen, and why
-        it can't be served until a person helps.
+        """Every tablet of a table in order, where it is served, None while its tserver is dead or not chosen, whether
+        it is served, why it can't be until a person helps, and what fails with it.
 
         Raises NotFoundError, and BrokenChainError while tablets change: then nobody could tell what is whose.
         """
-        self.read_config().table(table_id)
+        table = self.read_config().table(table_id)
         live = self.tservers.live()
         scanned = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
         rows = [row for row in scanned if keys.is_tablet(row)]
         views = [tablet_view(row) for row in rows]
-        for before, after in zip([None, *views], [*views, None], strict=True):
-            verify_chain(before, after, (table_id,))
-        return [
-            TabletLocation(view.extent, live.get(view.session or ""), keys.placed(row), self.problems.get(row.key))
-            for view, row in zip(views, rows, strict=True)
-        ]
+        chains = Chains((table_id,))
+        for view in views:
+            chains.add(view)
+        if views or table.state == "online":
+            chains.finish()
+        return [self._location(view, row, live) for view, row in zip(views, rows, strict=True)]
+
+    def _location(self, view: TabletView, row: Row, live: Mapping[str, str]) -> TabletLocation:
+        session, states = view.session or "", self.states
+        found = TabletLocation(view.extent, live.get(session), keys.placed(row))
+        if states is None:
+            return found
+        return replace(
+            found,
+            problem=states.problems.get(row.key),
+            warning=states.warnings.get(row.key),
+            loaded=states.is_loaded(session, row.key) if found.address is not None else None,
+        )
+
+    def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation:
+        """The tablet that holds a row, as :meth:`locate` tells of it, at the price of this one; if it is about to be
+        loaded, it goes before others, because a client waits for it.
+        """
+        self.read_config().table(table_id)
+        start, (_, stop) = keys.tablet_row(table_id, row), keys.table_section(table_id)
+        found = next(filter(keys.is_tablet, self.table.scan(start, stop, ("tablet", "location"))), None)
+        if found is None or not tablet_view(found).extent.contains(row):
+            raise BrokenChainError(f"table {table_id}: no tablet holds row {row!r}")
+        view = tablet_view(found)
+        if view.session is not None:
+            self.hurry(view.session, view.row)
+        return self._location(view, found, self.tservers.live())
 
     def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
         """What tables (none named: all) have on disk, by name. Raises NotFoundError."""
@@ -77,6 +127,10 @@ class Queries:
             usage_of(table.name, self.table.scan(*keys.table_section(table.table_id), FAMILIES))
             for table in sorted(wanted, key=lambda table: table.name)
         ]
+
+    def holds_records(self, table_id: str) -> bool:
+        """Whether a tablet of the table names a segment, or a log with records that are in no segment yet."""
+        return any(map(holds_records, self.table.scan(*keys.table_section(table_id), HOLDING_FAMILIES)))
 
     def pick_tserver(self, table_id: str) -> str:
         """A live tserver for data of a table: one that holds a tablet of it, if there is one.
@@ -169,6 +223,13 @@ class Queries:
         }
 
 
+def holds_records(row: Row) -> bool:
+    """Whether a tablet has records in a segment that counts, or in a log and in no segment yet."""
+    flush = row.cells.get(keys.FLUSH)
+    has_segments = flush is not None and bool(FlushState.decode(flush.value).segments)
+    return keys.is_tablet(row) and (has_segments or bool(row.family("log")))
+
+
 def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
     """The targets of a table at one cluster; "" is every cluster. Raises NotFoundError when there is none at it."""
     found = tuple(target for target in table.targets if cluster in ("", target.key.cluster))
@@ -183,6 +244,7 @@ def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
 def status_message(state: TargetState, table_names: Mapping[str, str]) -> TargetStatus:
     """A state as the wire contract has it."""
     key = state.target.key
+    table = table_names.get(key.source_table_id, key.source_table_id)
     return TargetStatus(
         file=state.file,
         target=key,
@@ -193,14 +255,30 @@ def status_message(state: TargetState, table_names: Mapping[str, str]) -> Target
         lag_bytes=state.lag_bytes,
         lag_seconds=state.lag_seconds,
         phase=state.phase,
-        last_error=state.last_error,
+        last_error=missing_table_advice(state, table) if state.lacks_table else state.last_error,
         next_try_in_ms=state.next_try_in_ms,
         worker=state.worker,
         records_shipped=state.records_shipped,
         bytes_shipped=state.bytes_shipped,
         resends=state.resends,
-        table=table_names.get(key.source_table_id, key.source_table_id),
+        table=table,
         groups=state.target.groups or (),
+    )
+
+
+def missing_table_advice(state: TargetState, table: str) -> str:
+    """What to do when the peer has no table of the id to which a target goes. Nobody but a person can tell whether the
+    table there that has its name now is meant (R5).
+    """
+    key, there = state.target.key, state.target.remote_table
+    renamed = "" if there == table else f" --remote-table {there}"
+    groups = " ".join(f"-lg {group}" for group in state.target.groups or ()) or "--all-loc-groups"
+    chosen = f"-t {table} {groups}"
+    return (
+        f"{key.cluster} has no table {there} with the id {key.remote_table_id} any more: it was deleted there, or made "
+        f"anew. To begin anew: disablereplication {chosen} {key.cluster}, then enablereplication {chosen}{renamed} "
+        f"{key.cluster}. Records written before that are missing there until a copy brings them: exporttable and "
+        f"importtable ({state.last_error})"
     )
 
 

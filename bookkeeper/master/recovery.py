@@ -12,10 +12,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.snapshot import chained, online_tables
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, scan_parts
@@ -26,9 +28,6 @@ LOG = logging.getLogger(__name__)
 RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
 
 OTHER_KINDS = ("master", "replay")
-FIRST_SECTION = b"~"
-"""Rows of tablets sort below this."""
-
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that could not be recovered: a person may have restored it."""
 
@@ -98,13 +97,14 @@ class Recovery:
         return forgotten
 
 
-def read_promise(table: MetadataTable, uri: str) -> Promise:
+def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> Promise:
     """What the rows of all tablets say of a log: who uses it (R12), and what a peer was promised of it (R15). Cells
-    that do not parse say nothing here. Raises TransientError.
+    that do not parse say nothing here. Raises TransientError, BrokenChainError unless every tablet was met (R16).
     """
     log, repl = keys.log_column(uri), keys.repl_column(uri)
     is_used, statuses = False, list[bytes]()
-    for part in scan_parts(table, b"", FIRST_SECTION, ("log", "repl")):
+    parts = scan_parts(table, keys.TABLETS_START, keys.TABLETS_STOP, ("log", "repl", "tablet"))
+    for part in chained(parts, online_tables(read_config())):
         is_used = is_used or log in part.cells or repl in part.cells
         if repl in part.cells:
             statuses.append(part.cells[repl].value)

@@ -15,6 +15,9 @@ from bookkeeper.rpc.messages import OperationInfo
 
 OPERATIONS_SHOWN_MAX = 100
 
+WARNING = "warning:"
+"""Facts whose names begin so are what fails again and again with a tablet that is served."""
+
 NEEDS_HELP = "needs help:"
 """Facts whose names begin so are why some tablet is not served, and stay until a person does something."""
 
@@ -22,7 +25,6 @@ NEEDS_HELP = "needs help:"
 def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
     """Everything that is worth a look. ``monitor``: the URL of this master's pages, "" when it has none."""
     health = lead.cycle.health
-    snapshot = lead.books.snapshot
     facts = {
         "session": lead.reign.session_id,
         "epoch": str(lead.reign.epoch),
@@ -31,9 +33,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "failed_cycles": str(health.failures),
         "last_full_cycle_ms": f"{health.full_ms:.1f}",
         "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
-        "outstanding_files": str(len(snapshot.files)),
-        "tablets": str(len(snapshot.tablets)),
-        "live_tservers": str(len(lead.cycle.live)),
+        **known_facts(lead),
         "files_deleted": str(lead.collector.deleted),
         "missing_files": str(len(lead.collector.missing)),
         **root_keeper.facts(lead.collector.roots),
@@ -46,9 +46,26 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
     return facts
 
 
+def known_facts(lead: Leadership) -> dict[str, str]:
+    """Numbers from the master's latest full look; none before the first one: a zero would say that nothing waits."""
+    age_ms = lead.knowledge().age_ms
+    if age_ms is None:
+        return {}
+    snapshot = lead.books.snapshot
+    return {
+        "books_age_ms": f"{age_ms:.0f}",
+        "outstanding_files": str(len(snapshot.files)),
+        "tablets": str(len(snapshot.tablets)),
+        "live_tservers": str(len(lead.cycle.live)),
+    }
+
+
 def problems(lead: Leadership) -> dict[str, str]:
     """What does not work now, by where."""
     facts: dict[str, str] = {}
+    unknown = lead.knowledge().problem
+    if unknown:
+        facts["books"] = unknown
     health, shipping = lead.cycle.health, lead.cycle.dispatcher.shipping
     if health.last_error:
         facts["last_cycle_error"] = health.last_error
@@ -58,6 +75,8 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts[f"{NEEDS_HELP} log {uri}"] = f"{problem}; {RESTORE}"
     for row, problem in sorted(dict(lead.placement.problems).items()):
         facts[f"{NEEDS_HELP} tablet {row!r}"] = problem
+    for row, warning in sorted(dict(lead.placement.warnings).items()):
+        facts[f"{WARNING} tablet {row!r}"] = warning
     for cluster, retry in sorted(dict(shipping.peers).items()):
         if retry.failures:
             wait_ms = max(0, (retry.next_try_ns - lead.clock.boot_ns()) // 1_000_000)

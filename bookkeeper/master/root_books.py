@@ -10,7 +10,6 @@ Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure, but f
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.roots import RootLog
-from bookkeeper.rpc.messages import RootStanding
+from bookkeeper.rpc.root_questions import HandedOn, RootStanding
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,14 @@ class RootRow:
     handed: Mapping[tuple[str, str], int]
 
     @property
-    def instances(self) -> frozenset[str]:
-        """Whom records were handed on to."""
-        return frozenset(instance for instance, _ in self.handed)
+    def handed_on(self) -> frozenset[HandedOn]:
+        """Whom records were handed on to, and by which logs."""
+        return frozenset(HandedOn(instance, file) for instance, file in self.handed)
 
     @property
-    def mark(self) -> str:
-        """Changes whenever another log that handed some on has gone."""
-        return hashlib.sha256(repr(sorted(self.handed)).encode()).hexdigest()[:16]
+    def files(self) -> frozenset[str]:
+        """Logs of this cluster that are gone and handed records on."""
+        return frozenset(file for _, file in self.handed)
 
 
 def parse_root(row: Row) -> RootRow:
@@ -57,15 +56,19 @@ def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
     return None if found is None else parse_root(found)
 
 
-def is_announced(table: MetadataTable, log: RootLog) -> bool:
-    """Whether records of a log came here, and may come again. Raises TransientError, CorruptionError."""
-    row = read_root(table, log)
-    return row is not None and row.here_ms is not None
+def untold_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
+    """Those of these logs, which are gone, of which a target was not told yet that the stream is over: a sender that
+    was stopped may still begin it. Finished cells go when the peer was told (R3). Raises TransientError.
+    """
+    return {file for file in files if table.get(keys.repl_row(file), ("done",)) is not None}
 
 
-def cells_of_row(row: Row) -> list[CellKey]:
-    """Everything in a row, to be purged."""
-    return [CellKey(row.key, column) for column in row.cells]
+def cells_to_purge(log: RootLog, row: Row | None) -> list[CellKey]:
+    """Everything in the row of a log that is over, and the announcement even if there is none: one that comes late, out
+    of a process that was stopped, is hidden.
+    """
+    columns = {keys.ROOT_HERE, *(() if row is None else row.cells)}
+    return [CellKey(keys.root_row(log), column) for column in sorted(columns)]
 
 
 def instances_of(targets: Iterable[TargetKey], config: ClusterConfig) -> frozenset[str]:
@@ -105,10 +108,12 @@ def hand_down(
     ]
 
 
-def standing(row: RootRow | None, owed: bool, peers: Collection[str]) -> RootStanding:
-    """What this cluster says of a log. While it owes some, it may hand it on to any of its ``peers``."""
-    handed = frozenset(() if row is None else row.instances) | frozenset(peers if owed else ())
-    return RootStanding(owed, tuple(sorted(handed)), "" if row is None else row.mark)
+def standing(row: RootRow | None, owed: bool, under_way: bool, peers: Collection[str]) -> RootStanding:
+    """The answer of this cluster about a log. While the cluster owes records, it may hand them on to any peer."""
+    handed = frozenset(() if row is None else row.handed_on)
+    if owed or under_way:
+        handed |= {HandedOn(peer, "") for peer in peers}
+    return RootStanding(owed, under_way, tuple(sorted(handed)))
 
 
 def is_unheard_of(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:

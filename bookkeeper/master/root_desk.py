@@ -6,7 +6,7 @@ way. Leaves: standings; an operation that forgets. Survives a crash: that operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
@@ -16,14 +16,15 @@ from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.roots import forget_roots_args
+from bookkeeper.master.operations.streams import logs_being_forgotten
 from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.root_books import RootRow, instances_of, peer_on_route, read_root, standing
-from bookkeeper.master.root_waves import ROUTE_MAX
+from bookkeeper.master.root_books import RootRow, instances_of, peer_on_route, read_root, standing, untold_logs
+from bookkeeper.master.root_waves import ROUTE_MAX, STREAMS_OF_CALL_MAX
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.roots import RootLog
-from bookkeeper.rpc.messages import RootStanding
+from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
 
 LOGS_MAX = 500
 """Most logs in one question."""
@@ -47,13 +48,15 @@ class RootDesk:
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float
 
-    def standings(self, route: Sequence[str], logs: Sequence[RootLog]) -> list[RootStanding]:
+    def standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> list[RootStanding]:
         """Of each log, at the end of the route. Raises InvalidInputError, NotFoundError, what asking raises."""
-        self._check(route, logs)
+        self._check(route, questions)
+        if sum(len(question.streams) for question in questions) > STREAMS_OF_CALL_MAX:
+            raise InvalidInputError(f"more than {STREAMS_OF_CALL_MAX} streams are too much for one call")
         if route:
             peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
-            return list(self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], logs))
-        return self._here(logs)
+            return list(self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions))
+        return self._here(questions)
 
     def over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns."""
@@ -64,15 +67,31 @@ class RootDesk:
         else:
             self.fate.submit("forget_roots", forget_roots_args(logs))
 
-    def _here(self, logs: Sequence[RootLog]) -> list[RootStanding]:
-        """Logs are looked at before rows: what goes in between has its row before it goes."""
+    def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
+        """Streams are looked at before logs: a message that comes in between is in a log by then. Logs are looked at
+        before rows: what goes in between has its row before it goes.
+        """
+        open_here = self._open_streams({stream for question in questions for stream in question.streams})
+        logs = [question.log for question in questions]
         present = [log.uri for log in self.tservers.logs()]
         owed = {root for roots in self.carried.of(present).values() for root in (logs if roots is None else roots)}
         config = self.read_config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
         rows = [read_root(self.table, log) for log in logs]
         self._note_heard([row for row in rows if row is not None])
-        return [standing(row, log in owed, peers) for log, row in zip(logs, rows, strict=True)]
+        sent = [() if row is None else row.files for row in rows]
+        untold = untold_logs(self.table, {file for files in sent for file in files})
+        return [
+            standing(row, q.log in owed, not (open_here.isdisjoint(q.streams) and untold.isdisjoint(files)), peers)
+            for q, row, files in zip(questions, rows, sent, strict=True)
+        ]
+
+    def _open_streams(self, streams: Collection[RootLog]) -> set[RootLog]:
+        """Those of these streams of which a message may be taken here: a stream is over when its cells are gone and
+        every tserver knows. Cells are looked at first: an operation that has purged them is under way, or has ended.
+        """
+        found = {s for s in streams if self.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None}
+        return found | (set(streams) & logs_being_forgotten(self.fate.pending()))
 
     def _note_heard(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
@@ -81,7 +100,7 @@ class RootDesk:
             self.reign.check()
             self.table.put([RowPut(keys.root_row(row.log), {keys.ROOT_HERE: values.EMPTY}) for row in due], now_ms)
 
-    def _check(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
+    def _check(self, route: Sequence[str], logs: Sequence[RootLog | RootQuestion]) -> None:
         self.reign.check()
         if len(route) > ROUTE_MAX or len(logs) > LOGS_MAX:
             raise InvalidInputError(f"a route of {len(route)} clusters for {len(logs)} logs is too much for one call")

@@ -7,7 +7,7 @@ those of which nobody has spoken for very long. Survives a crash: the rows. Runs
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock, SteadyWall
@@ -15,7 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.leader import Reign
-from bookkeeper.master.operations.roots import END_KIND, forget_roots_args
+from bookkeeper.master.operations.roots import END_KIND, forget_by_time_args, forget_roots_args
 from bookkeeper.master.root_books import RootRow, hand_down, instances_of, is_unheard_of, parse_root
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable
@@ -60,7 +60,7 @@ class RootKeeper:
             self.reign.check()
             self.table.put(puts, self.clock.wall_ms())
 
-    def see_to_the_end(self, present: Collection[str]) -> None:
+    def see_to_the_end(self, present: Container[str]) -> None:
         """Ask about logs of ours that are gone, some at a time; forget what nobody speaks of."""
         self.carried.retain(present)
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
@@ -85,7 +85,7 @@ class RootKeeper:
                 "what is held of them is forgotten, and what still comes of them is taken twice",
                 len(due), due[0].file, due[0].instance_id,
             )  # fmt: skip
-            self.fate.submit("forget_roots", forget_roots_args(due))
+            self.fate.submit("forget_roots", forget_by_time_args(due))
 
     def _is_open(self, log: RootLog) -> bool:
         """Its own stream is not over: its cluster will say so."""

@@ -14,6 +14,7 @@ from typing import cast
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
+from bookkeeper.master import replication_changes
 from bookkeeper.master.compaction import compact
 from bookkeeper.master.fate import Args
 from bookkeeper.master.leadership import Leadership
@@ -23,14 +24,15 @@ from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
-from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
-from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.packing import Amount
+from bookkeeper.master.queries import table_names
+from bookkeeper.master.replication_changes import replication_configs
+from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
 from bookkeeper.master.report import leader_facts, operation_infos
 from bookkeeper.master.shipping import Report
-from bookkeeper.master.status import Now, target_state, target_states
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.roots import RootLog
 from bookkeeper.rpc.dispatch import caller
@@ -44,20 +46,21 @@ from bookkeeper.rpc.messages import (
     ImportRequest,
     OperationInfo,
     QuarantinedRange,
+    ReplicationChange,
     ReplicationConfig,
-    RootStanding,
+    ReplicationReport,
     TableInfo,
     TabletLocation,
     TableUsage,
     TargetStatus,
     WorkReport,
 )
+from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
 
 FATE_WAIT_MS = 25_000
 """ms that a call waits for its operation; then the client is told to ask again. Less than a client waits."""
 
-FLUSH_TRIES_MAX = 20
-FLUSH_AGAIN_MS = 200
+FLUSH_TRIES_MAX, FLUSH_AGAIN_MS = 20, 200
 
 CONCURRENCY = {
     "create_table": 4,
@@ -129,6 +132,10 @@ class MasterService:
     def locate(self, table_id: str) -> Sequence[TabletLocation]:
         """See :meth:`Queries.locate`."""
         return self._lead.queries.locate(table_id)
+
+    def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation:
+        """See :meth:`Queries.locate_tablet`."""
+        return self._lead.queries.locate_tablet(table_id, row)
 
     # ---- administration
 
@@ -254,42 +261,26 @@ class MasterService:
 
     def enable_replication(
         self, table: str, groups: Sequence[str], cluster: str, remote_table: str
-    ) -> Sequence[ReplicationConfig]:
-        """Returns the table's targets when every later write travels (rule R14)."""
-        self._lead.fate.run("enable_replication", enable_args(table, groups, cluster, remote_table), FATE_WAIT_MS)
-        return replication_configs([self._config().table_named(table)])
+    ) -> ReplicationChange:
+        """See :func:`replication_changes.enable`."""
+        return replication_changes.enable(self._lead, table, groups, cluster, remote_table, FATE_WAIT_MS)
 
-    def disable_replication(self, table: str, groups: Sequence[str], cluster: str) -> Sequence[ReplicationConfig]:
-        """Returns the targets that are left when no later write travels (rule R14)."""
-        self._lead.fate.run("disable_replication", disable_args(table, groups, cluster), FATE_WAIT_MS)
-        return replication_configs([self._config().table_named(table)])
+    def disable_replication(self, table: str, groups: Sequence[str], cluster: str) -> ReplicationChange:
+        """See :func:`replication_changes.disable`."""
+        return replication_changes.disable(self._lead, table, groups, cluster, FATE_WAIT_MS)
 
     def replication_config(self) -> Sequence[ReplicationConfig]:
         """All targets of all tables."""
         self._lead.reign.check()
         return replication_configs(sorted(self._config().tables.values(), key=lambda table: table.name))
 
-    def replication_status(self, table: str) -> Sequence[TargetStatus]:
-        """Outstanding files of a table, or of all ("")."""
-        lead, config = self._lead, self._config()
-        wanted = None if not table else config.table_named(table).table_id
-        states = target_states(
-            lead.books.snapshot.files,
-            lead.cycle.dispatcher.shipping,
-            Now(lead.clock.boot_ns(), lead.clock.wall_ms()),
-            lambda target: wanted in (None, target.key.source_table_id),
-            lead.settings.replication.quarantine_tries,
-        )
-        names = table_names(config.tables.values())
-        held = lead.quarantine.statuses(wanted, names, lead.clock.wall_ms())
-        return [*(status_message(state, names) for state in states), *held]
+    def replication_status(self, table: str) -> ReplicationReport:
+        """See :func:`status_report`."""
+        return status_report(self._lead, self._config(), table)
 
     def quarantine(self, table: str) -> Sequence[QuarantinedRange]:
-        """What blocks its queue, and what is set aside, of a table or of all ("")."""
-        desk, config = self._lead.quarantine, self._config()
-        wanted = None if not table else config.table_named(table).table_id
-        names = table_names(config.tables.values())
-        return [told for told in desk.told(names) if wanted in (None, told.target.source_table_id)]
+        """See :func:`quarantine_report`."""
+        return quarantine_report(self._lead, self._config(), table)
 
     def hold_range(self, range_id: str) -> QuarantinedRange:
         """See :meth:`QuarantineDesk.hold`."""
@@ -308,19 +299,8 @@ class MasterService:
         return self._lead.queries.mark(table)
 
     def replication_pending(self, marks: Sequence[FileMark], table: str, cluster: str) -> Sequence[TargetStatus]:
-        """See :meth:`Queries.pending`."""
-        lead = self._lead
-        shipping = lead.cycle.dispatcher.shipping
-        now = Now(lead.clock.boot_ns(), lead.clock.wall_ms())
-        tries = lead.settings.replication.quarantine_tries
-        config = self._config()
-        names = table_names(config.tables.values())
-        found = []
-        for entry, target, progress in lead.queries.pending(marks, table, cluster):
-            known = lead.books.snapshot.files.get(entry.file) or entry
-            state = target_state(known, target, progress, lead.books.snapshot.files, shipping, now, tries)
-            found.append(status_message(state, names))
-        return found + lead.quarantine.below(marks, config.table_named(table).table_id, cluster, names, now.wall_ms)
+        """See :func:`pending_report`."""
+        return pending_report(self._lead, self._config(), marks, table, cluster)
 
     # ---- other clusters
 
@@ -341,9 +321,9 @@ class MasterService:
         for first in range(0, len(streams), STREAMS_MAX):
             lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
 
-    def root_standings(self, route: Sequence[str], logs: Sequence[RootLog]) -> Sequence[RootStanding]:
+    def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         """See :meth:`RootDesk.standings`."""
-        return self._lead.roots.standings(route, logs)
+        return self._lead.roots.standings(route, questions)
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """See :meth:`RootDesk.over`."""
@@ -377,6 +357,7 @@ def report_of(session_id: str) -> Callable[[WorkReport], Report]:
             error_transient=report.error_transient,
             error_code=report.error_code,
             failed=report.failed,
+            share=Amount(report.share_records, report.share_bytes),
         )
 
     return convert
@@ -385,12 +366,3 @@ def report_of(session_id: str) -> Callable[[WorkReport], Report]:
 def table_info(table: TableConfig) -> TableInfo:
     """A table as the wire contract has it."""
     return TableInfo(table.table_id, table.name, table.state, table.groups, table.properties)
-
-
-def replication_configs(tables: Sequence[TableConfig]) -> list[ReplicationConfig]:
-    """The targets of tables as the wire contract has them."""
-    return [
-        ReplicationConfig(table.name, target.key, target.groups or (), target.remote_table)
-        for table in tables
-        for target in table.targets
-    ]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from bookkeeper.master.packing import NO_AMOUNT, Amount
 from bookkeeper.model import BlockRange, TargetKey
 
 WorkKey = tuple[bytes, TargetKey]
@@ -35,6 +36,8 @@ class Shipment:
     """All that is known of one file on its way to one target, beyond the books."""
 
     finished: int = 0
+    share: Amount = NO_AMOUNT
+    """What of the file up to ``finished`` is the target's."""
     flight: Flight | None = None
     error: str | None = None
     error_code: str | None = None
@@ -70,6 +73,7 @@ class Report:
     error_transient: bool
     error_code: str | None = None
     failed: BlockRange | None = None
+    share: Amount = NO_AMOUNT
 
 
 @dataclass(slots=True)
@@ -153,6 +157,7 @@ class Shipping:
         shipment = self.shipment(key)
         shipment.worker = report.session
         shipment.finished = max(shipment.finished, report.finished)
+        shipment.share = Amount(*map(max, shipment.share, report.share))
         shipment.records += report.records
         shipment.sent_bytes += report.sent_bytes
         shipment.resends += report.resends

@@ -9,9 +9,10 @@ Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import CorruptionError, TransientError
 from bookkeeper.master import names
 from bookkeeper.master.barriers import still_outstanding
@@ -25,6 +26,7 @@ from bookkeeper.master.files import (
     parse_cell,
 )
 from bookkeeper.master.outstanding import Outstanding
+from bookkeeper.master.tablet_index import TabletIndex
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.model import Extent
@@ -72,7 +74,7 @@ class Snapshot:
 
     cycle: int
     files: Outstanding = field(default_factory=Outstanding)
-    tablets: dict[bytes, TabletView] = field(default_factory=dict)
+    tablets: TabletIndex = field(default_factory=TabletIndex)
     open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
@@ -82,14 +84,9 @@ class Snapshot:
         """Files that may grow, or have grown beyond what is safe to ship."""
         return [entry for entry in self.fresh if not entry.is_settled() and entry.file in self.files]
 
-    def tablets_of_session(self) -> dict[str, list[bytes]]:
-        """Session to the rows of the tablets that it holds, or has not let go of yet."""
-        held: dict[str, list[bytes]] = {}
-        for view in self.tablets.values():
-            session = view.session or view.parked_at
-            if session is not None:
-                held.setdefault(session, []).append(view.row)
-        return held
+    def tablets_of_session(self) -> dict[str, dict[bytes, None]]:
+        """Session to the rows of the tablets that it holds, or has not let go of yet; in order."""
+        return {session: dict(self.tablets.rows_of(session)) for session in self.tablets.sessions()}
 
 
 class SnapshotBuilder:
@@ -100,10 +97,9 @@ class SnapshotBuilder:
         self._scopes = scopes
         self._online = frozenset(online)
         self._previous = previous
-        self._last: TabletView | None = None
+        self._chains = Chains(self._online)
         self._row: bytes | None = None
         self._told: dict[Column, Cell] = {}
-        self._seen_tables: set[str] = set()
         self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
@@ -138,10 +134,7 @@ class SnapshotBuilder:
     def finish(self) -> Snapshot:
         """The snapshot. Raises BrokenChainError when the last tablet of a table is missing."""
         self._end_row()
-        self._follow(None)
-        missing = self._online - self._seen_tables
-        if missing:
-            raise BrokenChainError(f"no tablets were found of tables {', '.join(sorted(missing))}: read them again")
+        self._chains.finish()
         files = self._snapshot.files
         for entry in self._snapshot.fresh:
             carry_over(entry, self._previous.get(entry.file))
@@ -161,18 +154,12 @@ class SnapshotBuilder:
         row = Row(self._row, self._told)
         view = tablet_view(row)
         if keys.is_tablet(row):
-            self._follow(view)
-            self._snapshot.tablets[row.key] = view
+            self._chains.add(view)
+            self._snapshot.tablets.put(view)
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
         self._told = {}
-
-    def _follow(self, view: TabletView | None) -> None:
-        verify_chain(self._last, view, self._online)
-        self._last = view
-        if view is not None:
-            self._seen_tables.add(view.extent.table_id)
 
     def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
         facts = self._facts(row, file, value)
@@ -189,10 +176,9 @@ class SnapshotBuilder:
             entry = copy_entry(entry)
             self._snapshot.files.put(entry)
             self._snapshot.fresh.append(entry)
-        merge_into(entry, facts)
         if table_id not in entry.scope.table_ids:
-            entry.scope = self._scopes.with_table(entry.scope, table_id)
-            entry.progress = ()
+            entry.enter(self._scopes.with_table(entry.scope, table_id))
+        merge_into(entry, facts)
         self._note_state(row, entry, facts, value)
 
     def _facts(self, row: bytes, file: bytes, value: bytes) -> CellFacts:
@@ -215,6 +201,7 @@ def copy_entry(entry: FileEntry) -> FileEntry:
     """A second entry that says the same."""
     copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
     copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
+    copied.amounts = entry.amounts
     return copied
 
 
@@ -254,14 +241,74 @@ def verify_chain(before: TabletView | None, after: TabletView | None, online: Co
         raise BrokenChainError(f"table {new.table_id}: its first tablet starts at {new.prev_row!r}")
 
 
+class Chains:
+    """Rule R16 over one scan of tablets in order of their rows: every table of ``online`` has a whole chain, so each
+    has a row. Only a scan that passes proves that a file is not referred to. Raises BrokenChainError.
+    """
+
+    def __init__(self, online: Collection[str]) -> None:
+        self._online = online
+        self._last: TabletView | None = None
+        self._seen: set[str] = set()
+
+    def add(self, view: TabletView) -> None:
+        """The next tablet."""
+        verify_chain(self._last, view, self._online)
+        self._last = view
+        self._seen.add(view.extent.table_id)
+
+    def finish(self) -> None:
+        """There was no other tablet."""
+        verify_chain(self._last, None, self._online)
+        missing = missing_tables(self._online, self._seen)
+        if missing:
+            raise BrokenChainError(f"no tablets were found of tables {', '.join(missing)}: read them again")
+
+
+def missing_tables(online: Collection[str], seen: Collection[str]) -> list[str]:
+    """Tables that are online and of which a scan found no tablet."""
+    return sorted(set(online) - set(seen))
+
+
+def chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
+    """Rows, or parts of them, as they come, read with the family ``tablet``; raises BrokenChainError at the latest when
+    all were read, unless their tablets join up (:class:`Chains`).
+    """
+    chains = Chains(online)
+    key, told = b"", dict[Column, Cell]()
+    for part in parts:
+        if part.key != key:
+            _add_told(chains, key, told)
+            key, told = part.key, {}
+        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
+        yield part
+    _add_told(chains, key, told)
+    chains.finish()
+
+
+def _add_told(chains: Chains, key: bytes, told: Mapping[Column, Cell]) -> None:
+    row = Row(key, told)
+    if keys.is_tablet(row):
+        chains.add(tablet_view(row))
+
+
+def online_tables(config: ClusterConfig) -> frozenset[str]:
+    """Tables whose tablets have to join up: all but those that are being made or deleted."""
+    return frozenset(table_id for table_id, table in config.tables.items() if table.state == "online")
+
+
 def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
     """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
     if known is None:
         return
     if known.closed_in and not entry.closed_in and not known.says(entry.status):
         entry.need(known.needed, known.status)
-    if known.scope.targets == entry.scope.targets and known.progress != entry.progress:
-        entry.progress = known.progress
+    if known.scope.targets == entry.scope.targets:
+        if known.progress != entry.progress:
+            entry.progress = known.progress
+        known_shares = tuple(zip(known.scope.index, known.amounts, strict=False))
+        if not entry.has_shares(known_shares):
+            entry.add_shares(known_shares)
     entry.reach(known.needed)
     entry.closed_in = known.closed_in or entry.closed_in
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from bookkeeper.errors import TableGoneError
 from bookkeeper.master.assigner import barrier_limit, finished_of
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.packing import Progress
+from bookkeeper.master.packing import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.quarantine import RangeKey, advice, is_blocking
 from bookkeeper.master.shipping import Retry, Shipment, Shipping
 from bookkeeper.model import Target, TargetKey
@@ -23,13 +24,17 @@ STATUS_ROWS_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """One file on its way to one target. ``phase``: waiting, shipping, blocked, backing_off, failing or done."""
+    """A file on its way to a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
+
+    ``needed`` and ``finished`` are offsets of the file, where other tables have records, too; the lag is the target's.
+    """
 
     file: str
     target: Target
     closed: bool
     needed: int
     finished: int
+    lag_records: int
     lag_bytes: int
     lag_seconds: float
     phase: str
@@ -39,19 +44,17 @@ class TargetState:
     records_shipped: int
     bytes_shipped: int
     resends: int
-
-    @property
-    def lag_records(self) -> int:
-        """Records that are needed and not finished."""
-        return max(0, self.needed - self.finished)
+    lacks_table: bool = False
+    """The peer's last word is that it has no table of the target's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The moment of a status: boot clock for retries, wall clock for ages."""
+    """The moment of a status: boot clock for retries, wall clock for ages, and whether a log's tserver is gone."""
 
     boot_ns: int
     wall_ms: int
+    has_lost_owner: Callable[[str], bool] = lambda _uri: False
 
 
 def target_states(
@@ -93,9 +96,9 @@ def target_state(
     """The state of one (file, target)."""
     shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
     retry = shipping.peers.get(target.key.cluster) or Retry()
-    message = entry.message()
     finished = finished_of(entry, target.key, shipping)
     behind = finished < entry.needed
+    lacking = lacking_of(entry.amount_of(target.key), progress, shipment) if behind else NO_AMOUNT
     _, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
     next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
     waits = behind and next_try_ns > now.boot_ns
@@ -105,26 +108,44 @@ def target_state(
         range_id = RangeKey(entry.uri(), target.key, shipment.failed.first).range_id
         error = advice(range_id, shipment.failed, shipment.error, shipment.failures)
     at_barrier = barrier is not None and finished >= barrier.offset - 1
+    phase = phase_of(behind, shipment, waits, at_barrier)
+    if phase == "done" and not entry.is_closed() and now.has_lost_owner(entry.uri()):
+        phase = "unsealed"
     return TargetState(
         file=entry.uri(),
         target=target,
         closed=entry.is_closed(),
         needed=entry.needed,
         finished=finished,
-        lag_bytes=max(0, message.needed_bytes - progress.position) if behind else 0,
-        lag_seconds=lag_seconds(message.created_time, shipment, now) if behind else 0.0,
-        phase="failing" if failing else phase_of(behind, shipment, waits, at_barrier),
+        lag_records=lacking.records,
+        lag_bytes=lacking.size,
+        lag_seconds=lag_seconds(entry.created_ms(), shipment, now) if lacking.records else 0.0,
+        phase="failing" if failing else phase,
         last_error=error,
         next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
         worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
         records_shipped=shipment.records,
         bytes_shipped=shipment.sent_bytes,
         resends=shipment.resends,
+        lacks_table=behind and shipment.error_code == TableGoneError.code,
     )
 
 
+def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount:
+    """What a target lacks of a file that it has not finished, exactly: its share of what is needed, less its share of
+    what is finished. Other tables' records in the log are in neither (R13), so it may lack nothing.
+    """
+    records = max(progress.records, shipment.share.records)
+    size = max(progress.size, shipment.share.size)
+    return Amount(max(0, needed.records - records), max(0, needed.size - size))
+
+
 def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
-    """One word for what happens to it. ``blocked``: another file has to be there first (rule R24)."""
+    """One word for what happens to it. ``blocked``: another file has to be there first (rule R24).
+
+    A file with nothing left is done, unless its tserver died and nobody has sealed it yet (``unsealed``): its last
+    records may be in no cell of the books.
+    """
     if not behind:
         return "done"
     if shipment.flight is not None:

@@ -1,7 +1,8 @@
 """Segment files that no tablet names: left by flushes and compactions that were cut before they were in the books.
 
-Arrives: files on disk, all tablet rows. Leaves: `~del_` marks; the collector deletes what is marked and still not
-named. Survives a crash: the marks; how long a stray has been known is counted anew by each reign, which only delays.
+Arrives: files on disk; all tablet rows, read within a proven round and in whole chains (R16). Leaves: `~del_` marks;
+the collector deletes what is marked and still not named. Survives a crash: the marks; how long a stray has been known
+is counted anew by each reign, which only delays.
 
 Which flush wrote a file is in its name, and flush ids rise: a file of an id that its tablet has passed, or that belongs
 to an earlier holder, is named by now, or never will be once no write can be in flight any more (rule R4). The name of a
@@ -21,7 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import unavailable
+from bookkeeper.master.books import configuration
 from bookkeeper.master.leader import Reign
+from bookkeeper.master.rounds import Rounds
+from bookkeeper.master.snapshot import chained, online_tables
 from bookkeeper.master.tservers import LOG_SUFFIX
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, Row, RowPut
@@ -109,14 +115,23 @@ def of_dead_sessions(directories: Iterable[Path], live: Collection[str]) -> list
 
 
 def without_log(directory: Path) -> list[Path]:
-    """Segments beside a log that is gone. A log is there before its segments are, so none is taken from a new one."""
+    """Segments beside a log that is gone. A log is there before its segments are, so none is taken from a new one.
+
+    Raises UnavailableError when it can't be told which logs there are.
+    """
     found = sorted(directory.glob(f"*{LOG_SUFFIX}{SEGMENT_SUFFIX}*"))
-    return [path for path in found if not log_beside(path).exists()]
+    if not found:
+        return []
+    try:
+        names = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise unavailable(f"{directory} can't be listed", error) from error
+    return [path for path in found if log_beside(path) not in names]
 
 
-def log_beside(segment: Path) -> Path:
-    """The log that a segment lies beside."""
-    return segment.with_name(segment.name.partition(SEGMENT_SUFFIX)[0])
+def log_beside(segment: Path) -> str:
+    """The name of the log that a segment lies beside."""
+    return segment.name.partition(SEGMENT_SUFFIX)[0]
 
 
 @dataclass(slots=True)
@@ -132,6 +147,8 @@ class Strays:
     wal_dir: Path
     flight_ms: int
     live: Callable[[], Collection[str]]
+    read_config: Callable[[], ClusterConfig]
+    rounds: Rounds
     known: dict[str, int] = field(default_factory=dict)
     _next_look_ns: int = 0
 
@@ -140,12 +157,15 @@ class Strays:
         now_ns = self.clock.boot_ns()
         if now_ns < self._next_look_ns:
             return []
-        for directory in of_dead_sessions(sorted(incoming_dir(self.tables_dir).glob("*")), self.live()):
+        incoming = sorted(incoming_dir(self.tables_dir).glob("*"))
+        live = self.live()
+        self.reign.check()
+        for directory in of_dead_sessions(incoming, live):
             shutil.rmtree(directory, ignore_errors=True)
         for directory in sorted(self.wal_dir.glob("*")):
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
-        named = read_named(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES))
+        named = self.rounds.proven(self._named)
         self.known = note_strays(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
@@ -154,6 +174,10 @@ class Strays:
             self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK)
         self._next_look_ns = now_ns + LOOK_INTERVAL_MS * 1_000_000
         return marked
+
+    def _named(self) -> Named:
+        online = online_tables(configuration(self.read_config))
+        return read_named(chained(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
 
     def _find(self, named: Named) -> Iterator[str]:
         for directory in sorted(self.tables_dir.glob("*/*")):

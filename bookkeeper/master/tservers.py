@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError
@@ -25,6 +27,8 @@ LOG = logging.getLogger(__name__)
 
 TSERVER_KIND = "tserver"
 LOG_SUFFIX = ".wal"
+
+FLUSHES_AT_ONCE = 8
 
 CALL_TIMEOUT_MS = 10_000
 """ms to wait for a tserver's answer to the master; flushing a tablet is the longest of these calls."""
@@ -56,25 +60,43 @@ class TServers:
         return session_of_log(uri, uri_of(self.wal_dir) + "/")
 
     def logs(self) -> list[LogFile]:
-        """Every log on disk, by its session's directory."""
-        if not self.wal_dir.is_dir():
+        """Every log on disk, by its session's directory. Raises UnavailableError when they can't be listed."""
+        return [log for session_id in self.directories() for log in self.logs_of(session_id)]
+
+    def directories(self) -> list[str]:
+        """The names of the sessions' directories. Raises UnavailableError when they can't be listed."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.wal_dir))
+        except FileNotFoundError:
             return []
-        return [log for directory in sorted(self.wal_dir.iterdir()) for log in self.logs_of(directory.name)]
+        except OSError as error:
+            raise UnavailableError(f"{self.wal_dir} can't be listed: {error.strerror}") from error
 
     def logs_of(self, session_id: str) -> list[LogFile]:
         """The logs of one session that are on disk. A seal is there whole or not at all, so its name says everything.
 
         Raises UnavailableError when they can't be listed.
         """
+        entries = set(self.entries_of(session_id))
+        return [LogFile(uri, session_id, (uri, True) in entries) for uri, is_seal in sorted(entries) if not is_seal]
+
+    def entries_of(self, session_id: str) -> Iterator[tuple[str, bool]]:
+        """The URIs of one session's logs, as its directory has them, however many: (log, False) of a log, (log, True)
+        of its seal.
+
+        Raises UnavailableError when they can't be listed.
+        """
         directory = self.wal_dir / session_id
+        prefix = uri_of(directory) + "/"
         try:
-            names = {entry.name for entry in os.scandir(directory)}
+            for entry in os.scandir(directory):
+                name = entry.name.removesuffix(SEAL_SUFFIX)
+                if name.endswith(LOG_SUFFIX):
+                    yield prefix + quote(name), name != entry.name
         except FileNotFoundError:
-            return []
+            return
         except OSError as error:
             raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
-        logs = sorted(name for name in names if name.endswith(LOG_SUFFIX))
-        return [LogFile(uri_of(directory / name), session_id, name + SEAL_SUFFIX in names) for name in logs]
 
     def is_sealed_off(self, session_id: str) -> bool:
         """Rule R15, for a dead session: no reader will ever go past what is known now, every log of it is sealed.
@@ -128,22 +150,33 @@ class TServers:
                 problems.append(f"{session}: {error.message}")
         return problems
 
-    def served(self, sessions: Collection[str]) -> set[Extent]:
-        """What these sessions say they serve; nothing, of one that is dead or does not answer now."""
-        found: set[Extent] = set()
-        for session, address in self.live().items():
-            if session in sessions:
-                try:
-                    found.update(self.at(address).tablets())
-                except TransientError as error:
-                    LOG.info("%s does not say what it serves: %s", session, error.message)
-        return found
+    def flush(self, tablets: Collection[tuple[Extent, str]]) -> list[str]:
+        """Flush these tablets, each at the session that it is assigned to, several at once: a flush mostly waits for
+        the disk. Returns what went wrong for now, one line each.
+        """
+        live = self.live()
+
+        def flush_one(extent: Extent, session: str) -> str | None:
+            if session not in live:
+                return f"tablet {extent} has no tserver yet"
+            try:
+                self.at(live[session]).flush_tablet(extent)
+            except TransientError as error:
+                return f"{session}: {error.message}"
+            return None
+
+        flushes = ThreadPoolExecutor(FLUSHES_AT_ONCE, thread_name_prefix="flush")
+        try:
+            asked = [flushes.submit(flush_one, extent, session) for extent, session in tablets]
+            return [problem for found in asked if (problem := found.result()) is not None]
+        finally:
+            flushes.shutdown()
 
     def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
         """Let every live tserver drop these tablets without a flush; what went wrong, one line each."""
 
         def drop(tserver: TServer) -> None:
-            for extent in sorted(set(tserver.tablets()) & set(extents), key=extent_order):
+            for extent in sorted(set(tserver.tablets().extents) & set(extents), key=extent_order):
                 tserver.unload_tablet(extent, epoch, True)
 
         return self.for_each_live(drop)

@@ -15,7 +15,7 @@ import re
 from urllib.parse import quote, unquote
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, Row, prefix_stop
+from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, OWNER_FAMILY, CellKey, Column, Row, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.roots import RootLog
 
@@ -31,7 +31,12 @@ SERIAL = Column("tablet", b"serial")
 LOCATION = Column("location", b"assigned")
 FATE_OP = Column("fate", b"op")
 FATE_STEP = Column("fate", b"step")
+FATE_REIGN_ROW = b"~fate"
+FATE_REIGN = Column("fate", b"reign")
+"""Its rank is one of the last reign that has taken over all `~fate_` rows before it began any of its own."""
 DEL = Column("del", b"")
+OWNER = Column(OWNER_FAMILY, b"instance")
+ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
 """``recv:here`` of a ``~root`` row: records of the log have come to this cluster, and more may."""
 
@@ -226,6 +231,11 @@ def fate_row(txid: str) -> bytes:
 def parse_fate_row(key: bytes) -> str:
     """The transaction id of :func:`fate_row`."""
     return _text(_after(key, FATE_PREFIX), "a ~fate row")
+
+
+def owner_row() -> bytes:
+    """``~owner``: whose books these are. Made with the table by ``init``, and by nothing else."""
+    return b"~owner"
 
 
 def del_row(file: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.metadata.table import FAMILIES, MAX_RANK, CellKey, Column, RowPut
+from bookkeeper.metadata.table import FAMILIES, MAX_RANK, OWNER_FAMILY, CellKey, Column, RowPut
 
 KEY_BYTES_MAX = 32_767
 """Longest row key, and longest qualifier."""
@@ -17,7 +17,7 @@ KEY_BYTES_MAX = 32_767
 VALUE_BYTES_MAX = 8 * 1024 * 1024
 """Largest value, and largest sum of the values of one row put."""
 
-_FAMILIES = frozenset(FAMILIES)
+_FAMILIES = frozenset((*FAMILIES, OWNER_FAMILY))
 
 
 def check_rank(rank: int) -> None:
@@ -60,7 +60,9 @@ def check_cells(cells: Sequence[CellKey]) -> None:
 
 
 def check_families(families: Collection[str] | None) -> tuple[str, ...]:
-    """The families to read, sorted and without repeats; None is all. Raises InvalidInputError on unknown ones."""
+    """The families to read, sorted and without repeats; None is those of :data:`FAMILIES`. Raises InvalidInputError on
+    unknown ones.
+    """
     if families is None:
         return tuple(sorted(FAMILIES))
     unknown = sorted(set(families) - _FAMILIES)

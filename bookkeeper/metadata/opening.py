@@ -1,16 +1,21 @@
 """One place that turns a URL into a metadata table.
 
-Arrives: ``sqlite:///FILE`` or ``hbase://HOST:PORT/PREFIX``. Leaves: an open table. The store's client library is
+Arrives: ``sqlite:///FILE`` or ``hbase://HOST:PORT/PREFIX``, and an instance id. Leaves: an open table of that instance,
+or a new one. The store's client library is
 imported only when its URL asks for it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.table import MetadataTable
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.hbase_calls import HBaseAddress
 
 HBASE_THRIFT_PORT = 9090
 
@@ -26,34 +31,74 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def open_metadata(
-    url: str, directory: Path = Path(), *, timeout_ms: int = 15_000, retry_for_ms: int = 30_000
+    url: str,
+    instance_id: str,
+    directory: Path = Path(),
+    *,
+    least_round: int = 0,
+    timeout_ms: int = 15_000,
+    retry_for_ms: int = 30_000,
 ) -> MetadataTable:
-    """Open the metadata table at ``url``; it is created where it is missing.
+    """Open the books of ``instance_id`` at ``url``; nothing is made.
 
     ``sqlite:///metadata.db`` is a file relative to ``directory``, ``sqlite:////dir/metadata.db`` an absolute one,
     percent-escaped. ``hbase://host:9090/west``: HBase's Thrift server and a prefix for the table's name, so that
-    clusters can share one HBase. ``timeout_ms`` bounds one request to HBase, ``retry_for_ms`` the tries of one call.
-    Raises InvalidInputError on any other URL, NotFoundError when the file's directory is missing, TransientError when
-    the store does not answer, CorruptionError or IncompatibleError when what is there is no metadata table.
+    clusters can share one HBase. ``least_round`` is what the coordination store knows of the books' round (``owner``).
+    ``timeout_ms`` bounds one request to HBase, ``retry_for_ms`` the tries of one call.
+
+    Raises InvalidInputError on any other URL, NotFoundError when there is no table or it has no owner, RefusedError
+    when it is another's or an older copy, IncompatibleError on another format, CorruptionError, and TransientError when
+    the store does not answer.
     """
+    path = _path_of(url, directory)
+    if path is not None:
+        from bookkeeper.metadata.sqlite import SqliteMetadataTable
+
+        return SqliteMetadataTable(path, instance_id, least_round, busy_timeout_ms=retry_for_ms)
+    from bookkeeper.metadata.hbase import HBaseMetadataTable
+    from bookkeeper.metadata.hbase_calls import CallLimits
+
+    limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
+    return HBaseMetadataTable(_hbase_address(url), instance_id, least_round, limits)
+
+
+def make_metadata(
+    url: str, instance_id: str, directory: Path = Path(), *, timeout_ms: int = 15_000, retry_for_ms: int = 30_000
+) -> None:
+    """Make the books of a new cluster at ``url``, with their owner row. Only ``bookkeeper init`` calls this.
+
+    Raises ExistsError when books are there, and else as :func:`open_metadata`; repeating it is harmless.
+    """
+    path = _path_of(url, directory)
+    if path is not None:
+        from bookkeeper.metadata.sqlite_books import make_sqlite_file
+
+        make_sqlite_file(path, instance_id, retry_for_ms)
+        return
+    from bookkeeper.metadata.hbase_calls import CallLimits
+    from bookkeeper.metadata.hbase_table import make_hbase_table
+
+    limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
+    make_hbase_table(_hbase_address(url), instance_id, limits)
+
+
+def _path_of(url: str, directory: Path) -> Path | None:
+    """The file that a URL names, None when it names an HBase. Raises InvalidInputError."""
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         raise InvalidInputError(f"metadata URL {url!r}: '?' and '#' have to be percent-escaped")
     if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1:
-        from bookkeeper.metadata.sqlite import SqliteMetadataTable
-
-        return SqliteMetadataTable(directory / unquote(parts.path[1:]), busy_timeout_ms=retry_for_ms)
+        return directory / unquote(parts.path[1:])
     if parts.scheme == "hbase" and parts.hostname and parts.path.count("/") == 1:
-        from bookkeeper.metadata.hbase import HBaseMetadataTable
-
-        return HBaseMetadataTable(
-            parts.hostname,
-            _port(url),
-            unquote(parts.path[1:]),
-            timeout_ms=timeout_ms,
-            retry_for_ms=retry_for_ms,
-        )
+        return None
     raise InvalidInputError(f"metadata URL {url!r} is neither sqlite:///FILE nor hbase://HOST:PORT/PREFIX")
+
+
+def _hbase_address(url: str) -> HBaseAddress:
+    from bookkeeper.metadata.hbase_calls import HBaseAddress
+
+    parts = urlsplit(url)
+    return HBaseAddress(parts.hostname or "", _port(url), unquote(parts.path[1:]))
 
 
 def _port(url: str) -> int:

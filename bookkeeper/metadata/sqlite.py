@@ -29,20 +29,26 @@ import tenacity
 
 from bookkeeper.errors import (
     BookkeeperError,
+    CorruptionError,
     InvalidInputError,
     NotFoundError,
-    RefusedError,
+    PermanentError,
     UnavailableError,
 )
 from bookkeeper.metadata.limits import check_cells, check_families, check_key, check_puts, check_rank
+from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
+from bookkeeper.metadata.sqlite_books import missing_text, open_file, read_owner, refuse_missing, translated
 from bookkeeper.metadata.sqlite_cells import (
     CHUNK_CELLS,
     COMPACT_SQL,
     DELETE_SQL,
     KIND,
+    PAGE_CELLS,
+    PAGE_CELLS_FIRST,
     PUT_SQL,
     SELECT_SQL,
     SLICE_SQL,
+    cells_of_next_page,
     check_records,
     delete_parameters,
     put_parameters,
@@ -50,7 +56,7 @@ from bookkeeper.metadata.sqlite_cells import (
     read_parts,
 )
 from bookkeeper.metadata.table import PURGE_RANK, CellKey, Row, RowPut
-from bookkeeper.sqlite_file import check_pages, claim, damaged, passes, passing, transaction
+from bookkeeper.sqlite_file import check_pages, is_new, transaction
 
 IDLE_CONNECTIONS_MAX = 8
 
@@ -73,23 +79,28 @@ class _Write:
 
 
 class SqliteMetadataTable:
-    """:class:`~bookkeeper.metadata.table.MetadataTable` in the file ``path``, created when it is missing.
+    """:class:`~bookkeeper.metadata.table.MetadataTable` in the file ``path``, which is there.
 
-    ``busy_timeout_ms`` bounds how long a call waits for other processes before it raises UnavailableError. ``sleep``
-    (seconds) and ``rng`` space those tries.
+    ``least_round``: of an older round the books can't be. ``busy_timeout_ms`` bounds how long a call waits for other
+    processes before it raises UnavailableError. ``sleep`` (seconds) and ``rng`` space those tries.
+
+    Raises NotFoundError, RefusedError or IncompatibleError when the file does not hold the books of ``instance_id``; a
+    later connection that finds so raises LostBooksError.
     """
 
     def __init__(
         self,
         path: Path,
+        instance_id: str,
+        least_round: int = 0,
         *,
         busy_timeout_ms: int = 30_000,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        if not path.parent.is_dir():
-            raise NotFoundError(f"can't open the metadata table {path}: its directory does not exist")
-        self._path = path
+        refuse_missing(path)
+        self._path, self._instance_id, self._round = path, instance_id, least_round
+        self._is_open = False
         rng = rng or random.Random()
         self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_is_busy),
@@ -103,9 +114,9 @@ class SqliteMetadataTable:
         self._queue: deque[_Write] = deque()
         self._writer_lock = threading.Lock()
         self._closed = False
-        with self._translated():
+        with translated(path):
             self._writer = self._retry(self._connect)
-            self._retry(self._create)
+        self._is_open = True
 
     # ---- the protocol
 
@@ -139,7 +150,7 @@ class SqliteMetadataTable:
         """See :class:`~bookkeeper.metadata.table.SliceReader`."""
         check_key(key)
         check_families((family,))
-        with self._translated(), self._reader() as connection:
+        with translated(self._path), self._reader() as connection:
             rows, _ = self._retry(read_page, self._path, connection, SLICE_SQL, (key, family, start, stop))
         return rows[0] if rows else None
 
@@ -157,7 +168,7 @@ class SqliteMetadataTable:
         """See :class:`~bookkeeper.metadata.table.MetadataTable`. All tombstones go at once."""
         while self._write(COMPACT_SQL, [()]):
             pass
-        with self._translated(), self._writer_lock:
+        with translated(self._path), self._writer_lock:
             self._require_open()
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -206,7 +217,7 @@ class SqliteMetadataTable:
         """One transaction for ``group``; its outcome goes to every write, also when this thread is being ended."""
         error: BaseException | None = None
         try:
-            with self._translated():
+            with translated(self._path):
                 self._require_open()
                 self._retry(_run_group, self._writer, group)
         except BookkeeperError as failed:
@@ -222,15 +233,17 @@ class SqliteMetadataTable:
 
     def _scan(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> Iterator[Row]:
         at: bytes | None = start
+        page_cells = PAGE_CELLS_FIRST
         while at is not None:
-            rows, at = self._page(at, stop, families)
+            rows, at = self._page(at, stop, families, page_cells)
+            page_cells = cells_of_next_page(page_cells)
             yield from rows
 
     def _scan_parts(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> Iterator[Row]:
         at: bytes | None = start
         while at is not None and not _is_empty(at, stop, families):
             sql, parameters = _rows_between(at, stop, families)
-            with self._translated(), self._reader() as connection:
+            with translated(self._path), self._reader() as connection:
                 (rows, at), following = self._retry(self._first_part, connection, sql, parameters)
                 with closing(following):
                     for more, going_on in following:
@@ -244,13 +257,13 @@ class SqliteMetadataTable:
         parts = read_parts(self._path, connection, sql, parameters)
         return next(parts), parts
 
-    def _page(self, start: bytes, stop: bytes | None, families: tuple[str, ...]) -> _Part:
+    def _page(self, start: bytes, stop: bytes | None, families: tuple[str, ...], page_cells: int = PAGE_CELLS) -> _Part:
         """Whole rows from ``start`` on, read at one moment, and where to go on (None: nothing is left)."""
         if _is_empty(start, stop, families):
             return [], None
         sql, parameters = _rows_between(start, stop, families)
-        with self._translated(), self._reader() as connection:
-            return self._retry(read_page, self._path, connection, sql, parameters)
+        with translated(self._path), self._reader() as connection:
+            return self._retry(read_page, self._path, connection, sql, parameters, page_cells)
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -271,51 +284,48 @@ class SqliteMetadataTable:
 
     # ---- the file
 
+    def owner_row(self) -> Row | None:
+        """See :class:`~bookkeeper.metadata.table.OwnerReader`: what is at the path now may be another file."""
+        with translated(self._path), closing(self._retry(open_file, self._path)) as connection:
+            return self._retry(read_owner, self._path, connection)
+
+    def check(self) -> None:
+        """Read everything and compare it with its checksums, before processes of the cluster start. Raises
+        CorruptionError, UnavailableError.
+        """
+        with translated(self._path), self._reader() as connection:
+            check_pages(connection, self._path, KIND.what)
+            check_records(self._path, connection)
+
+    # ---- the file
+
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
+        connection = open_file(self._path)
         try:
-            connection.execute("PRAGMA synchronous = FULL")
-            if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                connection.execute("PRAGMA journal_mode = WAL")
+            self._prove(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _create(self) -> None:
-        claim(self._writer, self._path, KIND)
-
-    def check(self, instance_id: str) -> None:
-        """Read everything and compare it with its checksums; the file belongs to the instance that did so first. As a
-        cluster starts, before its processes. Raises CorruptionError, RefusedError, UnavailableError.
-        """
-        with self._translated(), self._reader() as connection:
-            check_pages(connection, self._path, KIND.what)
-            check_records(self._path, connection)
-        self._write("INSERT INTO owner VALUES (1, ?) ON CONFLICT DO NOTHING", [(instance_id,)])
-        with self._translated(), self._reader() as connection:
-            (owner,) = connection.execute("SELECT instance_id FROM owner").fetchone()
-        if owner != instance_id:
-            raise RefusedError(
-                f"the metadata table {self._path} holds the books of instance {owner}, not of {instance_id}; restore "
-                "that of this cluster"
-            )
+    def _prove(self, connection: sqlite3.Connection) -> None:
+        """That a connection leads to the books of this instance, and to no older copy than was seen before."""
+        table = f"the {KIND.what} {self._path}"
+        try:
+            if is_new(connection, self._path, KIND):
+                raise NotFoundError(missing_text(self._path))
+            row = read_owner(self._path, connection)
+            check_owner(table, row, self._instance_id)
+            check_round(table, round_of(row), self._round)
+        except PermanentError as error:
+            if self._is_open and not isinstance(error, CorruptionError):
+                raise lost(error) from error
+            raise
+        self._round = max(self._round, round_of(row))
 
     def _require_open(self) -> None:
         if self._closed:
             raise InvalidInputError(f"the metadata table {self._path} was closed")
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """SQLite's errors as ours: a lock or a full disk passes, a broken file does not; anything else is a fault."""
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
-                raise
-            if not passes(error):
-                raise damaged(self._path, KIND.what, error) from error
-            raise passing(self._path, KIND.what, error) from error
 
 
 def _is_empty(start: bytes, stop: bytes | None, families: tuple[str, ...]) -> bool:

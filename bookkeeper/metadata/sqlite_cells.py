@@ -22,8 +22,10 @@ from bookkeeper.sqlite_file import FileKind, damaged
 CHUNK_CELLS = 5_000
 """Most cells that one transaction takes from one call; whole rows, so one row may exceed it."""
 
-PAGE_CELLS, PAGE_BYTES = 4_000, 1024 * 1024
-"""A page of a scan ends with the first whole row that reaches one of these."""
+PAGE_CELLS_FIRST, PAGE_CELLS, PAGE_BYTES = 64, 4_000, 1024 * 1024
+"""A page of a scan ends with the first whole row that reaches so many cells or bytes. The first page is small, because
+some readers want one row only; those that follow grow.
+"""
 
 PART_CELLS = 1_000
 """Cells in a part of a long row; rows of fewer come whole."""
@@ -31,7 +33,7 @@ PART_CELLS = 1_000
 KIND = FileKind(
     what="metadata table",
     application_id=0x424B4D54,
-    version=2,
+    version=3,
     schema=(
         """CREATE TABLE cells (
         row BLOB NOT NULL, family TEXT NOT NULL, qualifier BLOB NOT NULL,
@@ -40,7 +42,6 @@ KIND = FileKind(
         PRIMARY KEY (row, family, qualifier)
     ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX hidden ON cells (row, family, qualifier) WHERE rank <= tombstone",
-        "CREATE TABLE owner (one INTEGER PRIMARY KEY CHECK (one = 1), instance_id TEXT NOT NULL) STRICT",
     ),
 )
 
@@ -49,6 +50,9 @@ PUT_SQL = (
     " SET rank = excluded.rank, value = excluded.value, value_sum = excluded.value_sum"
     " WHERE excluded.rank > tombstone AND (excluded.rank > rank OR (excluded.rank = rank AND excluded.value <> value))"
 )
+CLAIM_SQL = "INSERT INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0) ON CONFLICT DO NOTHING"
+"""Of two that claim a table, the first one's value stays."""
+
 DELETE_SQL = (
     "INSERT INTO cells VALUES (?, ?, ?, 0, x'', ?, NULL, ?) ON CONFLICT (row, family, qualifier) DO UPDATE"
     " SET tombstone = excluded.tombstone, tombstone_sum = excluded.tombstone_sum,"
@@ -60,6 +64,7 @@ SELECT_SQL = (
     "SELECT row, family, qualifier, rank, value, tombstone, value_sum, tombstone_sum FROM cells"
     " WHERE (rank > tombstone OR value_sum IS NOT NULL)"
 )
+ROW_SQL = f"{SELECT_SQL} AND row = ? ORDER BY family, qualifier"
 SLICE_SQL = f"{SELECT_SQL} AND row = ? AND family = ? AND qualifier >= ? AND qualifier < ? ORDER BY qualifier"
 HIDDEN_SQL = (
     "SELECT row, family, qualifier, rank, value, tombstone, value_sum, tombstone_sum FROM cells"
@@ -147,11 +152,16 @@ def check_records(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def read_page(
-    path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]
+    path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], page_cells: int = PAGE_CELLS
 ) -> tuple[list[Row], bytes | None]:
     """Step through one statement, which sees one moment, until a row ends beyond the limits of a page."""
     with closing(connection.execute(sql, parameters)) as cursor:
-        return next(_pages_of(path, cursor, None))
+        return next(_pages_of(path, cursor, None, page_cells))
+
+
+def cells_of_next_page(page_cells: int) -> int:
+    """How many cells the page behind one of so many has."""
+    return min(8 * page_cells, PAGE_CELLS)
 
 
 def read_parts(
@@ -161,17 +171,17 @@ def read_parts(
     is handed over, and only with the last comes where to go on.
     """
     with closing(connection.execute(sql, parameters)) as cursor:
-        yield from _pages_of(path, cursor, PART_CELLS)
+        yield from _pages_of(path, cursor, PART_CELLS, PAGE_CELLS)
 
 
 def _pages_of(
-    path: Path, records: Iterable[Record], part_cells: int | None
+    path: Path, records: Iterable[Record], part_cells: int | None, page_cells: int
 ) -> Generator[tuple[list[Row], bytes | None]]:
     rows: list[Row] = []
     columns: dict[tuple[str, bytes], Column] = {}
     key: bytes | None = None
     cells: dict[Column, Cell] = {}
-    cells_left, bytes_left = PAGE_CELLS, PAGE_BYTES
+    cells_left, bytes_left = page_cells, PAGE_BYTES
     for record in records:
         refuse_unsound(path, record, is_sound)
         row, family, qualifier, rank, value, *_ = record

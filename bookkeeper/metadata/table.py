@@ -21,6 +21,10 @@ CLOSED_RANK = 2**62
 """Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
 
 FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del", "quar")
+"""Families of the cells that readers get unless they name others."""
+
+OWNER_FAMILY = "owner"
+"""Family of the one row that says whose books these are; given to those that name it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,7 +87,7 @@ class MetadataTable(Protocol):
         """Hide these cells for good, whatever is written later: only for names that are never used again."""
 
     def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
-        """One row, or None when no cell is visible."""
+        """One row, or None when no cell is visible; without ``families`` those of :data:`FAMILIES`."""
 
     def scan(
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
@@ -129,6 +133,14 @@ def scan_parts(table: MetadataTable, start: bytes, stop: bytes | None, families:
     if isinstance(table, PartReader):
         return table.scan_parts(start, stop, families)
     return table.scan(start, stop, families)
+
+
+@runtime_checkable
+class OwnerReader(Protocol):
+    """A table that reads its owner row over a new connection: its file may have been replaced by another one."""
+
+    def owner_row(self) -> Row | None:
+        """``~owner`` with its family, read anew; raises as ``get`` does, and nothing is said of who the owner is."""
 
 
 def prefix_stop(prefix: bytes) -> bytes | None:

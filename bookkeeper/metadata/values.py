@@ -9,12 +9,13 @@ refuses, with InvalidInputError, what decoding would refuse. Source: design sect
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.held_json import decode_held, encode_held
 from bookkeeper.metadata.strict_json import (
@@ -31,7 +32,7 @@ from bookkeeper.metadata.strict_json import (
     tuples,
     typed,
 )
-from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey
+from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetShare
 from bookkeeper.roots import Held, Root
 from combiners import ReplicationStatus
 
@@ -41,6 +42,24 @@ LOG = b"{}"
 
 EMPTY = b""
 """Value of a ``del:`` cell: the row says everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """``owner:instance``: the instance whose books these are, and the version of their format."""
+
+    instance_id: str
+    format_version: int
+
+    def encode(self) -> bytes:
+        """JSON bytes; raises InvalidInputError."""
+        return encode_json(self.decode, {"instance_id": self.instance_id, "format_version": self.format_version})
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Owner:
+        """Parse :meth:`encode`; raises CorruptionError."""
+        fields = read_fields(raw, "an owner", "instance_id", "format_version")
+        return cls(text(fields, "instance_id"), number(fields, "format_version", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +295,12 @@ class Quarantined:
         places = BlockRange(*(number(fields, name) for name in _PLACES))
         code, error, tried = text(fields, "code"), text(fields, "error"), typed(fields, "tried", bool)
         return cls(places, code, error, number(fields, "since_ms"), tried)
+
+
+def encode_shares(shares: Iterable[TargetShare]) -> list[combiners.Share]:
+    """Shares as a status holds them: sorted, each target as in its column."""
+    told = [(share.target.encode().decode(), share) for share in shares]
+    return [combiners.Share(target=name, records=share.records, bytes=share.bytes) for name, share in sorted(told)]
 
 
 def encode_status(status: ReplicationStatus) -> bytes:

@@ -179,9 +179,12 @@ def is_whole(cycle: RequestResponseCycle | None) -> bool:
     return cycle is not None and not cycle.more_body
 
 
-async def answer(server: Server, listening: socket.socket, log: RefusalLog) -> None:
-    """Serve whoever comes to the socket, until the server is told to stop. ``server`` was given no socket."""
+async def answer(server: Server, listening: socket.socket, log: RefusalLog, tls: ssl.SSLContext | None) -> None:
+    """Serve whoever comes to the socket, until the server is told to stop. ``server`` was given no socket. ``tls``: the
+    library's own contexts take TLS 1.2, too; None = plain HTTP.
+    """
     server.config.load()
+    server.config.ssl = tls
     listening.setblocking(False)
     accepting = asyncio.ensure_future(_accept(server, listening, Door(asyncio.get_running_loop(), log)))
     accepting.add_done_callback(lambda _: setattr(server, "should_exit", True))

@@ -59,14 +59,14 @@ METRICS = (
         "replication_lag_records",
         "gauge",
         PAIR,
-        "Records of logs that the peer has not got yet",
+        "Records of the table that the peer has not got yet",
         _lags(lambda lag: lag.records),
     ),
     Metric(
         "replication_lag_bytes",
         "gauge",
         PAIR,
-        "Bytes of logs that the peer has not got yet",
+        "Size of the logs' blocks with records that the peer has not got yet",
         _lags(lambda lag: lag.bytes),
     ),
     Metric(
@@ -174,6 +174,13 @@ METRICS = (
         ],
     ),
     Metric(
+        "books_age_seconds",
+        "gauge",
+        (),
+        "How long ago the master began the full look at the books that these numbers are from",
+        lambda _sample, books: _one(books.age_ms / 1000),
+    ),
+    Metric(
         "problems",
         "gauge",
         (),
@@ -208,6 +215,8 @@ class _Latest(Collector):
         seen = self._sample.seen
         labels = {"cluster": seen.cluster, "instance_id": seen.instance_id, "master": seen.address}
         yield _family("leads", "gauge", "1 when this master leads, else 0", [(labels, float(seen.leads))])
+        meaning = "1 when this master leads and has read the books, else 0: then it has no other numbers"
+        yield _family("master_knows", "gauge", meaning, [(labels, float(seen.books is not None))])
         if seen.books is None:
             return
         for metric in METRICS:

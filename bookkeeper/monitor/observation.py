@@ -91,7 +91,9 @@ class Cycles:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What only the leader knows. ``statuses`` are those of the most lag, ``lags`` count all of them."""
+    """What only the leader knows. ``statuses`` are those of the most lag, ``lags`` count all of them; ``age_ms`` since
+    the master began the look at the books that they are from.
+    """
 
     tservers: tuple[TServerSeen, ...] = ()
     tables: tuple[TableSeen, ...] = ()
@@ -101,6 +103,7 @@ class Books:
     lags: tuple[Lag, ...] = ()
     quarantined: tuple[QuarantinedRange, ...] = ()
     cycles: Cycles = Cycles()
+    age_ms: float = 0.0
     files_outstanding: int = 0
     files_deleted: int = 0
     operations: tuple[str, ...] = ()
@@ -109,7 +112,9 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look. ``books`` is None when this master does not lead, or could not read; ``problem`` says why then."""
+    """One look. ``books`` is None when this master does not lead, could not read, or leads and has not read the books
+    yet; ``problem`` says why then.
+    """
 
     at_ms: int
     cluster: str

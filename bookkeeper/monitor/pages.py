@@ -25,7 +25,7 @@ from bookkeeper.monitor.views import Selection, View
 
 PAGES = {"/": "Overview", "/tables": "Tables", "/peers": "Peers", "/files": "Files", "/kept": "Kept"}
 
-PHASES = ("waiting", "shipping", "blocked", "backing_off", "failing", "quarantined", "done")
+PHASES = ("waiting", "shipping", "blocked", "backing_off", "failing", "quarantined", "unsealed", "done")
 
 HEADERS = {
     "Cache-Control": "no-store",

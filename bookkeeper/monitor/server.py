@@ -11,15 +11,14 @@ from __future__ import annotations
 import logging
 import select
 import socket
-import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor.observation import Source
 from bookkeeper.rpc.admission import RefusalLog
-from bookkeeper.security.tls import TlsFiles
+from bookkeeper.security.tls import TlsFiles, server_context
 from bookkeeper.security.viewers import Viewers
 
 if TYPE_CHECKING:
@@ -142,7 +141,6 @@ class Monitor:
             server_header=False,
             timeout_keep_alive=door.IDLE_S,
             timeout_graceful_shutdown=1,
-            **({} if self._tls is None else _with_tls(self._tls)),
         )
         server = self._server = uvicorn.Server(config)
         over = threading.Event()
@@ -150,7 +148,7 @@ class Monitor:
         looking.start()
         try:
             if not self._stop.is_set():
-                asyncio.run(door.answer(server, listening, RefusalLog(self._clock)))
+                asyncio.run(door.answer(server, listening, RefusalLog(self._clock), server_context(self._tls)))
         finally:
             over.set()
             looking.join()
@@ -167,14 +165,3 @@ class Monitor:
 def url_of(host: str, port: int, has_tls: bool) -> str:
     """The address of a monitor, without a token."""
     return f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-def _with_tls(files: TlsFiles) -> dict[str, Any]:
-    """Uvicorn's settings for these files."""
-    asked = ssl.CERT_REQUIRED if files.clients_certified else ssl.CERT_NONE
-    return {
-        "ssl_certfile": str(files.certificate),
-        "ssl_keyfile": str(files.key),
-        "ssl_ca_certs": str(files.ca),
-        "ssl_cert_reqs": asked,
-    }

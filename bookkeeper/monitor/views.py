@@ -76,6 +76,7 @@ def overview(sample: Sample) -> View:
     cycles = books.cycles
     return view | {
         **lag_of(books.lags),
+        "books_age_ms": round(books.age_ms),
         "tables": len(books.tables),
         "tablets": sum(table.tablets for table in books.tables),
         "unassigned_tablets": sum(table.unassigned for table in books.tables),

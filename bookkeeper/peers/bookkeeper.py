@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
@@ -24,9 +26,11 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import (
     BookkeeperError,
     GapError,
+    NotFoundError,
     OverloadedError,
     RefusedError,
     StreamExpiredError,
+    TableGoneError,
     TransientError,
     UnavailableError,
 )
@@ -146,7 +150,8 @@ class BookkeeperSession:
         if not self.token:
             self._open()
         try:
-            result = self._tserver().replicate(self._request(message))
+            with expecting_table(self.peer, self.stream):
+                result = self._tserver().replicate(self._request(message))
         except BookkeeperError as error:
             self.sends += went_out(error, self.tserver)
             self._leave(error)
@@ -169,11 +174,13 @@ class BookkeeperSession:
         """Find a tserver and open the stream. Who answered is checked behind each call: a connection may be new."""
         if not self.tserver:
             leader = self._leader()
-            picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
+            with expecting_table(self.peer, self.stream):
+                picked = self.pool.master(leader, self._timeout_ms).pick_tserver(self.stream.target_table_id)
             expect_instance(self.peer, leader, self.pool.peer_hello(leader))
             self.tserver = picked
         try:
-            token = self._tserver().open_stream(self.stream)
+            with expecting_table(self.peer, self.stream):
+                token = self._tserver().open_stream(self.stream)
             expect_instance(self.peer, self.tserver, self.pool.peer_hello(self.tserver))
         except BookkeeperError as error:
             self._leave(error)
@@ -237,13 +244,25 @@ class BookkeeperShipment:
     def wait(self) -> Acked:
         """See the protocol."""
         try:
-            result = self.sent.result()
+            with expecting_table(self.session.peer, self.session.stream):
+                result = self.sent.result()
         except BookkeeperError as error:
             self.sends = int(bool(self.token) and went_out(error, self.tserver))
             self.session.leave(error, self.token)
             raise
         self.sends = 1
         return acked_of(result)
+
+
+@contextmanager
+def expecting_table(peer: Peer, stream: StreamKey) -> Iterator[None]:
+    """What a peer does not find is the table of the stream: ids of tables are never used again, so it does not come
+    back by itself.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        raise TableGoneError(f"{peer.cluster} has no table {stream.target_table_id}: {error.message}") from error
 
 
 def acked_of(result: ReplicateResult) -> Acked:

@@ -37,6 +37,7 @@ from bookkeeper.config import Settings
 from bookkeeper.model import StreamKey
 from bookkeeper.roots import Root
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.bulk.whole import WholeLog
 
 
@@ -195,8 +196,13 @@ class InstalledSystem(ReplicaSystem, Protocol):
     Quorums come without the system's name. Every call may be repeated, and raises TransientError or PermanentError.
     """
 
+    def prepare(self, quorum: str) -> Identity:
+        """Make the place a peer unless it is one, and say who it is. Asked when a cluster is defined, never else."""
+
     def identify(self, quorum: str) -> Identity:
-        """Who is there. Asked when a cluster is defined and before anything else is asked; may prepare the place."""
+        """Who is there. Asked before anything else is asked. Changes nothing: where no peer is, it raises
+        UnavailableError, for the place may be unmounted, emptied or replaced, and a new identity would hide that (R23).
+        """
 
     def resolve_table(self, peer: Peer, name: str) -> str:
         """The id of the table to which streams go when a user names it so; raises NotFoundError, InvalidInputError."""
@@ -204,4 +210,14 @@ class InstalledSystem(ReplicaSystem, Protocol):
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
         """Rule R20: these streams are over. Messages sent before may still be on their way, for as long as a session
         or a stream lives: what keeps them from being applied twice must outlast them.
+        """
+
+
+@runtime_checkable
+class FileSystemPeer(Protocol):
+    """A replica system whose peers are files that this process opens."""
+
+    def use_roots(self, roots: FileRoots) -> None:
+        """Called once, before anything else: open what lies below these roots, and judge each path by them when it is
+        opened.
         """

@@ -20,7 +20,8 @@ from importlib.metadata import entry_points
 
 from bookkeeper.errors import BookkeeperError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
-from bookkeeper.peers.protocol import InstalledSystem, ReplicaSystem
+from bookkeeper.peers.protocol import FileSystemPeer, InstalledSystem, ReplicaSystem
+from bookkeeper.security.file_roots import FileRoots
 
 GROUP = "bookkeeper.replica_systems"
 BUILT_IN = "bookkeeper"
@@ -41,8 +42,11 @@ def split_quorum(quorum: str) -> tuple[str, str]:
 class Registry:
     """Makes each system once, when it is first asked for. Thread-safe."""
 
-    def __init__(self, factories: Mapping[str, Factory] | None = None) -> None:
-        """``factories`` come before what installed packages offer."""
+    def __init__(self, factories: Mapping[str, Factory] | None = None, roots: FileRoots | None = None) -> None:
+        """``factories`` come before what installed packages offer. ``roots``: below which directories a system reaches
+        files that asks for them (:class:`FileSystemPeer`); None = nowhere.
+        """
+        self._roots = roots or FileRoots()
         self._factories: dict[str, Factory] = {BUILT_IN: BookkeeperSystem, **(factories or {})}
         self._systems: dict[str, ReplicaSystem] = {}
         self._lock = threading.Lock()
@@ -52,7 +56,10 @@ class Registry:
         with self._lock:
             if name not in self._systems:
                 factory = self._factories.get(name)
-                self._systems[name] = factory() if factory is not None else load_installed(name)
+                made = factory() if factory is not None else load_installed(name)
+                if isinstance(made, FileSystemPeer):
+                    made.use_roots(self._roots)
+                self._systems[name] = made
             return self._systems[name]
 
     def installed(self, name: str) -> InstalledSystem:

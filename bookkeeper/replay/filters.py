@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bookkeeper.model import Stamp, TargetKey
 from bookkeeper.storage.columns import places_of
-from bookkeeper.storage.wal import BlockHeader, Group, stamp_from_pb, target_from_pb
+from bookkeeper.storage.wal import BlockHeader, Group, shares_from_pb, stamp_from_pb, target_from_pb
 
 Places = npt.NDArray[np.int64]
 
@@ -55,6 +55,14 @@ def stamp_for(header: BlockHeader, target: TargetKey) -> Stamp | None:
     for message in header.stamps:
         if target_from_pb(message) == target:
             return stamp_from_pb(message)
+    return None
+
+
+def share_up_to(header: BlockHeader, target: TargetKey) -> tuple[int, int] | None:
+    """What of the file up to the block is the target's, records and bytes; None when the block does not say."""
+    for share in shares_from_pb(header):
+        if share.target == target:
+            return share.records, share.bytes
     return None
 
 

@@ -27,6 +27,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.shipping import Sessions, Shipper
 from bookkeeper.replay.tasks import task_table
+from bookkeeper.security.file_roots import FileRoots
 
 _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -52,4 +53,4 @@ def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iter
 @lru_cache(maxsize=1)
 def _process_sessions(settings: Settings) -> Sessions:
     """Connections and open streams of this task process, kept from one run to the next."""
-    return Sessions(Registry(), settings)
+    return Sessions(Registry(roots=FileRoots.of(settings)), settings)

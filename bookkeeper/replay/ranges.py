@@ -69,6 +69,8 @@ RESULT_SCHEMA = pa.schema(
         pa.field("pid", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("way", pa.string(), nullable=False),
+        pa.field("share_records", pa.int64(), nullable=False),
+        pa.field("share_bytes", pa.int64(), nullable=False),
     ]
 )
 
@@ -145,6 +147,8 @@ class RangeResult:
     for this target; ``bytes`` are those of the records acknowledged. ``sent_records`` and ``sent_bytes`` went out in
     this run, acknowledged or not; what went out twice counts twice. ``failed``: the smallest range of blocks that a
     permanent error is about, right behind ``acked_offset``. ``way`` says how an import's log went, "" for any other.
+    ``share_records`` and ``share_bytes``: what of the file up to ``acked_offset`` is the target's, as the last block
+    for it that was read up to there says; 0 when there was none.
     """
 
     range_id: int
@@ -164,6 +168,8 @@ class RangeResult:
     seconds: float
     failed: BlockRange | None = None
     way: str = ""
+    share_records: int = 0
+    share_bytes: int = 0
 
 
 _TARGET_COLUMNS = ("cluster", "remote_table_id", "source_table_id", "incarnation")

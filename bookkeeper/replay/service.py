@@ -28,6 +28,7 @@ from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableErr
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.job import run_job
 from bookkeeper.replay.journal import Journal
+from bookkeeper.replay.progress import StreamProgress
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RANGES_MAX,
@@ -65,6 +66,7 @@ class ReplayService:
         replay = settings.replay
         self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
         self._journal = Journal(settings, clock)
+        self._progress = StreamProgress(clock)
         self._slots = TaskSlots(replay.tasks_max, self._cores, clock)
         self._jobs = ThreadPoolExecutor(RUNS_MAX, thread_name_prefix="replay-job")
         self._spark: SparkSession | None = None
@@ -182,10 +184,16 @@ class ReplayService:
             return [unshipped(r, RangeError.of(ended)) for r in ranges]
 
     def _run_peer(self, ranges: Sequence[Range]) -> list[RangeResult]:
+        replay = self._settings.replay
+        with self._progress.alone(ranges, replay.message_timeout_ms + replay.run_budget_ms) as (rests, known):
+            return known + self._run_slots(rests) if rests else known
+
+    def _run_slots(self, ranges: Sequence[Range]) -> list[RangeResult]:
         peer, replay = ranges[0].peer_instance_id, self._settings.replay
         wanted = min(self._cores, len(files_of(ranges)))
         with self._slots.hold(peer, wanted, replay.message_timeout_ms + replay.run_budget_ms) as tasks:
             results = self._run_isolating(ranges, tasks)
+        self._progress.note(ranges, results)
         self._slots.judge(peer, healthy=peer_works(ranges, results))
         return results
 

@@ -72,6 +72,7 @@ class _Counts:
     sent_records: int = 0
     sent_bytes: int = 0
     position: int = 0
+    share: tuple[int, int] = (0, 0)
 
 
 class RangeStream:
@@ -90,6 +91,8 @@ class RangeStream:
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
         self._flying: deque[Flight] = deque()
+        self._shares: deque[tuple[int, tuple[int, int]]] = deque()
+        """Last offsets of blocks that are not acknowledged yet, and what of the file up to there is the target's."""
         self._sent = self._acked = self._seen = ranges[0].finished
         self._sent_position = self._seen_position = ranges[0].position_hint
         self._started_ns = clock.boot_ns()
@@ -196,6 +199,7 @@ class RangeStream:
             if is_about_records(error):
                 self._failed = BlockRange(self._seen + 1, block.last_offset, self._seen_position, block.end_position)
             raise
+        self._note_share(block)
         if part is not None:
             self._append(part, filters.provenance_for(block.header, current.own_instance_id))
         self._counts.filtered += block.header.record_count - (part.block.record_count if part else 0)
@@ -208,6 +212,14 @@ class RangeStream:
             self._complete()
             if self._index < len(self._ranges):
                 self._begin()
+
+    def _note_share(self, block: Block) -> None:
+        share = filters.share_up_to(block.header, self._current.target)
+        if share is None:
+            return
+        if self._shares and self._shares[-1][1] == share:  # nothing of the block is for the target
+            return
+        self._shares.append((block.last_offset, share))
 
     def _part(self, block: Block, current: Range) -> Part | None:
         header = block.header
@@ -327,6 +339,8 @@ class RangeStream:
         """Everything up to here is durable at the peer, or not wanted."""
         self._acked = offset
         self._counts.position = position
+        while self._shares and self._shares[0][0] <= offset:
+            self._counts.share = self._shares.popleft()[1]
         self._sent, self._sent_position = max((self._sent, self._sent_position), (offset, position))
 
     @property
@@ -378,6 +392,8 @@ class RangeStream:
                 pid=os.getpid(),
                 seconds=(now_ns - self._started_ns) / 1e9,
                 failed=self._failed,
+                share_records=counts.share[0],
+                share_bytes=counts.share[1],
             )
         )
         self._failed = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
@@ -106,12 +107,19 @@ def try_whole(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) 
     return Tried(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
+def _share_of(r: Range) -> tuple[int, int]:
+    """What of the whole log is the target's, by its last block."""
+    header = next(iter(deque(read_headers(r.file), maxlen=1))).header
+    return filters.share_up_to(header, r.target) or (0, 0)
+
+
 def _result(
     r: Range, wanted: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
 ) -> RangeResult:
     taken = answer is not None
     records = sum(segment.entry.records for segment in wanted.segments)
     sent = 0 if answer is None else answer.sent_bytes
+    share_records, share_bytes = _share_of(r) if taken else (0, 0)
     return RangeResult(
         range_id=r.range_id,
         acked_offset=r.last if taken else r.finished,
@@ -129,4 +137,6 @@ def _result(
         pid=os.getpid(),
         seconds=seconds,
         way=AS_SEGMENTS,
+        share_records=share_records,
+        share_bytes=share_bytes,
     )

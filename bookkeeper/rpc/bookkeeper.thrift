@@ -6,7 +6,7 @@
 
 namespace py bookkeeper.rpc
 
-const i32 PROTOCOL_VERSION = 2
+const i32 PROTOCOL_VERSION = 3
 
 exception Fault {
   1: required bool transient_
@@ -38,6 +38,18 @@ struct TabletLocation {
   2: optional string address              // absent = nobody serves it
   3: optional i64 placed                  // rises whenever the tablet is given to another tserver, split or merged
   4: optional string problem              // why nobody can serve it until a person helps, as a damaged file
+  5: optional string warning              // what fails with it while it is served, as its compaction
+  6: optional bool loaded                 // whether its tserver serves it, by what that one said last; absent = it is not known
+}
+
+struct TabletProblem {
+  1: required Extent extent
+  2: required string reason
+}
+
+struct ServedTablets {
+  1: required list<Extent> extents
+  2: required list<TabletProblem> problems   // what fails again and again with some of them, until a person helps
 }
 
 struct OperationInfo {
@@ -194,7 +206,7 @@ struct TargetStatus {
   6: required i64 lag_records
   7: required i64 lag_bytes
   8: required double lag_seconds
-  9: required string phase                // waiting, shipping, blocked, backing_off, failing, quarantined, done
+  9: required string phase                // waiting, shipping, blocked, backing_off, failing, quarantined, unsealed, done
   10: optional string last_error
   11: optional i64 next_try_in_ms
   12: optional string worker
@@ -203,6 +215,12 @@ struct TargetStatus {
   15: required i64 resends
   16: required string table
   17: required list<string> groups
+}
+
+struct ReplicationReport {
+  1: required list<TargetStatus> targets
+  2: required i64 age_ms                  // since the master began to read what it answers from
+  3: required string problem              // why that is old, as cycles that fail; empty = nothing to say
 }
 
 struct BlockRange {                       // whole blocks of a file; a position is 0 when it is not known
@@ -230,10 +248,20 @@ struct FileMark { 1: required string file  2: required i64 offset }
 // A log as the cluster that wrote it calls it (rule R22).
 struct RootLog { 1: required string instance_id  2: required string file }
 
+struct RootQuestion {
+  1: required RootLog log
+  2: required list<RootLog> streams       // logs that are gone and were sent to the answering cluster with records of it
+}
+
+struct HandedOn {
+  1: required string instance_id
+  2: required string file                 // a log that is gone and was sent there with records of it; empty = some may be sent
+}
+
 struct RootStanding {
   1: required bool owed                   // a log that is still there holds records of it, to be handed on
-  2: required list<string> handed         // instances that this cluster handed records of it on to, or may
-  3: required string mark                 // changes whenever a log that handed some on has gone
+  2: required bool under_way              // the stream of a log that was asked about is not over here: a message may still come
+  3: required list<HandedOn> handed
 }
 
 struct ClusterInfo { 1: required string name  2: required string quorum  3: required string instance_id }
@@ -243,6 +271,11 @@ struct ReplicationConfig {
   2: required TargetKey target
   3: required list<string> groups         // empty = every group
   4: required string remote_table
+}
+
+struct ReplicationChange {                // of enabling or disabling
+  1: required list<ReplicationConfig> targets   // of the table, now
+  2: required list<string> warnings       // what the peer lacks and does not get
 }
 
 // ---- replication between clusters
@@ -347,6 +380,8 @@ struct WorkReport {
   12: optional string error_code
   13: optional BlockRange failed          // the smallest range that the error is about
   14: required string run_id
+  15: required i64 share_records          // what of the file up to finished_offset is the target's
+  16: required i64 share_bytes            // the size of the blocks that hold it
 }
 
 struct TabletAssignment {
@@ -365,6 +400,7 @@ service Master extends Node {
   string leader() throws (1: Fault fault)                     // host:port of the leading master
   list<TableInfo> tables() throws (1: Fault fault)
   list<TabletLocation> locate(1: string table_id) throws (1: Fault fault)
+  TabletLocation locate_tablet(1: string table_id, 2: binary row) throws (1: Fault fault)  // the one that holds the row; it is loaded before others
 
   // administration
   TableInfo create_table(1: string name, 2: list<binary> splits, 3: list<LocalityGroup> groups, 4: map<string, string> properties) throws (1: Fault fault)
@@ -387,11 +423,11 @@ service Master extends Node {
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
-  list<ReplicationConfig> enable_replication(1: string table, 2: list<string> groups, 3: string cluster, 4: string remote_table) throws (1: Fault fault)   // groups empty = all
-  list<ReplicationConfig> disable_replication(1: string table, 2: list<string> groups, 3: string cluster) throws (1: Fault fault)
+  ReplicationChange enable_replication(1: string table, 2: list<string> groups, 3: string cluster, 4: string remote_table) throws (1: Fault fault)   // groups empty = all
+  ReplicationChange disable_replication(1: string table, 2: list<string> groups, 3: string cluster) throws (1: Fault fault)
   list<ReplicationConfig> replication_config() throws (1: Fault fault)
-  list<TargetStatus> replication_status(1: string table) throws (1: Fault fault)   // empty = every table
-  list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault)       // empty = of every table
+  ReplicationReport replication_status(1: string table) throws (1: Fault fault)   // empty = every table; not_ready until the master knows
+  list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault)       // empty = of every table; not_ready until the master knows
   QuarantinedRange hold_range(1: string range_id) throws (1: Fault fault)                // let the queue go on without a range that blocks it
   void retry_range(1: string range_id) throws (1: Fault fault)                           // ship it after all; returns when it is there
   void skip_range(1: string range_id) throws (1: Fault fault)                            // give it up
@@ -402,7 +438,7 @@ service Master extends Node {
   string resolve_table(1: string name) throws (1: Fault fault)                     // table id; not_found otherwise
   string pick_tserver(1: string table_id) throws (1: Fault fault)                  // host:port
   void stream_done(1: list<StreamKey> streams) throws (1: Fault fault)             // the source will never send these again
-  list<RootStanding> root_standings(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)   // at the end of the route of instances; empty = here
+  list<RootStanding> root_standings(1: list<string> route, 2: list<RootQuestion> questions) throws (1: Fault fault)   // at the end of the route of instances; empty = here
   void roots_over(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)                     // nothing of these is under way anywhere any more
 
   // own tservers
@@ -421,7 +457,7 @@ service TServer extends Node {
   // master
   void load_tablet(1: TabletAssignment assignment) throws (1: Fault fault)         // idempotent
   void unload_tablet(1: Extent extent, 2: i64 epoch, 3: bool discard) throws (1: Fault fault)
-  list<Extent> tablets() throws (1: Fault fault)
+  ServedTablets tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
   i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket to ask with
   void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten

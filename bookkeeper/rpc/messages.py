@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,32 @@ class Hello:
 class TabletLocation:
     """Where a tablet is served; ``address`` None while nobody serves it. ``placed`` rises whenever the tablet is given
     to another tserver, split or merged; None when it was never given to one. ``problem``: why nobody can serve it until
-    a person helps, None when there is no such reason.
+    a person helps, None when there is no such reason. ``warning``: what fails with it while it is served. ``loaded``:
+    whether its tserver serves it, by what that one said last; None = it is not known.
     """
 
     extent: Extent
     address: str | None
     placed: int | None = None
     problem: str | None = None
+    warning: str | None = None
+    loaded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TabletProblem:
+    """What fails again and again with a tablet that is served, and why."""
+
+    extent: Extent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTablets:
+    """What a tserver serves, and what is wrong with some of it."""
+
+    extents: tuple[Extent, ...]
+    problems: tuple[TabletProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +231,15 @@ class TargetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationReport:
+    """What is not done with, and how old that is: ``problem`` says why a master has read nothing newer, if so."""
+
+    targets: tuple[TargetStatus, ...]
+    age_ms: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantinedRange:
     """What one target did not get of a file. ``state``: blocking, held, retrying, skipping; ``since_ms`` 0 and
     ``tries`` by this master while it blocks.
@@ -238,17 +266,6 @@ class FileMark:
 
 
 @dataclass(frozen=True, slots=True)
-class RootStanding:
-    """What a cluster says of a root log (rule R22): whether it has ``owed`` records of it that it may hand on, to which
-    instances it handed some on or may, and a ``mark`` that changes whenever a log that did so has gone.
-    """
-
-    owed: bool
-    handed: tuple[str, ...]
-    mark: str
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterInfo:
     """A defined peer cluster."""
 
@@ -265,6 +282,14 @@ class ReplicationConfig:
     target: TargetKey
     groups: tuple[str, ...]
     remote_table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationChange:
+    """The targets of a table after a change, and warnings that name what a peer lacks and does not get."""
+
+    targets: tuple[ReplicationConfig, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +365,8 @@ class WorkItem:
 @dataclass(frozen=True, slots=True)
 class WorkReport:
     """What a worker has done; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
-    ``failed`` is the smallest range that a permanent error is about, if it is about one.
+    ``failed`` is the smallest range that a permanent error is about, if it is about one. ``share_records`` and
+    ``share_bytes``: what of the file up to ``finished_offset`` is the target's.
     """
 
     txid: str
@@ -357,6 +383,8 @@ class WorkReport:
     error_code: str | None = None
     failed: BlockRange | None = None
     run_id: str = ""
+    share_records: int = 0
+    share_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

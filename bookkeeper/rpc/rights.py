@@ -25,6 +25,7 @@ CLIENT_METHODS = {
             "leader",
             "tables",
             "locate",
+            "locate_tablet",
             "create_table",
             "delete_table",
             "set_groups",

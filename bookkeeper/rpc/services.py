@@ -25,10 +25,12 @@ from bookkeeper.rpc.messages import (
     QuarantinedRange,
     ReplicateRequest,
     ReplicateResult,
+    ReplicationChange,
     ReplicationConfig,
-    RootStanding,
+    ReplicationReport,
     ScanPage,
     ScanRequest,
+    ServedTablets,
     TableInfo,
     TabletAssignment,
     TabletLocation,
@@ -40,6 +42,7 @@ from bookkeeper.rpc.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.offers import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
 
 
 class Node(Protocol):
@@ -57,6 +60,7 @@ class Master(Node, Protocol):
     def tables(self) -> Sequence[TableInfo]: ...
 
     def locate(self, table_id: str) -> Sequence[TabletLocation]: ...
+    def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation: ...
 
     def create_table(
         self, name: str, splits: Sequence[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
@@ -102,13 +106,13 @@ class Master(Node, Protocol):
 
     def enable_replication(
         self, table: str, groups: Sequence[str], cluster: str, remote_table: str
-    ) -> Sequence[ReplicationConfig]: ...
+    ) -> ReplicationChange: ...
 
-    def disable_replication(self, table: str, groups: Sequence[str], cluster: str) -> Sequence[ReplicationConfig]: ...
+    def disable_replication(self, table: str, groups: Sequence[str], cluster: str) -> ReplicationChange: ...
 
     def replication_config(self) -> Sequence[ReplicationConfig]: ...
 
-    def replication_status(self, table: str) -> Sequence[TargetStatus]: ...
+    def replication_status(self, table: str) -> ReplicationReport: ...
 
     def quarantine(self, table: str) -> Sequence[QuarantinedRange]: ...
 
@@ -128,7 +132,7 @@ class Master(Node, Protocol):
 
     def stream_done(self, streams: Sequence[StreamKey]) -> None: ...
 
-    def root_standings(self, route: Sequence[str], logs: Sequence[RootLog]) -> Sequence[RootStanding]: ...
+    def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]: ...
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None: ...
 
@@ -150,7 +154,7 @@ class TServer(Node, Protocol):
 
     def unload_tablet(self, extent: Extent, epoch: int, discard: bool) -> None: ...
 
-    def tablets(self) -> Sequence[Extent]: ...
+    def tablets(self) -> ServedTablets: ...
 
     def flush_tablet(self, extent: Extent) -> None: ...
 

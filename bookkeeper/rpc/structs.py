@@ -6,7 +6,7 @@ Arrives: nothing. Leaves: the class into which each struct is decoded. Survives 
 from __future__ import annotations
 
 from bookkeeper import model, roots
-from bookkeeper.rpc import messages, offers
+from bookkeeper.rpc import messages, offers, root_questions
 
 STRUCTS: tuple[type, ...] = (
     offers.AdoptRequest,
@@ -34,21 +34,27 @@ STRUCTS: tuple[type, ...] = (
     messages.ReplicateRequest,
     messages.ReplicateResult,
     messages.ReplicationConfig,
+    messages.ReplicationChange,
     roots.RootLog,
-    messages.RootStanding,
+    root_questions.HandedOn,
+    root_questions.RootQuestion,
+    root_questions.RootStanding,
     model.RowRange,
     messages.ScanPage,
     messages.ScanRequest,
     offers.SegmentPart,
     offers.SegmentsOffer,
+    messages.ServedTablets,
     messages.SourceBlock,
     model.StreamKey,
     messages.TableInfo,
     messages.TableUsage,
     messages.TabletAssignment,
     messages.TabletLocation,
+    messages.TabletProblem,
     model.TargetKey,
     messages.TargetStatus,
+    messages.ReplicationReport,
     messages.WorkItem,
     messages.WorkReport,
     messages.WriteBatch,

@@ -8,7 +8,7 @@ Arrives: the directory of a cluster. Leaves: secrets by id. Survives a crash: th
 * ``to/ALIAS.secret``: got from the operator of the cluster that is defined here as ALIAS, and shown to it;
 * ``NAME.previous.secret`` beside any of the first four: let in too, while a secret is being changed.
 
-Running processes see a change with the next connection: directories are looked at, files are read when one changed.
+Running processes see a change with the next connection: files are looked at, and read when one of them changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECRETS_DIR = "secrets"
 SUFFIX = ".secret"
 PREVIOUS_SUFFIX = ".previous.secret"
 SETTLED_NS = 100_000_000
-"""A directory that changed less than this before it was read is read again: clocks of file systems tick slowly."""
+"""A file that changed less than this before it was read is read again: clocks of file systems tick slowly."""
 
 OWN_HOLDERS: Mapping[Kind, str] = {"cluster": "processes", "client": "clients", "monitor": "viewers"}
 
@@ -51,7 +51,7 @@ class SecretStore:
         self._home = home
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._read: dict[str, tuple[int, tuple[Kept, ...]]] = {}
+        self._read: dict[str, tuple[tuple[FileFact, ...] | None, tuple[Kept, ...]]] = {}
         self._last: dict[Kind, list[Secret]] = {}
 
     # ---- what others ask
@@ -192,19 +192,46 @@ class SecretStore:
 
     def _listed(self, below: str) -> tuple[Kept, ...]:
         directory = self.directory / below
-        try:
-            changed_ns = directory.stat().st_mtime_ns
-        except FileNotFoundError:
-            return ()
+        seen = look_at(directory)
         with self._lock:
-            at_ns, kept = self._read.get(below, (-1, ()))
-        if at_ns == changed_ns:
+            before, kept = self._read.get(below, (None, ()))
+        if before == seen:
             return kept
+        changed_ns = max((fact.changed_ns for fact in seen), default=0)
         settled = self._clock.wall_ms() * 1_000_000 - changed_ns > SETTLED_NS
         kept = tuple(_read_all(directory, {known.path: known for known in kept}))
         with self._lock:
-            self._read[below] = (changed_ns if settled else -1, kept)
+            self._read[below] = (seen if settled else None, kept)
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """What tells a file from itself as it was: another content, another owner, another mode."""
+
+    name: str
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+def look_at(directory: Path) -> tuple[FileFact, ...]:
+    """The secrets in a directory, unread: its own times do not tell of a file that was written over in place."""
+    try:
+        names = sorted(path.name for path in directory.iterdir() if path.name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return ()
+    return tuple(fact for name in names if (fact := _fact_of(directory, name)) is not None)
+
+
+def _fact_of(directory: Path, name: str) -> FileFact | None:
+    """None: it is gone again, or leads nowhere."""
+    try:
+        stat = (directory / name).stat()
+    except FileNotFoundError:
+        return None
+    return FileFact(name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def opens_ports(kind: Kind) -> bool:

@@ -64,7 +64,7 @@ class ClusterProcess:
         """Start the supervisor and return at once. Raises RefusedError if it runs."""
         if self._process is not None:
             raise RefusedError(f"{self.settings.directory} runs already")
-        with self.log.open("ab") as log:
+        with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", *self.command],
                 stdin=subprocess.DEVNULL,

@@ -2,33 +2,35 @@
 
 Arrives: a directory, a name, and what the operator wants different. Leaves: the settings file, the directories, the
 secrets of its processes and clients, the record of this instance in the coordination store, and the metadata table.
-Survives a crash: the settings file is written whole or not at all and claims the directory; everything after it is
-idempotent and is done again by :func:`complete_cluster` whenever the cluster is started.
+Survives a crash: the books come first, and with them their owner; the settings file is written whole or not at all and
+claims the directory. Everything after it is idempotent and is done again by :func:`complete_cluster` whenever the
+cluster is started. An ``init`` that was cut before leaves books that no settings file names: its error tells the next
+one.
 Sources: design section 9; rule R23 (an identity of its own, for ever).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 from bookkeeper.config import SETTINGS_FILE, Settings, new_settings, write_settings
 from bookkeeper.coordination.config_changes import register_instance
-from bookkeeper.coordination.config_tree import Instance, read_config
+from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
-from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import ExistsError, InvalidInputError
-from bookkeeper.metadata.opening import open_metadata, sqlite_path
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
+from bookkeeper.metadata.opening import sqlite_path
+from bookkeeper.security.file_roots import private_roots
+from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
 from bookkeeper.security.store import SECRETS_DIR, SecretStore
-from bookkeeper.sqlite_file import JOURNAL_SUFFIX, check_journal, damaged
+from bookkeeper.sqlite_file import check_journal
+from bookkeeper.standalone.books import check_books, make_books
+from bookkeeper.standalone.durable_stores import settle_store
 from bookkeeper.standalone.hbase_process import free_ports
 
-METADATA_RETRY_MS = 5_000
-"""How long init waits for a metadata store; longer than a hiccup, shorter than an operator's patience."""
-
+LOG = logging.getLogger(__name__)
 
 MONITOR_PORT = "monitor.port"
 
@@ -59,31 +61,48 @@ def init_cluster(
         metadata_url=metadata_url,
         overrides={MONITOR_PORT: monitor_port, **(overrides or {})},
     )
-    _refuse_used_books(settings)
+    _refuse_missing_directory(settings)
     try:
+        make_books(settings)
         write_settings(settings)
         complete_cluster(settings)
     except OSError as error:
         raise InvalidInputError(f"{home} can't hold a cluster ({error.strerror}); choose another directory") from error
-    open_metadata(settings.metadata_url, retry_for_ms=METADATA_RETRY_MS).close()
     return settings
 
 
 def complete_cluster(settings: Settings) -> None:
     """Make the directories, the secrets and the instance's record where they are missing, and check the stores: nothing
-    may be at work in them. Raises RefusedError when one belongs to another instance, CorruptionError when it is damaged
-    or gone.
+    may be at work in them. Books are never made here. Raises what :func:`check_books` raises.
     """
+    settle_stores(settings)
     check_journals(settings)
-    for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir):
-        path.mkdir(exist_ok=True)
+    close_to_others(settings)
+    for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     SecretStore(settings.directory).complete(settings.instance.name, settings.instance.instance_id)
     coordination = open_coordination(settings)
     try:
-        check_books(settings, coordination)
+        check_books(settings, coordination, thoroughly=True)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
     finally:
         coordination.close()
+
+
+def settle_stores(settings: Settings) -> None:
+    """What the files of SQLite show is on the disk. Raises OSError."""
+    for path in (settings.coordination_dir / COORDINATION_FILE, sqlite_path(settings.metadata_url)):
+        if path is not None:
+            for file in settle_store(path):
+                LOG.warning("the disk lacked a part of %s: it is written anew", file)
+
+
+def close_to_others(settings: Settings) -> list[Path]:
+    """See :func:`tighten`; each place that was open has a line in the log."""
+    found = tighten(settings, sqlite_path(settings.metadata_url))
+    for path in found:
+        LOG.warning("%s was open to other users of this machine, and is no more", path)
+    return found
 
 
 def check_journals(settings: Settings) -> None:
@@ -92,32 +111,6 @@ def check_journals(settings: Settings) -> None:
     path = sqlite_path(settings.metadata_url)
     if path is not None:
         check_journal(path, "metadata table")
-
-
-def check_books(settings: Settings, coordination: Coordination) -> None:
-    """What is in a metadata table of SQLite is as it was written, and both stores are there: a table without its books
-    would be empty, books without the tables' names would be collected. Raises CorruptionError, RefusedError.
-    """
-    path = sqlite_path(settings.metadata_url)
-    if path is None:
-        return
-    empty = is_fresh(path)
-    if not empty:
-        with closing(SqliteMetadataTable(path)) as table:
-            table.check(settings.instance.instance_id)
-            empty = next(table.scan(), None) is None
-    config = read_config(coordination)
-    if empty and any(table.state == "online" for table in config.tables.values()):
-        raise damaged(path, "metadata table", "it is gone or empty, and there are tables")
-    if not empty and config.instance is None:
-        store = settings.coordination_dir / COORDINATION_FILE
-        raise damaged(store, "coordination store", f"it is gone or empty, and {path} holds books")
-
-
-def is_fresh(path: Path) -> bool:
-    """Whether nothing was ever written there. A write-ahead file may hold all that a database has."""
-    journal = path.with_name(path.name + JOURNAL_SUFFIX)
-    return not any(file.is_file() and file.stat().st_size for file in (path, journal))
 
 
 def _refuse_used_directory(home: Path) -> None:
@@ -130,19 +123,8 @@ def _refuse_used_directory(home: Path) -> None:
             raise ExistsError(f"{home} holds a directory '{name}' of some other cluster; choose an empty directory")
 
 
-def _refuse_used_books(settings: Settings) -> None:
-    """Two clusters over one metadata table would delete each other's files."""
-    url = settings.metadata_url
-    path = sqlite_path(url)
-    if path is not None:
-        if path.parent != settings.directory and not path.parent.is_dir():
-            raise InvalidInputError(f"metadata URL {settings.metadata.url}: no directory {path.parent}; make it first")
-        if not path.exists():
-            return
-    table = open_metadata(url, retry_for_ms=METADATA_RETRY_MS)
-    try:
-        used = next(iter(table.scan()), None) is not None
-    finally:
-        table.close()
-    if used:
-        raise ExistsError(f"the metadata table {url} holds the books of a cluster; name another one with --metadata")
+def _refuse_missing_directory(settings: Settings) -> None:
+    """A file of books elsewhere has its directory."""
+    path = sqlite_path(settings.metadata_url)
+    if path is not None and path.parent != settings.directory and not path.parent.is_dir():
+        raise InvalidInputError(f"metadata URL {settings.metadata.url}: no directory {path.parent}; make it first")

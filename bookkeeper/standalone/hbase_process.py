@@ -1,10 +1,11 @@
-"""A real HBase as one local Java process: for a single machine whose metadata table shall be HBase, and for tests.
+"""A real HBase as one local Java process, for tests and demos.
 
 Arrives: a data directory, and what ``docker/hbase/assemble.sh`` put together (jars and launcher; without a
 container engine). Leaves: a running HBase whose Thrift gateway answers at ``host``:``thrift_port``. Survives a
-crash: everything HBase acknowledged, because data and port numbers both lie in the data directory, so that the next
-start is the same server again. The Java process holds the read end of a pipe of this one and stops cleanly when
-that closes: it never outlives its owner, however that ended.
+crash of the process: everything HBase acknowledged, because data and port numbers both lie in the data directory, so
+that the next start is the same server again. A crash of the machine may take what was acknowledged: HBase can't sync to
+a local filesystem. So it is for tests and demos. The Java process holds the read end of a pipe of this one and stops
+cleanly when that closes: it never outlives its owner, however that ended.
 """
 
 from __future__ import annotations

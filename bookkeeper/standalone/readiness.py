@@ -44,7 +44,7 @@ def answers(settings: Settings, coordination: Coordination) -> bool:
     if not is_complete(read_state(coordination), settings.standalone.tservers):
         return False
     try:
-        with Client.connect(settings.directory) as client:
+        with Client.connect(settings.directory, budget_ms=0) as client:
             client.tables.list()
     except TransientError:
         return False

@@ -17,7 +17,8 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import BookkeeperError, TransientError, unavailable
-from bookkeeper.standalone.directory import complete_cluster
+from bookkeeper.security.private_files import keep_private
+from bookkeeper.standalone.directory import close_to_others, complete_cluster
 from bookkeeper.standalone.fencing import Fence
 from bookkeeper.standalone.readiness import wait_until_ready
 from bookkeeper.standalone.space import SpaceWatch
@@ -36,11 +37,15 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     disk is full. What can't be used for now, as a full disk, is waited for; a file that is damaged while processes run
     is said, and ends none of them.
 
-    Raises RefusedError when another supervisor runs this directory; then nothing was changed. Main thread only.
+    Raises RefusedError when another supervisor runs this directory, or when it is open to others and somebody else's.
+    Main thread only.
     """
+    keep_private()
     clock, stop = SystemClock(), threading.Event()
     say = partial(_say, report)
     supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), say, STOP_TIMEOUT_MS, clock)
+    for path in close_to_others(settings):
+        say(f"{path} was open to other users of this machine, and is no more")
     _insist(supervisor.acquire, say, clock, stop)
     threads = [
         threading.Thread(target=_guarded, args=(what, settings, say, clock, stop), name=name, daemon=True)

@@ -28,22 +28,24 @@ from dataclasses import replace
 import combiners
 from bookkeeper.errors import BookkeeperError, DeclinedError, InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.limits import check_puts
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, TargetShare
 from bookkeeper.roots import Held, Part, Root, Runs
 from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.storage.bulk import link_segments, segment_ref
+from bookkeeper.storage.bulk.booked import SEQ_MAX
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, path_of
+from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, last_shares, path_of
 from bookkeeper.tserver.books import Reach, open_status
 from bookkeeper.tserver.commit import CloseTablet, CommitPath
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loader import Loader
 from bookkeeper.tserver.loading import first_flush_id
-from bookkeeper.tserver.offers import Standing, first_root, standing_of, targets_reason
+from bookkeeper.tserver.offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
 from bookkeeper.tserver.onward import OnwardLogs, OwnLog
 from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from bookkeeper.tserver.received_index import ReceivedIndex
@@ -101,15 +103,20 @@ def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[byte
     return replace(state, held={**state.held, root: held})
 
 
-def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace]) -> RowPut:
+def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace], shares: Iterable[TargetShare]) -> RowPut:
     """The row put of an import together with the books of its log: CLOSED from birth, needed = its length, and waiting
     for the tablet's last record (R24). What a peer lacks is known at the moment at which it shows here.
     """
     if log is None:
         return put
     barriers = [barrier_at(1, place) for place in after]
-    status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers))
+    status = combiners.close(open_status(log.created_ms, Reach(log.offset, log.position), barriers, shares))
     return RowPut(put.key, {**put.values, keys.repl_column(log.uri): values.encode_status(status)})
+
+
+def shares_of(log: ImportedLog | None, table_id: str) -> tuple[TargetShare, ...]:
+    """What of an import's log is each target's. Raises CorruptionError, NotFoundError, UnavailableError."""
+    return () if log is None else last_shares(log.uri, table_id)
 
 
 def shifted(segments: Sequence[SegmentRef], next_seq: int, flush_id: int) -> list[SegmentRef]:
@@ -137,6 +144,18 @@ def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
     known = tablet.known_high_water(request.stream)
     if standing_of(known, request.stream in tablet.ahead, through_of(request)) is Standing.SOME:
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file}")
+
+
+def refuse_exhaustion(tablet: ServedTablet, request: AdoptRequest, last_seq: int) -> None:
+    """Raise when the files would leave the tablet too few sequence numbers: DeclinedError for another cluster's, whose
+    records may come as such and take one each, InvalidInputError for an import.
+    """
+    if leaves_numbers(last_seq):
+        return
+    reason = f"tablet {tablet.extent} would have given {last_seq} as a sequence number: files go up to {SEQ_MAX}"
+    raise (
+        InvalidInputError(f"{reason}; write the records instead") if request.through is None else DeclinedError(reason)
+    )
 
 
 def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[SegmentRef]) -> None:
@@ -246,33 +265,42 @@ class Adopter:
                 raise RefusedError(f"the import {request.stream.file} is over: nothing more of it is taken")
             self._flusher.flush(tablet)  # so that writers wait for what comes meanwhile only
             with self._onward.log_of(request, wanted, view) as own:
+                shares = shares_of(own.log, request.extent.table_id)
                 self._path.cross(CloseTablet(tablet))
                 try:
                     self._flusher.empty(tablet)
                     with tablet.flush_lock:
-                        self._take(tablet, wanted, replace(request, log=own.log), forgets, own)
+                        self._take(tablet, wanted, replace(request, log=own.log), forgets, own, shares)
                 finally:
                     self._path.cross(OpenTablet(tablet))
         LOG.info("tablet %s took %d imported segments of %s", tablet.extent, len(wanted), request.stream.file)
         self._nudge()
 
     def _take(
-        self, tablet: ServedTablet, wanted: Sequence[SegmentRef], request: AdoptRequest, forgets: int, own: OwnLog
+        self,
+        tablet: ServedTablet,
+        wanted: Sequence[SegmentRef],
+        request: AdoptRequest,
+        forgets: int,
+        own: OwnLog,
+        shares: Sequence[TargetShare],
     ) -> None:
         if is_taken(tablet, request):  # as records, while it was flushed
             return
         refuse_mixture(tablet, request)
         families = frozenset() if request.through is None else families_in(wanted)
+        last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
+        refuse_exhaustion(tablet, request, last_seq)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
         if was_forgotten(tablet.knows(request.stream), forgets, tablet.forgets):
             discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
         flush_id = tablet.take_flush_id()
         new = shifted(linked, tablet.next_seq, flush_id)
-        last_seq = max(ref.last_seq + ref.shift for ref in new)
         state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], last_seq, request)
         state = with_whole(state, request, families)
-        put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals)
+        put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
+        check_puts([put], flush_id)
         own.is_named = True
         try:
             self._persistence.insist("an import", lambda: self._metadata.put([put], flush_id))

@@ -12,14 +12,15 @@ their own first record, which is all that the ranks rest on. Sources: design sec
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column, RowPut
-from bookkeeper.model import Barrier
-from bookkeeper.storage.wal import Block, BlockHeader, Seal
+from bookkeeper.model import Barrier, TargetShare
+from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
 from bookkeeper.tserver.ordering import WalPlace, barrier_at
 from combiners import ReplicationStatus
 
@@ -58,13 +59,18 @@ class TabletUse:
     """Last offset of the tablet's stamped records."""
 
 
-def open_status(created_ms: int, reach: Reach, barriers: Iterable[Barrier]) -> ReplicationStatus:
-    """OPEN, needed up to ``reach``; every version of a tablet's cell repeats its barriers, for the newest cell wins."""
+def open_status(
+    created_ms: int, reach: Reach, barriers: Iterable[Barrier], shares: Iterable[TargetShare]
+) -> ReplicationStatus:
+    """OPEN, needed up to ``reach``; every version of a tablet's cell repeats its barriers, for the newest cell wins.
+    ``shares``: what of the file up to there is each target's of the tablet's table.
+    """
     opened = ReplicationStatus(
         created_time=created_ms,
         barriers=[
             combiners.Barrier(offset=b.offset, file=b.file, until_offset=b.until_offset) for b in sorted(set(barriers))
         ],
+        shares=values.encode_shares(shares),
     )
     return combiners.append(opened, reach.offset, needed_bytes=reach.position)
 
@@ -93,6 +99,31 @@ def first_use_values(wal: str, use: TabletUse, replicated: bool, status: Replica
 
 
 @dataclass(slots=True)
+class TableShares:
+    """What of a log is each target's of one table: the last stamped block up to an offset says it (``wal.shares``).
+    Nobody asks for an offset below what is durable, so no more blocks are remembered than one sync makes durable.
+    """
+
+    _headers: deque[BlockHeader] = field(default_factory=deque)
+
+    def appended(self, block: Block, durable: int) -> None:
+        """A stamped block of the table goes to the log now, which is durable up to an offset."""
+        self._headers.append(block.header)
+        self._forget_before(durable)
+
+    def up_to(self, offset: int) -> tuple[TargetShare, ...]:
+        """The shares of the log's records up to ``offset``, at which a block ends."""
+        self._forget_before(offset)
+        headers = self._headers
+        return shares_from_pb(headers[0]) if headers and headers[0].first_offset <= offset else ()
+
+    def _forget_before(self, offset: int) -> None:
+        headers = self._headers
+        while len(headers) > 1 and headers[1].first_offset <= offset:
+            headers.popleft()
+
+
+@dataclass(slots=True)
 class WalBooks:
     """What the books hold, or must hold, of one WAL. Not thread-safe.
 
@@ -107,6 +138,8 @@ class WalBooks:
     uses: dict[tuple[str, bytes | None], TabletUse] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     """Table id to the last offset of its records."""
+    shares: dict[str, TableShares] = field(default_factory=dict)
+    """Table id to what of the log is its targets'."""
     _marked: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
     """What the latest first uses changed, as it was before."""
 
@@ -133,7 +166,7 @@ class WalBooks:
             return None
         reach = provable_reach(self.durable, Reach(self.written, 0))
         rows = tuple(
-            RowPut(row, first_use_values(self.uri, use, replicated, open_status(self.created_ms, reach, use.barriers)))
+            RowPut(row, first_use_values(self.uri, use, replicated, self._status(use, reach)))
             for row, (use, replicated) in sorted(starting.items())
         )
         return BatchPut(rows, keys.first_use_rank(blocks[0].first_offset))
@@ -160,6 +193,7 @@ class WalBooks:
             if block.header.stamps:
                 use.unreported = use.unreported or block.first_offset
                 use.last_offset = block.last_offset
+                self.shares.setdefault(block.header.table_id, TableShares()).appended(block, self.durable.offset)
             self.written = self.tables[block.header.table_id] = block.last_offset
 
     def synced(self, reach: Reach) -> None:
@@ -182,7 +216,7 @@ class WalBooks:
             return None
         for use in due:
             use.unreported = reach.offset + 1 if use.last_offset > reach.offset else 0
-        rows = tuple(self._repl_put(use, open_status(self.created_ms, reach, use.barriers)) for use in due)
+        rows = tuple(self._repl_put(use, self._status(use, reach)) for use in due)
         return BatchPut(rows, keys.needed_rank(reach.offset))
 
     def take_back(self, update: BatchPut) -> None:
@@ -201,9 +235,7 @@ class WalBooks:
         if not replicated:
             return None
         end = Reach(seal.offset, seal.position)
-        rows = tuple(
-            self._repl_put(use, combiners.close(open_status(self.created_ms, end, use.barriers))) for use in replicated
-        )
+        rows = tuple(self._repl_put(use, combiners.close(self._status(use, end))) for use in replicated)
         return BatchPut(rows, keys.closed_rank(seal.offset))
 
     def release(self, tablet: tuple[str, bytes | None]) -> None:
@@ -219,6 +251,11 @@ class WalBooks:
     def has_used(self, tablet: tuple[str, bytes | None]) -> bool:
         """Whether this WAL holds, or was about to hold, records of the tablet."""
         return tablet in self.uses
+
+    def _status(self, use: TabletUse, reach: Reach) -> ReplicationStatus:
+        table_id, _ = keys.parse_tablet_row(use.row)
+        known = self.shares.get(table_id)
+        return open_status(self.created_ms, reach, use.barriers, () if known is None else known.up_to(reach.offset))
 
     def _repl_put(self, use: TabletUse, status: ReplicationStatus) -> RowPut:
         return RowPut(use.row, {keys.repl_column(self.uri): values.encode_status(status)})

@@ -73,7 +73,7 @@ class ClientWrite:
         self._refused: list[Extent] = []
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`Submission`. Raises NotFoundError, ReadOnlyError, and ConflictError when the client has sent this
+        """See :class:`Submission`. Raises NotFoundError, RefusedError, and ConflictError when the client has sent this
         again already.
         """
         for tablet, _ in self._shares:
@@ -82,8 +82,9 @@ class ClientWrite:
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
         moments = [self._desk.moment(tablet.extent.table_id, next_offset) for tablet, _ in open_shares]
-        for moment in moments:
+        for (tablet, _), moment in zip(open_shares, moments, strict=True):
             refusals.refuse_read_only(moment.view)
+            refusals.refuse_exhausted(tablet.extent, tablet.next_seq)
         if self._asked is None:
             self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
         unlogged = self.durability is Durability.NONE and not any(moment.view.stamps for moment in moments)

@@ -21,10 +21,12 @@ from dataclasses import replace
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.limits import check_puts
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver import segments
+from bookkeeper.tserver.containment import contained
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loading import first_flush_id
 from bookkeeper.tserver.registry import Registry
@@ -34,6 +36,7 @@ from bookkeeper.tserver.threads import BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
+COMPACTION = "a compaction"
 TICK_MS = 500
 FAILED_AGAIN_MS = 30_000
 """ms until a tablet is tried again whose compaction failed."""
@@ -165,7 +168,7 @@ class Compactor:
         """
         with tablet.flush_lock:
             try:
-                if self._registry.find(tablet.extent) is not tablet:
+                if not self._registry.holds(tablet):
                     raise NotServingError(f"tablet {tablet.extent} has left this server")
                 self._flusher.complete(tablet)
             except BookkeeperError:
@@ -176,6 +179,7 @@ class Compactor:
             left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
             state = segments.merged_state(tablet.books, flush_id, [*left, *new], compacted)
             put = segments_put(tablet.row, state, new)
+            check_puts([put], flush_id)  # what no store takes is this tablet's problem: nothing was written
             self._put(put, flush_id)
             tablet.data.replace_segments(inputs, new)
             tablet.books, tablet.compacted = state, compacted
@@ -235,23 +239,35 @@ class Compactor:
     def _compact_asked(self, tablet: ServedTablet) -> None:
         try:
             self.compact(tablet)
-        except BookkeeperError:
+        except BaseException:
             with self._lock:
                 self._asked.add(tablet.row)
             raise
 
+    def _work_on(self, tablet: ServedTablet, is_asked: bool) -> None:
+        if is_asked:
+            self._compact_asked(tablet)
+        self.compact_due(tablet)
+        if self._look_ns.get(tablet, 0) <= self._clock.boot_ns() and self.clear(tablet):
+            self._look_ns[tablet] = self._clock.boot_ns() + LOOK_INTERVAL_MS * 1_000_000
+
     def _work(self, tablet: ServedTablet, is_asked: bool) -> None:
         try:
-            if is_asked:
-                self._compact_asked(tablet)
-            self.compact_due(tablet)
-            if self._look_ns.get(tablet, 0) <= self._clock.boot_ns() and self.clear(tablet):
-                self._look_ns[tablet] = self._clock.boot_ns() + LOOK_INTERVAL_MS * 1_000_000
+            with contained(tablet.extent, COMPACTION):
+                self._work_on(tablet, is_asked)
+            tablet.problems.pop(COMPACTION, None)
         except LeaseLostError:
             raise
         except NotServingError:
             return
         except BookkeeperError as error:
-            level = logging.WARNING if isinstance(error, TransientError) else logging.ERROR
-            LOG.log(level, "tablet %s is not compacted for now: %s", tablet.extent, error)
+            stays = not isinstance(error, TransientError)
+            LOG.log(
+                logging.ERROR if stays else logging.WARNING,
+                "tablet %s is not compacted for now: %s",
+                tablet.extent,
+                error,
+            )
+            if stays:
+                tablet.problems[COMPACTION] = error.message
             self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000

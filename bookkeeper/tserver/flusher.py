@@ -18,11 +18,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import LeaseLostError, OverloadedError, TransientError, UnavailableError, unavailable
+from bookkeeper.errors import (
+    BookkeeperError,
+    LeaseLostError,
+    OverloadedError,
+    TransientError,
+    UnavailableError,
+    unavailable,
+)
 from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books import log_deletes
 from bookkeeper.tserver.commit import CommitPath, FlushBarrier
+from bookkeeper.tserver.containment import contained
 from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.segments import named_state, segments_put
@@ -31,7 +39,10 @@ from bookkeeper.tserver.threads import BackgroundThread, Die, Persistence
 
 LOG = logging.getLogger(__name__)
 
+FLUSH = "a flush"
 TICK_MS = 500
+FAILED_AGAIN_MS = 30_000
+"""ms until a tablet is tried again whose flush failed for a reason that stays; others are flushed meanwhile."""
 REST_MS = 10_000
 MEMTABLES_MAX = 3
 """A tablet holds at most this many full memtables: one is written, one waits, one fills. Then writers back off."""
@@ -106,6 +117,8 @@ class Flusher:
         self._limits = limits
         self._thread = BackgroundThread("flusher", clock, die)
         self._sealed_since_ns: dict[str, int] = {}
+        self._not_before_ns: dict[bytes, int] = {}
+        """Tablets, by row, whose flush failed for a reason that stays."""
         self._full_ns: dict[bytes, int] = {}
         """Tablets, by row, to when they were last flushed for what they held."""
         self._kept_since_ns = clock.boot_ns()
@@ -132,9 +145,12 @@ class Flusher:
 
     def flush(self, tablet: ServedTablet) -> None:
         """Complete the flush under way, if any, and flush what is in memory now. Raises TransientError, then nothing
-        is lost and the next flush completes this one.
+        is lost and the next flush completes this one. Nothing to do for a tablet that has left: it was flushed then, or
+        its table is deleted, and its row with it.
         """
         with tablet.flush_lock:
+            if not self._registry.holds(tablet):
+                return
             self.complete(tablet)
             self._path.begin_flush(FlushBarrier(self._path.desk, tablet, self._keeper.release))
             self.complete(tablet)
@@ -205,7 +221,10 @@ class Flusher:
         self._thread.close()
 
     def _flush_due(self) -> None:
-        by_row = {tablet.row: tablet for tablet in self._registry.all() if tablet.accepting}
+        now_ns = self._clock.boot_ns()
+        self._not_before_ns = {row: at_ns for row, at_ns in self._not_before_ns.items() if at_ns > now_ns}
+        tablets = [tablet for tablet in self._registry.all() if tablet.accepting]
+        by_row = {tablet.row: tablet for tablet in tablets if tablet.row not in self._not_before_ns}
         memories = self._look(by_row)
         for row in due_tablets(memories, self._limits):
             if not self._thread.closing.is_set():
@@ -224,12 +243,20 @@ class Flusher:
 
     def _flush_or_say(self, tablet: ServedTablet) -> None:
         try:
-            self.flush(tablet)
+            with contained(tablet.extent, FLUSH):
+                self.flush(tablet)
+            tablet.problems.pop(FLUSH, None)
         except LeaseLostError:
             raise
         except TransientError as error:
             LOG.warning("the flush of tablet %s waits for its next try: %s", tablet.extent, error)
             self._clock.wait(self._thread.closing, TICK_MS)
+        except BookkeeperError as error:
+            LOG.error(
+                "tablet %s can't be flushed, its logs are kept and it takes little more: %s", tablet.extent, error
+            )
+            tablet.problems[FLUSH] = error.message
+            self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000
 
     def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
         """How full the tablets are, and since when logs that they need were seen sealed."""

@@ -1,8 +1,9 @@
 """Files that other clusters send, until tablets have names of their own for them.
 
-Arrives: what is offered, and the parts of its files in order. Leaves: whole files whose checksums were compared, in a
-directory of this session. Survives a crash: files that nobody names; the master removes the directory when the session
-is over (``master.strays``). Memory is one part, disk is bounded, what nobody sends any more goes after a while.
+Arrives: what is offered, and the parts of its files in order. Leaves: whole files, compared with all that was said of
+them, in a directory of this session. Survives a crash: files that nobody names; the master removes the directory when
+the session is over (``master.strays``). Memory is one part, disk is bounded, what nobody sends any more goes after a
+while.
 Source: design section 10, rule 7.
 """
 
@@ -14,14 +15,22 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import DeclinedError, InvalidInputError, OverloadedError, StreamExpiredError, unavailable
+from bookkeeper.errors import (
+    CorruptionError,
+    DeclinedError,
+    IncompatibleError,
+    InvalidInputError,
+    OverloadedError,
+    StreamExpiredError,
+    unavailable,
+)
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.offers import Onward, SegmentPart
 from bookkeeper.storage.wal.files import FileOps, make_directory, uri_of, write_all
@@ -36,11 +45,16 @@ TOTAL_BYTES_MAX = 4 << 30
 LOOK_MS = 5_000
 
 
+Check = Callable[[Path, OfferedFile], None]
+"""Raises CorruptionError or IncompatibleError when a whole file is not what was said of it."""
+
+
 @dataclass(slots=True)
 class _File:
     path: Path
     offered: OfferedFile
     held: int = 0
+    is_checked: bool = False
     digest: Any = field(default_factory=hashlib.sha256)
 
 
@@ -52,6 +66,7 @@ class Upload:
     to_offset: int
     files: tuple[_File, ...]
     onward: Onward | None
+    check: Check
     used_ns: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: bool = False
@@ -77,6 +92,18 @@ def is_whole(digest: str, offered: OfferedFile) -> bool:
     return digest == offered.sha256
 
 
+def check_whole(upload: Upload, file: _File) -> None:
+    """Raise DeclinedError when a whole file is not what was offered, or not what is said of it (design section 10, rule
+    7): its records may come as such.
+    """
+    if not is_whole(file.digest.hexdigest(), file.offered):
+        raise DeclinedError(f"what came of {upload.stream.file} is not what was imported: its checksum differs")
+    try:
+        upload.check(file.path, file.offered)
+    except (CorruptionError, IncompatibleError) as error:
+        raise DeclinedError(f"a file of {upload.stream.file} is not as it says: {error.message}") from error
+
+
 class Incoming:
     """Thread-safe. One upload a stream."""
 
@@ -89,13 +116,22 @@ class Incoming:
         self._idle_timeout_ms = idle_timeout_ms
         self._ops = ops or FileOps()
         self._lock = threading.Lock()
+        self._checking = threading.Lock()
+        """One file at a time is decoded: however many come, memory is that of one row group."""
         self._uploads: dict[StreamKey, Upload] = {}
         self._thread = BackgroundThread("incoming", clock, die)
 
     def begin(
-        self, stream: StreamKey, to_offset: int, files: Sequence[OfferedFile], onward: Onward | None = None
+        self,
+        stream: StreamKey,
+        to_offset: int,
+        files: Sequence[OfferedFile],
+        check: Check,
+        onward: Onward | None = None,
     ) -> tuple[int, ...]:
-        """Expect these files; returns how many bytes of each are here. Raises OverloadedError."""
+        """Expect these files, each to be checked when it is whole; returns how many bytes of each are here. Raises
+        OverloadedError.
+        """
         with self._lock:
             known = self._uploads.get(stream)
             said = to_offset, tuple(files), onward
@@ -110,6 +146,7 @@ class Incoming:
                 to_offset,
                 tuple(_File(self._directory / f"{name}.{number:05d}", file) for number, file in enumerate(files)),
                 onward,
+                check,
                 self._clock.boot_ns(),
             )
             if fresh.size_bytes + sum(upload.size_bytes for upload in self._uploads.values()) > TOTAL_BYTES_MAX:
@@ -118,8 +155,9 @@ class Incoming:
             return (0,) * len(files)
 
     def put(self, part: SegmentPart) -> None:
-        """Append a part; what is here already is passed over. Raises StreamExpiredError, InvalidInputError,
-        UnavailableError, and DeclinedError when a file is complete and is not what was offered.
+        """Append a part; what is here already is passed over. The last part of a file returns when all of the file was
+        checked. Raises StreamExpiredError, InvalidInputError, UnavailableError, and DeclinedError when a file is whole
+        and is not what was offered.
         """
         with self._held(part.stream) as upload:
             if not 0 <= part.number < len(upload.files):
@@ -135,23 +173,31 @@ class Incoming:
                 self._append(upload, file, content, file.held + len(content) == size)
 
     def _append(self, upload: Upload, file: _File, content: memoryview, is_last: bool) -> None:
+        """Nothing of an upload is left when this raises, so a file that was not checked is never taken."""
         try:
-            make_directory(self._directory, self._ops)
-            fd = self._ops.open(file.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            try:
-                write_all(fd, [content], self._ops)
-                if is_last:
-                    self._ops.fsync(fd)
-            finally:
-                self._ops.close(fd)
+            self._write(file.path, content, is_last)
+            file.digest.update(content)
+            file.held += len(content)
+            if is_last:
+                with self._checking:
+                    check_whole(upload, file)
+                file.is_checked = True
         except OSError as error:
             self._end(upload)
             raise unavailable(f"a part of {upload.stream.file} can't be written", error) from error
-        file.digest.update(content)
-        file.held += len(content)
-        if is_last and not is_whole(file.digest.hexdigest(), file.offered):
+        except BaseException:
             self._end(upload)
-            raise DeclinedError(f"what came of {upload.stream.file} is not what was imported: its checksum differs")
+            raise
+
+    def _write(self, path: Path, content: memoryview, is_last: bool) -> None:
+        make_directory(self._directory, self._ops)
+        fd = self._ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            write_all(fd, [content], self._ops)
+            if is_last:
+                self._ops.fsync(fd)
+        finally:
+            self._ops.close(fd)
 
     @contextmanager
     def taken(self, stream: StreamKey) -> Iterator[Upload]:
@@ -159,7 +205,7 @@ class Incoming:
         StreamExpiredError, InvalidInputError.
         """
         with self._held(stream) as upload:
-            missing = [file for file in upload.files if file.held < file.offered.entry.size_bytes]
+            missing = [file for file in upload.files if not file.is_checked]
             if missing:
                 raise InvalidInputError(f"{len(missing)} of {len(upload.files)} files of {stream.file} are not here")
             yield upload

@@ -17,26 +17,25 @@ from functools import partial
 from pathlib import Path
 
 from bookkeeper.coordination.protocol import Session
-from bookkeeper.errors import CorruptionError, NotLeaderError, TransientError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, NotLeaderError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletAssignment
 from bookkeeper.storage.bulk import segment_ref
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
-from bookkeeper.storage.wal import Block, Seal, path_of, read_headers, read_seal
+from bookkeeper.storage.wal import Block, path_of, read_headers, read_seal
 from bookkeeper.tserver import loading
 from bookkeeper.tserver.commit import CloseTablet, CommitPath
+from bookkeeper.tserver.containment import contained
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.loading import (
     TABLET_FAMILIES,
     LogToRead,
     Recovered,
     TabletRow,
-    behind_seal,
     check_assignment,
     forgotten_streams,
-    is_wanted,
     live_segments,
     next_serial,
     parse_tablet,
@@ -48,6 +47,7 @@ from bookkeeper.tserver.log_keeper import LogKeeper
 from bookkeeper.tserver.received_index import indexed_streams
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.root_marks import announced_logs, ended_logs
+from bookkeeper.tserver.sealed_logs import SealedLogs
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.tablet import ServedTablet, Tenure
 
@@ -83,6 +83,7 @@ class Loader:
         self._table_view = table_view
         self._sort_later = sort_later
         self._books_flight_ms = books_flight_ms
+        self._sealed_logs = SealedLogs(lambda uri: read_headers(uri))
         self._cache = BlockCache(TabletSettings().cache_bytes_max)
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
@@ -92,10 +93,11 @@ class Loader:
 
     def load(self, assignment: TabletAssignment) -> None:
         """Serve a tablet; nothing to do when it is served already. Raises NotLeaderError for an older master,
-        RefusedError when the books give the tablet to another session, TransientError when a log is not sealed yet.
+        RefusedError when the books give the tablet to another session, TransientError when a log is not sealed yet,
+        CorruptionError for a tablet that can't be served as it is.
         """
         self._check_epoch(assignment.epoch)
-        with self.only_one(assignment.extent) as row:
+        with self.only_one(assignment.extent) as row, contained(assignment.extent, "a load"):
             current = self._registry.find(assignment.extent)
             if current is not None and current.accepting:
                 return
@@ -137,9 +139,10 @@ class Loader:
         """Unload every tablet, for a clean end; what can't be flushed now is left to recovery."""
         for tablet in self._registry.all():
             try:
-                self._path.cross(CloseTablet(tablet))
-                self._leave(tablet)
-            except TransientError as error:
+                with contained(tablet.extent, "a last flush"):
+                    self._path.cross(CloseTablet(tablet))
+                    self._leave(tablet)
+            except BookkeeperError as error:
                 LOG.warning("tablet %s could not be flushed, its log will be replayed: %s", tablet.extent, error)
 
     def _leave(self, tablet: ServedTablet) -> None:
@@ -170,24 +173,24 @@ class Loader:
             self._path.roll()  # a tablet comes to each log once, and its first block there says after what (R24)
         row = self._without_void_uses(self._claim(extent, row_key))
         logs = recovery_plan(row)
-        seals = {log.uri: sealed_end(log.uri) for log in logs}
-        found = replay_order((log.uri, block) for log in logs for block in wanted_blocks(extent, log))
+        for log in logs:
+            check_sealed(log.uri)
+        blocks = partial(wanted_blocks, self._sealed_logs, extent)
+        found = replay_order((log.uri, block) for log in logs for block in blocks(log))
         recovered = Recovered.start(row.flush)
         data = self._new_data(row)
         for uri, block in found:
             data.apply(block.batch(), recovered.absorb(uri, block))
         replayed = {uri for uri, _ in found}
-        recovered.log_uses.update({uri: behind_seal(seals[uri]) for uri in replayed})
-        self._drop_spent(row_key, spent_logs(row.logs, seals, replayed))
+        recovered.log_uses.update(loading.all_uses(replayed))
+        self._drop_spent(row_key, loading.all_uses(spent_logs(row.logs, replayed)))
         tenure = Tenure(row.placed, next_serial(row))
         tablet = ServedTablet(extent, data, recovered, tenure, self._books_flight_ms)
         sources = {stream.source_instance_id for stream in tablet.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.forget_stream(stream)
         held = {root.log for root in recovered.held}
-        tablet.forget_roots(
-            ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held}), tablet.high_water)
-        )
+        tablet.forget_roots(ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held})))
         self._session.check()
         return tablet
 
@@ -243,24 +246,22 @@ def is_deposed(epoch: int, known: int) -> bool:
     return epoch < known
 
 
-def sealed_end(uri: str) -> Seal:
+def check_sealed(uri: str) -> None:
     """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
 
     Raises UnavailableError while there is none, CorruptionError when the log itself does not exist.
     """
-    seal = read_seal(uri)
-    if seal is None and not path_of(uri).exists():
+    if read_seal(uri) is not None:
+        return
+    if not path_of(uri).exists():
         raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
-    if seal is None:
-        raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
-    return seal
+    raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
 
 
-def wanted_blocks(extent: Extent, log: LogToRead) -> Iterator[Block]:
+def wanted_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:
     """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, NotFoundError, TransientError."""
-    for at in read_headers(log.uri):
-        if is_wanted(extent, log, at.header):
-            yield whole_block(extent, at.load())
+    for at in logs.wanted(extent, log):
+        yield whole_block(extent, at.load())
 
 
 def whole_block(extent: Extent, block: Block) -> Block:

@@ -16,7 +16,7 @@ from bookkeeper.metadata.table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, StreamKey
 from bookkeeper.roots import Held, Root, root_of
-from bookkeeper.storage.wal import Block, BlockHeader, Seal, stream_from_pb
+from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.descent import descent_from_pb
 from bookkeeper.tserver.ordering import WalPlace
 
@@ -140,8 +140,17 @@ def belongs(extent: Extent, header: BlockHeader) -> bool:
     """Whether the tablet of this row wrote the block: its `log:` cell speaks of no others. What those wrote that it was
     split from or merged of is in segments, for they were flushed before.
     """
-    end_row = header.end_row if header.HasField("end_row") else None
-    return (header.table_id, end_row) == (extent.table_id, extent.end_row)
+    return writer_of(header) == tablet_name(extent.table_id, extent.end_row)
+
+
+def writer_of(header: BlockHeader) -> tuple[str, bytes | None]:
+    """The tablet that wrote a block."""
+    return tablet_name(header.table_id, header.end_row if header.HasField("end_row") else None)
+
+
+def tablet_name(table_id: str, end_row: bytes | None) -> tuple[str, bytes | None]:
+    """What tells tablets apart in a log: halves of a tablet that was split are others than the whole was."""
+    return table_id, end_row
 
 
 def is_wanted(extent: Extent, log: LogToRead, header: BlockHeader) -> bool:
@@ -164,7 +173,7 @@ class Recovered:
     high_water: dict[StreamKey, int] = field(default_factory=dict)
     last_wals: tuple[WalPlace, ...] = ()
     log_uses: dict[str, int] = field(default_factory=dict)
-    """Log to the offset that a flush of everything replayed covers: behind its seal, for nothing can follow."""
+    """Log to the offset that a flush of everything replayed covers."""
     flush: FlushState | None = None
     """The newest state in the books."""
     ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
@@ -231,12 +240,16 @@ def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[Strea
     return [stream for stream in high_water if stream not in indexed]
 
 
-def behind_seal(seal: Seal) -> int:
-    """An offset that covers every use of a sealed log, also one that was announced and never appended."""
-    return seal.offset + 1
+def all_uses(logs: Iterable[str]) -> dict[str, int]:
+    """Sealed logs, each with an offset that covers every use of it that its owner announced (R12).
+
+    The seal bounds no use: the owner announces a use before the group in front of it is durable, so after a power loss
+    several groups and their uses may lie behind the seal. A sealed log gets no further use that counts, so nothing is
+    hidden that a tablet needs.
+    """
+    return dict.fromkeys(logs, keys.OFFSET_MAX)
 
 
-def spent_logs(logs: Sequence[str], seals: Mapping[str, Seal], replayed: Iterable[str]) -> dict[str, int]:
-    """Logs that hold nothing the tablet still needs, with the offset to delete their ``log:`` cells through."""
-    needed = set(replayed)
-    return {uri: behind_seal(seals[uri]) for uri in logs if uri not in needed}
+def spent_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
+    """Logs that hold nothing the tablet still needs."""
+    return [uri for uri in logs if uri not in replayed]

@@ -18,8 +18,18 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.roots import Root, root_of
 from bookkeeper.rpc.offers import Onward, SegmentsOffer
 from bookkeeper.storage.bulk import part_of_segment
+from bookkeeper.storage.bulk.booked import SEQ_MAX
+from bookkeeper.storage.bulk.convert import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.tserver.receiving import check_offset
 from bookkeeper.tserver.stamps import TableView
+
+FILE_SEQ_MAX = 1 << 40
+"""Highest sequence number in a file of an import: they count its records from 1 on."""
+
+FILE_RECORDS_MAX = 2 * CHUNK_RECORDS
+FILE_BYTES_MAX = 2 * CHUNK_BYTES
+"""Most of one file; an import makes smaller ones."""
 
 FILES_MAX = 2_000
 OFFER_BYTES_MAX = 1 << 30
@@ -56,7 +66,28 @@ def files_of(offer: SegmentsOffer) -> tuple[OfferedFile, ...]:
         raise InvalidInputError(f"{offer.stream.file} is offered as {len(found)} files of {offer.to_offset} records")
     if sum(file.entry.records for file in found) > offer.to_offset or any(file.entry.ranges for file in found):
         raise InvalidInputError(f"the files of {offer.stream.file} can't hold its {offer.to_offset} records or fewer")
+    check_offset(offer.to_offset)
+    for file in found:
+        check_entry(file.entry)
     return found
+
+
+def check_entry(entry: SegmentEntry) -> None:
+    """Raise InvalidInputError when no file of an import has these numbers: they are refused before a byte is sent."""
+    if not 1 <= entry.first_seq <= entry.last_seq <= FILE_SEQ_MAX or entry.shift:
+        raise InvalidInputError(
+            f"a file with sequence numbers {entry.first_seq} to {entry.last_seq}, shifted by {entry.shift}: those of "
+            f"an import are 1 to {FILE_SEQ_MAX}, not shifted"
+        )
+    if not 1 <= entry.records <= entry.last_seq - entry.first_seq + 1:
+        raise InvalidInputError(f"{entry.records} records can't have the numbers {entry.first_seq} to {entry.last_seq}")
+    if entry.min_row > entry.max_row or not entry.size_bytes:
+        raise InvalidInputError(f"a file of {entry.size_bytes} bytes with rows {entry.min_row!r} to {entry.max_row!r}")
+
+
+def leaves_numbers(last_seq: int) -> bool:
+    """Whether a tablet that has given this number to a file has enough of them left."""
+    return last_seq <= SEQ_MAX
 
 
 def reason_to_decline(
@@ -64,6 +95,8 @@ def reason_to_decline(
 ) -> str | None:
     """Why the offer is not taken into this table, None when it may be."""
     size = sum(file.entry.size_bytes for file in files)
+    if any(file.entry.records > FILE_RECORDS_MAX or file.entry.size_bytes > FILE_BYTES_MAX for file in files):
+        return f"a file is too large: at most {FILE_RECORDS_MAX} records and {FILE_BYTES_MAX} bytes are taken"
     if view.stamps and sum(file.entry.records for file in files) != offer.to_offset:
         return targets_reason(view, "and these files hold a part of their log only")
     if GroupMap({group.name: group.families for group in offer.groups}) != view.groups:

@@ -111,7 +111,7 @@ class OnwardLogs:
         root = first_root(request.stream, request.onward)
         stamps = [stamp_from_pb(stamp) for stamp in view.stamps]
         told = partial(describe, request=request, root=root)
-        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, stamps, told)
+        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, stamps, view.peers, told)
         try:
             for records in in_written_order(files):
                 logs.add(records)

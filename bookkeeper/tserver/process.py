@@ -44,6 +44,7 @@ from bookkeeper.tserver.receiver import Receiver
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.root_marks import RootMarks
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
+from bookkeeper.tserver.share_retry import ShareRetry
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.stamps import view_of
 from bookkeeper.tserver.streams import Streams
@@ -220,6 +221,7 @@ class TServerProcess:
             self._pool,
             limits,
             self._settings.rpc.timeout_ms,
+            ShareRetry(self._clock, replicate_calls(self._settings) // 4),
         )
 
     def _incoming(self) -> Incoming:

@@ -37,6 +37,7 @@ from bookkeeper.tserver.receiving import check_range
 from bookkeeper.tserver.registry import Registry
 from bookkeeper.tserver.replicated import Applied, ReceivedRange
 from bookkeeper.tserver.root_marks import RootMarks, logs_in
+from bookkeeper.tserver.share_retry import FailedShare, ShareRetry, Tried
 from bookkeeper.tserver.streams import Streams, Turn
 from bookkeeper.tserver.tablet import ReceivedBlock
 
@@ -102,6 +103,7 @@ class Receiver:
         pool: RpcPool,
         limits: BatchLimits,
         forward_timeout_ms: float,
+        retry: ShareRetry,
     ) -> None:
         self.own_instance_id = own_instance_id
         self.own_address = own_address
@@ -116,10 +118,12 @@ class Receiver:
         self._pool = pool
         self.limits = limits
         self._forward_timeout_ms = forward_timeout_ms
+        self._retry = retry
         self._forwards = ThreadPoolExecutor(FORWARDS_MAX, thread_name_prefix="forward")
 
     def close(self) -> None:
-        """Let calls to other tservers end."""
+        """Let calls to other tservers end, and messages that wait for tablets be answered."""
+        self._retry.close()
         self._forwards.shutdown()
 
     # ---- from other clusters
@@ -141,7 +145,6 @@ class Receiver:
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
         blocks = decode_blocks(request, self.limits)
-        self._marks.announce(logs_in(blocks))
         parts = self._part(table_id, blocks)
         in_front = self._in_front(request)
         request = self._with_proof(request, parts, in_front)
@@ -198,27 +201,53 @@ class Receiver:
     def _apply_all(
         self, request: ReplicateRequest, parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]], turn: Turn
     ) -> list[Applied]:
-        """Every tablet at once; waits for all of them, then raises the error that matters most. ``turn`` is handed over
-        in between.
+        """Every tablet at once; waits for all of them, and for those that are away for a moment, then raises the error
+        that matters most. ``turn`` is handed over in between.
         """
-        waits: list[Callable[[], Applied]] = []
-        errors: list[BookkeeperError] = []
+        began_ns = self._retry.now_ns()
+        results, failed = self._try_all(request, parts, lambda: self._streams.hand_over(request.stream_session, turn))
+        more, failed = self._retry.until_taken(began_ns, failed, lambda shares: self._try_again(request, shares))
+        if failed:
+            raise worst_of([share.error for share in failed])
+        return results + more
+
+    def _try_all(
+        self,
+        request: ReplicateRequest,
+        parts: Sequence[tuple[Located, tuple[ReceivedBlock, ...]]],
+        begun: Callable[[], None],
+    ) -> Tried:
+        """Begin every share, say so with ``begun``, then wait for all."""
+        waits: list[tuple[Located, tuple[ReceivedBlock, ...], Callable[[], Applied]]] = []
+        failed: list[FailedShare] = []
         results: list[Applied] = []
         for tablet, blocks in parts:
             try:
-                waits.append(self._begin(request, tablet, blocks))
+                waits.append((tablet, blocks, self._begin(request, tablet, blocks)))
             except BookkeeperError as error:
-                errors.append(error)
-        self._streams.hand_over(request.stream_session, turn)
-        for wait in waits:
+                failed.append(FailedShare(tablet, blocks, error))
+        begun()
+        for tablet, blocks, wait in waits:
             try:
                 results.append(wait())
             except BookkeeperError as error:
-                errors.append(error)
-        if errors:
+                failed.append(FailedShare(tablet, blocks, error))
+        if failed:
             self._locations.forget(request.stream.target_table_id)
-            raise worst_of(errors)
-        return results
+        return results, failed
+
+    def _try_again(self, request: ReplicateRequest, failed: Sequence[FailedShare]) -> Tried:
+        """The same shares where their tablets are now. A tablet that was split or merged meanwhile is given up: the
+        message has to be parted anew.
+        """
+        table_id = request.stream.target_table_id
+        try:
+            tablets = {tablet.extent: tablet for tablet in self._locations.of_table(table_id)}
+        except TransientError as error:
+            return [], [dataclasses.replace(share, error=error) for share in failed]
+        if any(share.tablet.extent not in tablets for share in failed):
+            raise worst_of([share.error for share in failed])
+        return self._try_all(request, [(tablets[s.tablet.extent], s.blocks) for s in failed], lambda: None)
 
     def _begin(
         self, request: ReplicateRequest, tablet: Located, blocks: tuple[ReceivedBlock, ...]
@@ -233,13 +262,15 @@ class Receiver:
 
     def _submit(self, extent: Extent, received: ReceivedRange) -> Future[Applied]:
         """Rule R20: a tablet that knows nothing of the stream, or nothing any more, asks the books if it is over. So a
-        message is harmless however late it comes, out of a process that was stopped on either side.
+        message is harmless however late it comes, out of a process that was stopped on either side. Logs are announced
+        (R22) by messages of open streams only: what is announced late would stay.
         """
         tablet = self._registry.serving(extent)
         self._flusher.make_room(tablet, ROOM_WAIT_MS)
         forgets = tablet.forgets
         if not tablet.knows(received.stream):
             refuse_ended(received.stream, self._index.is_open(received.stream))
+        self._marks.announce(logs_in(received.blocks))
         return self._path.receive(tablet, received, forgets)
 
     def _forward(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from bookkeeper.errors import InvalidInputError
+from bookkeeper.metadata.keys import OFFSET_MAX
 
 
 class Spanning(Protocol):
@@ -97,6 +98,7 @@ def check_range(acked: int, after: int, to: int, blocks: Sequence[Spanning]) -> 
     """Raise InvalidInputError unless the blocks ascend without overlap inside ``(after, to]``."""
     if acked < 0 or not 0 <= after <= to:
         raise InvalidInputError(f"a range after {after} up to {to}, acknowledged up to {acked}, can't be")
+    check_offset(max(acked, to))
     last = after
     for block in blocks:
         if not last < block.first_offset <= block.last_offset <= to:
@@ -104,3 +106,9 @@ def check_range(acked: int, after: int, to: int, blocks: Sequence[Spanning]) -> 
                 f"source offsets {block.first_offset} to {block.last_offset} do not follow {last} in ({after}, {to}]"
             )
         last = block.last_offset
+
+
+def check_offset(offset: int) -> None:
+    """Raise InvalidInputError for an offset of a source file that the books could not hold."""
+    if offset > OFFSET_MAX:
+        raise InvalidInputError(f"source offset {offset}: at most {OFFSET_MAX} can be counted")

@@ -1,4 +1,4 @@
-"""What a user may not write, as the commit thread judges it for each write, under the configuration in force there.
+"""What may not be written, as the commit thread judges it for each write, under the configuration in force there.
 
 Arrives: the view of a table. Leaves: nothing, or the error that the user gets; nothing was written then. Because the
 judgement falls behind the configuration's barrier (rule R14), no write is taken once the command has returned that
@@ -8,8 +8,21 @@ Sources: design section 9 and section 10, rule 6.
 
 from __future__ import annotations
 
-from bookkeeper.errors import ConditionalRefusedError, ReadOnlyError
+from bookkeeper.errors import ConditionalRefusedError, ReadOnlyError, RefusedError
+from bookkeeper.model import Extent
 from bookkeeper.tserver.stamps import TableView
+
+SEQ_MAX = (1 << 63) - (1 << 32)
+"""A tablet gives no sequence number from here on: they are 64 bits wide, and one batch needs less than the rest."""
+
+
+def refuse_exhausted(extent: Extent, next_seq: int) -> None:
+    """Raise RefusedError when a tablet has no sequence number left for another record, whoever writes it."""
+    if next_seq >= SEQ_MAX:
+        raise RefusedError(
+            f"tablet {extent} has no sequence number left for another record (the next is {next_seq}): copy its "
+            "records into a new table"
+        )
 
 
 def refuse_read_only(view: TableView) -> None:

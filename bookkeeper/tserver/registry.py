@@ -36,6 +36,10 @@ class Registry:
         tablet = self._tablets.get(keys.tablet_row(extent.table_id, extent.end_row))
         return tablet if tablet is not None and tablet.extent == extent else None
 
+    def holds(self, tablet: ServedTablet) -> bool:
+        """Whether the tablet has not left: its row is this server's to write. It stays so under ``flush_lock``."""
+        return self.find(tablet.extent) is tablet
+
     def serving(self, extent: Extent) -> ServedTablet:
         """The tablet with exactly this extent; raises NotServingError when it is not here or on its way out."""
         tablet = self.find(extent)

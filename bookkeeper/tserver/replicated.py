@@ -14,11 +14,18 @@ from operator import is_
 
 import pyarrow as pa
 
-from bookkeeper.errors import BookkeeperError, GapError, NotServingError, OverloadedError, UnavailableError
+from bookkeeper.errors import (
+    BookkeeperError,
+    GapError,
+    InvalidInputError,
+    NotServingError,
+    OverloadedError,
+    UnavailableError,
+)
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.roots import Held, Root
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock
-from bookkeeper.tserver import paths
+from bookkeeper.tserver import paths, refusals
 from bookkeeper.tserver.desk import Desk
 from bookkeeper.tserver.receiving import Accept, Gap, decide
 from bookkeeper.tserver.rows_ahead import unknown_parts
@@ -47,13 +54,18 @@ class Applied:
 
 
 def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
-    """The records of some blocks as one, in order, for one WAL block (rule R18)."""
+    """The records of some blocks as one, in order, for one WAL block (rule R18). Raises InvalidInputError when a column
+    of them is longer than 2 GiB: the sender halves its message then.
+    """
     shares = [block.share for block in blocks]
     if len(shares) == 1:
         return shares[0]
-    table = pa.Table.from_batches([share.batch for share in shares]).combine_chunks()
+    try:
+        batch = pa.concat_batches([share.batch for share in shares])
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{len(shares)} blocks are too long to be one: {error}; send fewer at once") from error
     return Share(
-        table.to_batches()[0],
+        batch,
         sorted({family for share in shares for family in share.families}),
         min(share.min_row for share in shares),
         max(share.max_row for share in shares),
@@ -88,12 +100,13 @@ class ReplicatedApply:
         self._held_before: Mapping[Root, Held | None] = {}
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError, and
-        OverloadedError when too much would have to be remembered of what came by one path only (R22).
+        """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError,
+        RefusedError, and OverloadedError when too much would have to be remembered of what came by one path only (R22).
         """
         tablet, received = self._tablet, self._received
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
+        refusals.refuse_exhausted(tablet.extent, tablet.next_seq)
         if was_forgotten(tablet.knows(received.stream), self._forgets, tablet.forgets):
             raise UnavailableError(
                 f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"

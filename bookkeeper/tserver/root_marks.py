@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable
 from bookkeeper.clock import Clock
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
-from bookkeeper.model import StreamKey
-from bookkeeper.roots import RootLog, root_of
+from bookkeeper.roots import RootLog
 from bookkeeper.tserver.tablet import ReceivedBlock
 from bookkeeper.tserver.threads import Persistence
 
@@ -43,12 +42,11 @@ def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[
     return found
 
 
-def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog], streams: Iterable[StreamKey]) -> set[RootLog]:
+def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog]) -> set[RootLog]:
     """What a tablet holds of these is of no use any more: they were over while nobody served it. ``announced`` was read
-    after what is held. One whose own stream is open counts, for older versions have announced none.
+    after what is held.
     """
-    open_here = {root_of(stream).log for stream in streams}
-    return {log for log in held if log not in announced and log not in open_here}
+    return {log for log in held if log not in announced}
 
 
 class RootMarks:

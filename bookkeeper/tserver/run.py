@@ -17,6 +17,8 @@ from bookkeeper.config import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.owner import ROUND_NAME
+from bookkeeper.security.private_files import keep_private
 from bookkeeper.tserver.process import TServerProcess
 
 EXIT_FAILED = 1
@@ -34,6 +36,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m bookkeeper.tserver DIR", file=sys.stderr)
         return EXIT_USAGE
+    keep_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     use_kept_memory()
     pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in somebody's first write
@@ -44,7 +47,9 @@ def main(arguments: list[str]) -> int:
         settings = load_settings(arguments[0])
         clock = SystemClock()
         coordination = open_coordination(settings, clock)
-        metadata = open_metadata(settings.metadata_url)
+        metadata = open_metadata(
+            settings.metadata_url, settings.instance.instance_id, least_round=coordination.number(ROUND_NAME)
+        )
         process = TServerProcess(settings, coordination, metadata, clock)
         process.start()
         stop.wait()

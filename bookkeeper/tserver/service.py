@@ -28,7 +28,9 @@ from bookkeeper.rpc.messages import (
     ReplicateResult,
     ScanPage,
     ScanRequest,
+    ServedTablets,
     TabletAssignment,
+    TabletProblem,
     WorkItem,
     WorkReport,
     WriteBatch,
@@ -197,7 +199,7 @@ class TServerService:
             )
         except CorruptionError:
             parts.session.check()
-            if parts.registry.find(request.extent) is not tablet:  # another holder may have replaced its segments
+            if not parts.registry.holds(tablet):  # another holder may have replaced its segments
                 raise NotServingError(f"tablet {request.extent} has left this server: locate it again") from None
             raise
         parts.session.check()
@@ -213,9 +215,11 @@ class TServerService:
         """See :meth:`Loader.unload`."""
         self._own_cluster_only().loader.unload(extent, epoch, discard)
 
-    def tablets(self) -> list[Extent]:
-        """What is served here."""
-        return [tablet.extent for tablet in self._parts.registry.all()]
+    def tablets(self) -> ServedTablets:
+        """What is served here, and what is wrong with some of it."""
+        tablets = self._parts.registry.all()
+        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(dict(t.problems).values()))]
+        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems))
 
     def flush_tablet(self, extent: Extent) -> None:
         """Everything written before is in segments that the books name."""

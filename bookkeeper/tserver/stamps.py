@@ -32,6 +32,8 @@ class TableView:
     online: bool
     groups: GroupMap
     stamps: tuple[pb.Stamp, ...]
+    peers: tuple[str, ...] = ()
+    """The instance ids of the stamps' targets, in their order."""
     properties: TableProperties = DEFAULT_PROPERTIES
     read_only: ReadOnly = ""
 
@@ -62,6 +64,11 @@ def stamps_in_force(config: ClusterConfig, table_id: str) -> tuple[Stamp, ...]:
     return config.stamps_of(table_id)
 
 
+def peers_of(config: ClusterConfig, table_id: str) -> tuple[str, ...]:
+    """The instance ids of the targets in force, in the order of the stamps."""
+    return tuple(target.peer_instance_id for target in config.targets_of(table_id))
+
+
 def is_online(table: TableConfig) -> bool:
     """A table takes writes until its deletion begins; one being created has no location yet."""
     return table.state != "deleting"
@@ -87,6 +94,7 @@ def _table_view(config: ClusterConfig, table_id: str) -> TableView:
         is_online(table),
         GroupMap({group.name: group.families for group in table.groups}),
         tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
+        peers_of(config, table_id),
         properties,
         read_only_by(config.read_only, properties),
     )

@@ -26,6 +26,7 @@ from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
 from bookkeeper.storage.wal import block_pb2 as pb
 from bookkeeper.storage.wal.descent import Descent
+from bookkeeper.storage.wal.shares import note_shares
 from bookkeeper.tserver.flushed_logs import FlushedLogs
 from bookkeeper.tserver.held import HeldRoots
 from bookkeeper.tserver.loading import Recovered, drop_passed, first_flush_id, raise_high_water
@@ -144,6 +145,8 @@ class ServedTablet:
         """Held by whoever flushes, from the point to the deletes."""
         self.accepting = True
         """False from the moment an unload begins; changed by the commit thread."""
+        self.problems: dict[str, str] = {}
+        """What fails again and again with this tablet, until a person helps, and why: for people. Any thread."""
         self.point: FlushPoint | None = None
         self.placed = tenure.placed
         self.serial = tenure.serial
@@ -172,6 +175,11 @@ class ServedTablet:
         self._state_changed = False
 
     # ---- staging: commit thread, in the order of submission
+
+    @property
+    def next_seq(self) -> int:
+        """The sequence number of the next record."""
+        return self._next_seq
 
     def known_high_water(self, stream: StreamKey) -> int:
         """Rule R18: what the tablet has of a stream, what is in flight in this group included."""
@@ -207,6 +215,7 @@ class ServedTablet:
             since=moment.since if origin is None else 0,
             descent=descent,
         )
+        note_shares(header, share.batch.column("family"), moment.view.peers)
         self._next_seq += share.batch.num_rows
         self._staged_wal = moment.wal_uri
         if origin is not None:
@@ -258,11 +267,6 @@ class ServedTablet:
         return [Predecessor(file=place.file, offset=place.offset) for place in places]
 
     # ---- segments from elsewhere: commit thread, while the tablet takes no writes and holds nothing in memory
-
-    @property
-    def next_seq(self) -> int:
-        """The sequence number of the next record."""
-        return self._next_seq
 
     def follow(self, state: FlushState, stream: StreamKey, offset: int, root: Root) -> None:
         """Go on behind a state that the books have and that no flush made: an import's, which is this of a stream, and

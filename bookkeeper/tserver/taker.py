@@ -1,11 +1,13 @@
-"""Whole files of another cluster's import come in, and tablets take them without a look at any record.
+"""Whole files of another cluster's import come in, are checked, and tablets take them as they are.
 
 Arrives: offers, parts of files, the order to take them. Leaves: tablets that refer to the files, each by a name of its
 own, and whose high-water of the stream says "all of it", in one put each (rule R18; see ``adopter``). Survives a crash:
 the tablets that took their share. The others take theirs when the file is offered again, or get it as records: whoever
 has it drops what comes again, and the sender's fact stays where it was until all have it (R19).
 
-A file that crosses the borders of tablets is taken by each of them, which reads the rows that lie in it.
+A file that crosses the borders of tablets is taken by each of them, which reads the rows that lie in it. Each file is
+decoded once, by the tserver that it came to, before any tablet hears of it (``storage.tablet.segment_check``): what it
+says of its records is what it holds.
 Sources: design section 5, bulk import; sections 7 and 8; rules R13, R14, R18, R20 and R21.
 """
 
@@ -14,6 +16,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 from bookkeeper.errors import (
     BookkeeperError,
@@ -40,6 +44,10 @@ from bookkeeper.rpc.offers import (
     SegmentPart,
     SegmentsOffer,
 )
+from bookkeeper.storage.bulk import segment_ref
+from bookkeeper.storage.tablet import BatchLimits, GroupMap
+from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
+from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.adopter import Adopter
 from bookkeeper.tserver.configuration import Configuration
 from bookkeeper.tserver.incoming import Incoming, Upload
@@ -56,11 +64,16 @@ from bookkeeper.tserver.offers import (
     standing_of,
 )
 from bookkeeper.tserver.received_index import ReceivedIndex
-from bookkeeper.tserver.receiver import Receiver, check_provenance
+from bookkeeper.tserver.receiver import Receiver, check_provenance, refuse_ended
 from bookkeeper.tserver.root_marks import RootMarks
 from bookkeeper.tserver.streams import Streams
 
 LOG = logging.getLogger(__name__)
+
+RECEIVED_TAIL_BYTES_MAX = 16 << 20
+"""Most bytes behind the row groups of a received file: ten times what its index, filter and footer take when an import
+made it (``offers.FILE_RECORDS_MAX``).
+"""
 
 CALLS_MAX = 16
 """Tablets that are asked at once; the others of a file wait for them in turn."""
@@ -123,7 +136,8 @@ class Taker:
         if reason is not None:
             LOG.info("%s comes as records: %s", stream.file, reason)
             return OfferAnswer(DECLINED, reason)
-        return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files, onward))
+        check = partial(check_received, bounds=received_bounds(self._receiver.limits, view.groups))
+        return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files, check, onward))
 
     def put(self, part: SegmentPart) -> None:
         """See :meth:`Incoming.put`."""
@@ -137,6 +151,7 @@ class Taker:
         self._streams.check(token, stream)
         self._configuration.table(stream.target_table_id)
         with self._incoming.taken(stream) as upload:
+            refuse_ended(stream, self._index.is_open(stream))
             self._marks.announce([first_root(stream, upload.onward).log])
             errors = self._take_all(upload)
             if errors:
@@ -205,6 +220,16 @@ class Taker:
         if self._address(tablet) != self._receiver.own_address:
             adopt = self._pool.tserver(self._address(tablet), self._call_timeout_ms).adopt_segments
         adopt(request)
+
+
+def received_bounds(limits: BatchLimits, groups: GroupMap) -> Bounds:
+    """What a file from another cluster may hold, for a table of these groups."""
+    return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups)
+
+
+def check_received(path: Path, offered: OfferedFile, bounds: Bounds) -> None:
+    """Decode a file from another cluster. Raises CorruptionError, IncompatibleError, UnavailableError."""
+    check_segment(segment_ref(uri_of(path), offered.entry), bounds)
 
 
 def declined_or_raise(errors: Sequence[BookkeeperError]) -> OfferAnswer:

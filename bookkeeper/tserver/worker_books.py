@@ -26,7 +26,8 @@ def read_fact(metadata: MetadataTable, item: WorkItem) -> Fact:
     if cell is None:
         return Fact(0, 0)
     status = combiners.combine([values.decode_status(cell.value)])
-    return Fact(status.replication_finished_offset, status.replication_finished_offset, status.finished_bytes)
+    offset = status.replication_finished_offset
+    return Fact(offset, offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes)
 
 
 def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, Fact]]) -> None:
@@ -53,5 +54,10 @@ def finished_rank(fact: Fact) -> int:
 
 def finished_value(fact: Fact) -> bytes:
     """The value of a finished cell."""
-    status = combiners.ReplicationStatus(replication_finished_offset=fact.booked, finished_bytes=fact.position)
+    status = combiners.ReplicationStatus(
+        replication_finished_offset=fact.booked,
+        finished_bytes=fact.position,
+        finished_share_records=fact.records,
+        finished_share_bytes=fact.size,
+    )
     return values.encode_status(status)

@@ -11,11 +11,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
-from bookkeeper.errors import BookkeeperError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError
 from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.model import BlockRange
+from bookkeeper.replay.filters import share_up_to
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
@@ -28,6 +31,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import WorkItem, WorkReport
+from bookkeeper.storage.wal import read_headers
 from bookkeeper.tserver import worker_books
 from bookkeeper.tserver.worker_plan import (
     Fact,
@@ -151,7 +155,10 @@ class Lane:
         results: dict[int, RangeResult] = {}
         try:
             before = self._tools.facts(batch, self._plan)
-            facts = [pass_over(fact, queued.item.passed) for queued, fact in zip(batch, before, strict=True)]
+            facts = [
+                pass_over(fact, queued.item.passed, partial(share_behind, queued.item))
+                for queued, fact in zip(batch, before, strict=True)
+            ]
             ranges = ranges_of(batch, facts, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
             results = self._tools.ship(ranges) if ranges else {}
@@ -165,6 +172,21 @@ class Lane:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)
         self._tell([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+
+
+def share_behind(item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
+    """What of the item's file up to the end of some blocks is its target's, by their headers. Damaged ones say nothing;
+    the next block for the target says the sum all the same.
+    """
+    found = (0, 0)
+    try:
+        for at in read_headers(item.file, blocks.start_position or None):
+            if at.last_offset > blocks.last:
+                break
+            found = share_up_to(at.header, item.target) or found
+    except (CorruptionError, NotFoundError) as error:
+        LOG.info("what of %s up to record %d is for %s is not known: %s", item.file, blocks.last, item.target, error)
+    return found
 
 
 def pick_replay(sessions: Sequence[SessionInfo], own_address: str) -> str:

@@ -9,13 +9,16 @@ Sources: design sections 6 and 7; books.md R13, R19, R24; plan "Replication, sen
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.errors import BookkeeperError, OverloadedError
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.messages import WorkItem, WorkReport
+
+ShareBehind = Callable[[BlockRange], tuple[int, int]]
+"""What of a file up to the end of these blocks is a target's, records and bytes; zeros when they do not say."""
 
 StreamId = tuple[str, TargetKey, str]
 """File, target and run id ("" but for what is shipped again on purpose)."""
@@ -32,12 +35,15 @@ class Fact:
     """How far a stream is. ``offset``: everything up to it is durable at the peer. ``booked``: the books say so.
 
     They differ only after a gap: then ``offset`` is what the peer says it has (R19). ``position`` is the byte position
-    behind ``offset``, 0 when not known.
+    behind ``offset``, 0 when not known. ``records`` and ``size``: what of the file up to ``booked`` is the target's, as
+    the last block for it that was read says.
     """
 
     offset: int
     booked: int
     position: int = 0
+    records: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +89,20 @@ def is_stale(fact: Fact, item: WorkItem) -> bool:
     return fact.offset >= item.last_offset
 
 
-def pass_over(fact: Fact, passed: Iterable[BlockRange]) -> Fact:
+def pass_over(fact: Fact, passed: Iterable[BlockRange], share_behind: ShareBehind) -> Fact:
     """The fact behind what is in quarantine right behind it: like a range that is filtered wholly, it holds nothing
     that the target is to get from this stream, so the fact moves past it (R19). A row of the books keeps it meanwhile.
     """
     for blocks in sorted(passed):
         if blocks.first == fact.offset + 1:
-            fact = Fact(blocks.last, max(fact.booked, blocks.last), blocks.end_position)
+            records, size = share_behind(blocks)
+            fact = Fact(
+                blocks.last,
+                max(fact.booked, blocks.last),
+                blocks.end_position,
+                max(fact.records, records),
+                max(fact.size, size),
+            )
     return fact
 
 
@@ -129,7 +142,7 @@ def judge(queued: Queued, fact: Fact, result: RangeResult) -> Outcome:
         rest = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
         return Outcome(advanced, rest, None, served=result.blocks > 0)
     if result.high_water is not None and result.high_water < advanced.offset and queued.gaps < GAPS_MAX:
-        lowered = Fact(result.high_water, advanced.booked)
+        lowered = replace(advanced, offset=result.high_water, position=0)
         return Outcome(lowered, replace(queued, gaps=queued.gaps + 1), None)
     return Outcome(advanced, None, result.error)
 
@@ -138,7 +151,13 @@ def advance(fact: Fact, result: RangeResult) -> Fact:
     """The fact after what a result row acknowledges; never backwards."""
     if result.acked_offset <= fact.offset:
         return fact
-    return Fact(result.acked_offset, max(fact.booked, result.acked_offset), result.acked_position)
+    return Fact(
+        result.acked_offset,
+        max(fact.booked, result.acked_offset),
+        result.acked_position,
+        max(fact.records, result.share_records),
+        max(fact.size, result.share_bytes),
+    )
 
 
 @dataclass(slots=True)
@@ -248,4 +267,6 @@ def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queu
         error_code=error.code if error else None,
         failed=result.failed if error and result else None,
         run_id=item.run_id,
+        share_records=outcome.fact.records,
+        share_bytes=outcome.fact.size,
     )

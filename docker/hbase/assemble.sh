@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Put a runnable HBase together under build/hbase: lib/*.jar from Maven Central, the launcher, its logging.
 # Does nothing when that was done from the same sources; the last step is one rename, so a run that
-# is cut leaves the earlier result or none. Two runs at once wait for each other.
+# is cut leaves the earlier result or none. Two runs at once wait for each other. The jars are those of jars.sha256 and no
+# others; after a change of pom.xml, RENEW=1 writes that file anew: look at what changed in it before it is committed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
@@ -13,7 +14,7 @@ mkdir -p "$build_dir"
 exec 9>"$build_dir/hbase.lock"
 flock 9
 
-stamp=$(cd "$here" && cat assemble.sh pom.xml conf/* src/bookkeeper/hbase/*.java | sha256sum | cut -c1-16)
+stamp=$(cd "$here" && cat assemble.sh pom.xml jars.sha256 conf/* src/bookkeeper/hbase/*.java | sha256sum | cut -c1-16)
 [ "$(cat "$target/stamp" 2>/dev/null || true)" = "$stamp" ] && exit 0
 
 java_home=$(find_java_home javac) || fail "no Java 17 compiler: run 'make system-deps'"
@@ -22,8 +23,11 @@ command -v mvn >/dev/null || fail "no Maven: run 'make system-deps'"
 say "fetching the jars of HBase"
 rm -rf "$part"
 mkdir -p "$part/lib" "$part/conf" "$part/classes"
-JAVA_HOME=$java_home mvn --batch-mode --quiet --file "$here/pom.xml" \
+JAVA_HOME=$java_home mvn --batch-mode --quiet --strict-checksums --file "$here/pom.xml" \
     dependency:copy-dependencies -DoutputDirectory="$part/lib" >&2
+checksums() { (cd "$part/lib" && LC_ALL=C sha256sum -- *.jar); }
+[ "${RENEW:-0}" = 0 ] || checksums >"$here/jars.sha256"
+diff "$here/jars.sha256" <(checksums) >&2 || fail "the jars are not those of docker/hbase/jars.sha256 (see above)"
 say "compiling the launcher"
 # sun.misc.Signal is the only way to a clean stop that does not race HBase's own shutdown hooks; javac warns of it.
 "$java_home/bin/javac" -proc:none -XDignore.symbol.file -d "$part/classes" -cp "$part/lib/*" \

@@ -2,10 +2,13 @@
 # Print the name of a base image with a Java 17 runtime that this engine has, getting one if need be:
 # BASE_IMAGE if it is set; the one made here earlier; the public one if a registry answers; else one made
 # from Debian's own packages with debootstrap (needs root, about a minute) from this machine's mirror.
+#
+# The public one is named by the digest of its manifest list in the Dockerfile: the engine refuses other content. What
+# debootstrap fetches is signed by Debian, and is as new as the mirror: its versions are in the image's labels.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-public=eclipse-temurin:17-jre
+public=$(sed -n 's/^ARG BASE_IMAGE=//p' "$repo_root/docker/hbase/Dockerfile")
 made=bookkeeper-base:bookworm-java17
 pull_s_max=60
 
@@ -18,6 +21,11 @@ debian_mirror() {
         grep -v -e security -e updates | head -n 1)
     [ -n "$found" ] || fail "no Debian mirror in this machine's apt sources"
     printf '%s\n' "$found"
+}
+
+# The packages of a root directory that matter here, with their versions.
+versions() {
+    as_root chroot "$1" dpkg-query --show --showformat '${Package}=${Version} ' base-files libc6 openjdk-17-jre-headless
 }
 
 make_base() {
@@ -33,7 +41,7 @@ make_base() {
         { tail -n 5 "$build_dir/debootstrap.log" >&2; fail "debootstrap failed; its log is build/debootstrap.log"; }
     as_root tar -C "$root" --exclude=./var/cache/apt --exclude=./var/lib/apt/lists --exclude=./usr/share/doc \
         --exclude=./usr/share/man --exclude=./usr/share/locale --exclude='./dev/*' -cf - . |
-        docker import - "$made" >/dev/null
+        docker import --change "LABEL packages=\"$(versions "$root")\"" - "$made" >/dev/null
 }
 
 mkdir -p "$build_dir"

@@ -60,7 +60,10 @@ _CONSTANTS: Mapping[Column, str] = {
     keys.LOCATION: "The session that holds the tablet; without an address nobody may load it now.",
     keys.FATE_OP: "What an operation is to do; written once.",
     keys.FATE_STEP: "How far it is.",
+    keys.FATE_REIGN: "In the row `~fate`, empty: the reign of its rank has taken over all operations that there were.",
     keys.ROOT_HERE: "Records of a log have come here, by whatever path, and others may bring them again.",
+    keys.OWNER: "Whose books these are, and their format; written once, by `init`.",
+    keys.ROUND: "Empty; its rank counts how often a leader began to read all of the books.",
     keys.DEL: "The file may go: a mark of the garbage collector.",
 }
 

@@ -20,17 +20,20 @@ from bookkeeper.clock import SystemClock
 from shell.demo.run import Plan, run_demo
 from shell.demo.screen import Screen
 from shell.failures import ExitCode, run
+from shell.parameters import INT_COUNT, INT_MAX, LONG
 
 
 @click.command(name="shell.demo")
-@click.option("--rows", type=click.IntRange(min=100), help="Airports to load; all of them if not given.")
-@click.option(
-    "--batch-rows", type=click.IntRange(min=1), default=25, show_default=True, help="Rows of one small batch."
-)
-@click.option("--seed", type=int, default=378, show_default=True, help="Which rows are changed and deleted.")
+@click.option("--rows", type=click.IntRange(100, INT_MAX), help="Airports to load; all of them if not given.")
+@click.option("--batch-rows", type=INT_COUNT, default=25, show_default=True, help="Rows of one small batch.")
+@click.option("--seed", type=LONG, default=378, show_default=True, help="Which rows are changed and deleted.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where to work, and to leave everything.")
 @click.option(
-    "--metadata", envvar="METADATA", default="sqlite", show_default=True, help="sqlite, hbase, or hbase://HOST:PORT."
+    "--metadata",
+    envvar="METADATA",
+    default="sqlite",
+    show_default=True,
+    help="sqlite; hbase: one JVM, started here, that can't sync to the disk; or hbase://HOST:PORT.",
 )
 def demo(rows: int | None, batch_rows: int, seed: int, directory: Path | None, metadata: str) -> int:
     """Replicate a real data set from west to east while processes are killed, and compare every cell."""

@@ -25,7 +25,7 @@ from bookkeeper.master.snapshot import SNAPSHOT_FAMILIES
 from bookkeeper.master.work_maker import BOOKS_FAMILIES
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
-from bookkeeper.model import Extent, Target
+from bookkeeper.model import Extent, Target, TargetShare
 from tests.benchmarks.figure import Figure
 from tests.support.tservers import Ground
 
@@ -55,13 +55,15 @@ def _status(ground: Ground, number: int, closed: bool, needed: int) -> combiners
     return combiners.close(status) if closed else status
 
 
-def _fill(ground: Ground, extents: list[Extent], files: int) -> None:
+def _fill(ground: Ground, extents: list[Extent], files: int, target: Target) -> None:
     """Rows as tservers leave them: tablet rows with CLOSED cells, and one OPEN file of a live session."""
     rows = [keys.tablet_row(extent.table_id, extent.end_row) for extent in extents]
     puts: list[RowPut] = []
     for number in range(1, files + 1):
         uri = _uri(ground, SESSION, number)
-        value = values.encode_status(_status(ground, number, True, NEEDED))
+        status = _status(ground, number, True, NEEDED)
+        status.shares.extend(values.encode_shares([TargetShare(target.key, NEEDED - 10, NEEDED * 110)]))
+        value = values.encode_status(status)
         users = [rows[(number + step) % TABLETS] for step in range(TABLETS_OF_FILE)]
         puts += [RowPut(row, {keys.repl_column(uri): value}) for row in users]
         if len(puts) >= BATCH_ROWS or number == files:
@@ -74,7 +76,12 @@ def _half_done(ground: Ground, target: Target, files: int) -> None:
     for first in range(1, files + 1, BATCH_ROWS):
         puts = []
         for number in range(first, min(first + BATCH_ROWS, files + 1), 2):
-            done = combiners.ReplicationStatus(replication_finished_offset=100, finished_bytes=12_000)
+            done = combiners.ReplicationStatus(
+                replication_finished_offset=100,
+                finished_bytes=12_000,
+                finished_share_records=90,
+                finished_share_bytes=11_000,
+            )
             puts.append(RowPut(keys.repl_row(_uri(ground, SESSION, number)), {column: values.encode_status(done)}))
         ground.metadata.put(puts, keys.done_rank(100))
 
@@ -138,7 +145,7 @@ def measure(
     row = keys.tablet_row("1", None)
     location = values.Location(live.session_id, "localhost:1").encode()
     ground.metadata.put([RowPut(row, {keys.LOCATION: location})], 1)
-    _fill(ground, extents, files)
+    _fill(ground, extents, files, target)
     _half_done(ground, target, files)
     session = ground.coordination.open_session("master", "localhost:2")
     reign = campaign(ground.coordination, session)

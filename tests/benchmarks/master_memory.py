@@ -36,7 +36,7 @@ from bookkeeper.master.snapshot import Snapshot
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.sqlite_cells import PART_CELLS
 from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
-from bookkeeper.model import TargetKey
+from bookkeeper.model import TargetKey, TargetShare
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import LONG_LEASES, full_look
 from tests.support.tservers import Ground
@@ -89,6 +89,7 @@ class MadeRows:
 
     def __init__(self, case: Case, target: TargetKey) -> None:
         self._case, self._needed, self._done = case, keys.needed_column(target), keys.done_column(target)
+        self._target = target
         self._written = False
         self.files = 0
         self.barriers = 0
@@ -159,11 +160,16 @@ class MadeRows:
                 if number > self.files:
                     return
                 status = _status(number)
+                status.shares.extend(self._shares(number))
                 if before:
                     status.barriers.add(offset=offset, file=self._case.uri(before), until_offset=until)
                     self.barriers += 1
                 yield number, status.SerializeToString(deterministic=True)
                 before = number
+
+    def _shares(self, number: int) -> list[combiners.Share]:
+        """Nearly all of each log is the target's."""
+        return values.encode_shares([TargetShare(self._target, NEEDED - 10 + number, NEEDED * 110)])
 
     def _books(self) -> Iterator[Row]:
         half = _finished(100)
@@ -186,7 +192,12 @@ def _status(number: int) -> combiners.ReplicationStatus:
 
 
 def _finished(offset: int) -> Cell:
-    done = combiners.ReplicationStatus(replication_finished_offset=offset, finished_bytes=offset * 120)
+    done = combiners.ReplicationStatus(
+        replication_finished_offset=offset,
+        finished_bytes=offset * 120,
+        finished_share_records=offset - 10,
+        finished_share_bytes=offset * 110,
+    )
     return Cell(keys.done_rank(offset), values.encode_status(done))
 
 
@@ -258,14 +269,14 @@ def measure(case: Case, directory: Path) -> Found:
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")
-    _forget_peak()
+    forget_peak()
     store.files = case.files
     for _ in range(2):
         full_look(books, owners, queue)
     snapshot = books.snapshot
     files = len(snapshot.files)
     resident, peak = ((resident_bytes(which) - before) / files for which in ("VmRSS", "VmHWM"))
-    _forget_peak()
+    forget_peak()
     store.are_complete = True
     full_look(books, owners, queue)
     assert not len(books.snapshot.files)
@@ -274,7 +285,8 @@ def measure(case: Case, directory: Path) -> Found:
     return Found(snapshot_bytes(snapshot) / files, resident, peak, removal, store.barriers / files)
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
+    """From now on the peak is that since then."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text(FORGET_PEAK)
 

@@ -125,9 +125,9 @@ CASES: list[tuple[str, ExitCode, str]] = [
     (f"insert plain r {'f' * 41} q v", FAILED, "40"),
     (f"insert plain r f {'q' * 41} v", FAILED, "40"),
     ("insert plain '' f q v", FAILED, "row"),
-    ("insert plain r f q v --timestamp 9223372036854775808", FAILED, "a number of 64 bits"),
+    ("insert plain r f q v --timestamp 9223372036854775808", USAGE, "--timestamp"),
     ("insert plain r f q v --timestamp soon", USAGE, "--timestamp"),
-    ("delete plain r f q --timestamp -9223372036854775809", FAILED, "a number of 64 bits"),
+    ("delete plain r f q --timestamp -9223372036854775809", USAGE, "--timestamp"),
     ("insert plain r f q v --visibility 'a&'", FAILED, "a&"),
     (r"insert plain \xZZ f q v", USAGE, "two hexadecimal digits"),
     ("insert plain r f q", USAGE, "--help"),
@@ -149,6 +149,10 @@ CASES: list[tuple[str, ExitCode, str]] = [
     ("exporttable plain LAKE_DIR", FAILED, "lake"),
     ("merge -t plain -b z -e a", FAILED, "no row lies after b'z'"),
     ("scan plain --limit 0", USAGE, "--limit"),
+    ("scan plain --limit 9223372036854775808", USAGE, "--limit"),
+    ("replication wait t --timeout nan", USAGE, "nan is not in the range"),
+    ("replication wait t --timeout inf", USAGE, "--timeout"),
+    ("replication wait t --timeout 1e400", USAGE, "--timeout"),
     ("scan plain --user ghost --auths secret", FAILED, "ghost"),
     ("replication wait t --timeout -1", USAGE, "--timeout"),
     ("readonly on", USAGE, "readonly"),
@@ -178,6 +182,50 @@ def test_bad_input_is_one_line_and_an_exit_code_and_changes_nothing(shell: Runs,
             wrong.append(f"{line}: books or configuration changed")
             before = shell.state()
     assert not wrong, "\n".join(wrong)
+
+
+LONG_WORD = "w" * 10_000
+
+LONG_CASES = [
+    f"scan {LONG_WORD}",
+    f"scan plain --limit {'9' * 10_000}",
+    f"scan plain --visibility {LONG_WORD}",
+    f"{LONG_WORD} plain",
+    f"createtable {LONG_WORD}",
+    f"createtable x --group {LONG_WORD}",
+    f"createtable x --splits a,{2 * LONG_WORD}",
+    f"createtable x --property table.{LONG_WORD}=1",
+    f"config -t plain -s table.versions.max={LONG_WORD}",
+    f"insert plain r {LONG_WORD} q v",
+    f"insert plain r f q v --visibility '{'a ' * 5_000}&'",
+    f"insert plain {chr(92)}xZZ{LONG_WORD} f q v",
+    f"insert plain '{chr(92)}x00{'é ' * 5_000}' f q v",
+    f"definecluster {LONG_WORD} host:1",
+    f"definecluster a {LONG_WORD}",
+    f"definecluster a {LONG_WORD}://x",
+    f"deletecluster {LONG_WORD} host:1",
+    f"enablereplication -t t -lg {LONG_WORD} lake",
+    f"disablereplication -t t -all-loc-groups {LONG_WORD}",
+    f"replication wait t --cluster {LONG_WORD}",
+    f"replication quarantine skip {LONG_WORD}",
+    f"importdirectory plain /{LONG_WORD}",
+    f"merge -t plain -b z{LONG_WORD} -e a",
+]
+
+
+def test_an_error_repeats_little_of_what_was_typed(shell: Runs) -> None:
+    wrong = []
+    for line in LONG_CASES:
+        answer = shell(*shlex.split(line.replace("\\x", "\\\\x")))
+        if answer.code not in (FAILED, USAGE) or not answer.err.startswith("error: ") or len(answer.err) > 1_000:
+            wrong.append(f"{line[:40]}: {answer.code} {len(answer.err)} {answer.err[:300]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_greatest_numbers_are_taken(shell: Runs) -> None:
+    shell.good("scan", "plain", "--limit", "9223372036854775807", "--versions", "2147483647")
+    shell.good("replication", "wait", "t", "--timeout", "31536000")
+    assert shell("replication", "wait", "t", "--timeout", "0").code in (ExitCode.OK, ExitCode.TIMED_OUT)
 
 
 def test_what_the_document_types_is_understood(shell: Runs) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.metadata.opening import open_metadata, sqlite_url
+from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.table import MetadataTable
 from tests.contract import test_metadata_table as laws
+from tests.support.books import made_books
 from tests.support.faults import fault
 
 RED: list[tuple[str, Callable[[MetadataTable], None]]] = [
@@ -28,7 +29,7 @@ RED: list[tuple[str, Callable[[MetadataTable], None]]] = [
 
 @pytest.fixture
 def sqlite_table(tmp_path: Path) -> Iterator[MetadataTable]:
-    table = open_metadata(sqlite_url(tmp_path / "metadata.db"))
+    table = made_books(sqlite_url(tmp_path / "metadata.db"))
     yield table
     table.close()
 

@@ -12,10 +12,12 @@ import happybase
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import IncompatibleError, InvalidInputError, OverloadedError, UnavailableError
+from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 from bookkeeper.metadata.hbase import PART_CELLS, HBaseMetadataTable
-from bookkeeper.metadata.opening import open_metadata
+from bookkeeper.metadata.hbase_calls import CallLimits, HBaseAddress
+from bookkeeper.metadata.opening import make_metadata, open_metadata
 from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, RowPut
+from tests.support.books import OWNER, made_books
 from tests.support.hbase import HBaseInstance
 from tests.support.metadata_stores import hbase_url
 from tests.support.tcp_proxy import TcpProxy
@@ -40,16 +42,10 @@ def _through(
     connections_max: int = 16,
 ) -> HBaseMetadataTable:
     """A new table, reached through the proxy."""
-    prefix = hbase_url(hbase).rpartition("/")[2]
-    return HBaseMetadataTable(
-        proxy.host,
-        proxy.port,
-        prefix,
-        timeout_ms=timeout_ms,
-        retry_for_ms=retry_for_ms,
-        connections_max=connections_max,
-        rng=random.Random(1),
-    )
+    url = hbase_url(hbase)
+    make_metadata(url, OWNER)
+    limits = CallLimits(timeout_ms, retry_for_ms, connections_max, rng=random.Random(1))
+    return HBaseMetadataTable(HBaseAddress(proxy.host, proxy.port, url.rpartition("/")[2]), OWNER, 0, limits)
 
 
 def _put(table: MetadataTable, rank: int, key: bytes = b"1<") -> None:
@@ -147,7 +143,7 @@ def test_a_server_that_stays_away_is_unavailable_within_the_limit(hbase: HBaseIn
         with pytest.raises(UnavailableError, match=address):
             use()
     with pytest.raises(UnavailableError, match=address):
-        open_metadata(f"hbase://{address}/west", retry_for_ms=400)
+        open_metadata(f"hbase://{address}/west", OWNER, retry_for_ms=400)
     assert CLOCK.boot_ns() - began < 40e9
     table.close()
 
@@ -163,14 +159,14 @@ def test_more_threads_than_connections_take_turns(proxy: TcpProxy, hbase: HBaseI
 
 def test_a_thread_that_gets_no_connection_is_told_so(proxy: TcpProxy, hbase: HBaseInstance) -> None:
     table = _through(proxy, hbase, connections_max=1, timeout_ms=2_000)
-    with table._pool.client(), pytest.raises(OverloadedError, match="in use"):
+    with table._calls.client(), pytest.raises(OverloadedError, match="in use"):
         _put(table, 5)
     _put(table, 5)
     table.close()
 
 
 def test_clusters_with_different_prefixes_share_one_hbase(hbase: HBaseInstance) -> None:
-    west, east = (open_metadata(hbase_url(hbase)) for _ in range(2))
+    west, east = (made_books(hbase_url(hbase)) for _ in range(2))
     _put(west, 5)
     assert _value(east) is None
     east.purge([CellKey(b"1<", REPL)])
@@ -184,19 +180,21 @@ def test_a_table_of_somebody_else_is_refused(hbase: HBaseInstance) -> None:
     connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=30_000)
     connection.create_table(url.rpartition("/")[2] + "_metadata", {"repl": {"max_versions": 3}})
     connection.close()
+    with pytest.raises(NotFoundError, match=r"is no metadata table; correct metadata\.url"):
+        open_metadata(url, OWNER)
     with pytest.raises(IncompatibleError, match="another prefix"):
-        open_metadata(url)
+        make_metadata(url, OWNER)
 
 
 @pytest.mark.parametrize("prefix", ["", "a/b", "a b", "-a", "ä", "a:b:c"])
 def test_a_prefix_that_is_no_table_name_is_refused(hbase: HBaseInstance, prefix: str) -> None:
     with pytest.raises(InvalidInputError, match="HBase table"):
-        HBaseMetadataTable(hbase.host, hbase.thrift_port, prefix)
+        HBaseAddress(hbase.host, hbase.thrift_port, prefix)
 
 
 def test_kill_9_loses_nothing_that_was_acknowledged(hbase_to_kill: HBaseInstance) -> None:
     """An HBase of its own is killed under load and started again; the same table goes on by itself."""
-    table = open_metadata(hbase_url(hbase_to_kill), retry_for_ms=120_000)
+    table = made_books(hbase_url(hbase_to_kill), retry_for_ms=120_000)
     _put(table, 7, b"gone")
     table.purge([CellKey(b"gone", REPL)])
     acknowledged: list[int] = []

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.metadata.opening import open_metadata, sqlite_url
+from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, MetadataTable, RowPut, prefix_stop
+from tests.support.books import made_books
 from tests.support.hbase import HBaseInstance
 from tests.support.metadata_model import MetadataModel
 from tests.support.metadata_stores import hbase_url
@@ -55,14 +56,14 @@ def _check_against_model(table: MetadataTable, steps: Steps, prefix: bytes) -> N
 
 @pytest.fixture(scope="module")
 def sqlite_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetadataTable]:
-    table = open_metadata(sqlite_url(tmp_path_factory.mktemp("model") / "metadata.db"))
+    table = made_books(sqlite_url(tmp_path_factory.mktemp("model") / "metadata.db"))
     yield table
     table.close()
 
 
 @pytest.fixture(scope="module")
 def hbase_table(hbase: HBaseInstance) -> Iterator[MetadataTable]:
-    table = open_metadata(hbase_url(hbase))
+    table = made_books(hbase_url(hbase))
     yield table
     table.close()
 

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.monitor.metrics import PREFIX
 from bookkeeper.standalone.hbase_process import free_ports
+from tests.support import books
 from tests.support.cluster import Cluster
 from tests.support.masters import MasterNode
 from tests.support.monitor_scene import Scene, get, lagging, read
@@ -33,7 +33,7 @@ def scene(west: Cluster, east: Cluster) -> Iterator[Scene]:
 
 def books_of(scene: Scene, file: str) -> tuple[int, int]:
     """Needed and finished offset of a file for the scene's peer, as the books have them."""
-    table = open_metadata(scene.west.settings.metadata_url)
+    table = books.books_of(scene.west.settings)
     row = table.get(keys.repl_row(file), ("repl", "done"))
     table.close()
     assert row is not None

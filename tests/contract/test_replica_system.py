@@ -15,9 +15,10 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import open_store
-from bookkeeper.peers.protocol import Acked, BlockFacts, Message, Peer, ReplicaSession, ReplicaSystem
+from bookkeeper.peers.protocol import Acked, BlockFacts, InstalledSystem, Message, Peer, ReplicaSession, ReplicaSystem
 from bookkeeper.peers.registry import Registry
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.security.file_roots import ANYWHERE
 from bookkeeper.storage.wal import encode_batch
 from tests.support.cluster import THIRD_PARTY
 from tests.support.directory_peer import DirectoryPeer, remote_twin
@@ -81,12 +82,12 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     if request.param == "third-party":
         monkeypatch.syspath_prepend(THIRD_PARTY)
         ledger, place = Registry().installed("ledger"), str(tmp_path / "books.db")
-        yield Setting(ledger, place, LedgerPeer(tmp_path / "books.db"), settings, ledger.identify(place).instance_id)
+        yield Setting(ledger, place, LedgerPeer(tmp_path / "books.db"), settings, ledger.prepare(place).instance_id)
         return
     if request.param.startswith("parquet"):
         place = str(tmp_path / "lake")
-        system = ParquetSystem(opener=open_store if request.param == "parquet" else remote_twin)
-        instance_id = system.identify(place).instance_id
+        system = ParquetSystem(opener=open_store if request.param == "parquet" else remote_twin, roots=ANYWHERE)
+        instance_id = system.prepare(place).instance_id
         yield Setting(system, place, DirectoryPeer(tmp_path / "lake"), settings, instance_id)
         return
     if request.param == "memory":
@@ -94,6 +95,21 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return
     with ThriftPeer(received) as peer:
         yield Setting(BookkeeperSystem(), peer.quorum, received, settings)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "parquet-remote", "third-party"])
+def test_only_a_definition_makes_a_place_a_peer(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(THIRD_PARTY)
+    system: InstalledSystem = (
+        Registry().installed("ledger")
+        if kind == "third-party"
+        else ParquetSystem(opener=open_store if kind == "parquet" else remote_twin, roots=ANYWHERE)
+    )
+    place = tmp_path / "place"
+    with pytest.raises(UnavailableError):
+        system.identify(str(place))
+    assert list(tmp_path.rglob("*")) in ([], [place])
+    assert system.prepare(str(place)) == system.prepare(str(place)) == system.identify(str(place))
 
 
 def test_what_is_shipped_arrives_in_order_and_is_acknowledged_to_its_end(setting: Setting) -> None:

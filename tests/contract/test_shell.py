@@ -222,9 +222,10 @@ def test_groups_of_a_target_can_be_narrowed(shell: Shell, replicated: str, east:
     shell.good("insert", replicated, "a", "name", "de", "Bern", "--timestamp", "7")
     shell.good("replication", "wait", replicated)
     assert Shell(east).good("scan", f"copy_of_{replicated}").out == "a name:de [] 7    Bern\n"
-    text = shell.good(
+    text = shell.warned(
         "enablereplication", "-t", replicated, "-lg", "geo", "--remote-table", f"copy_of_{replicated}", "east"
     )
+    assert "those written from now on" in text.err
     assert text.out.splitlines()[0].split() == ["TABLE", "CLUSTER", "REMOTE", "TABLE", "GROUPS", "INCARNATION"]
     assert len(text.out.splitlines()) == 3
 
@@ -246,7 +247,8 @@ def test_a_wait_that_is_over_has_an_exit_code_of_its_own(shell: Shell, tmp_path:
     code, said = shell.bad("replication", "wait", table, "--timeout", "1")
     assert code == ExitCode.TIMED_OUT
     assert f"replication status {table}" in said
-    shell.good("disablereplication", "-t", table, "--all-loc-groups", "away")
+    given_up = shell.warned("disablereplication", "-t", table, "--all-loc-groups", "away")
+    assert "had not reached away" in given_up.err
     assert shell.good("deletecluster", "away", away.quorum).out == "cluster away deleted\n"
     assert "away" not in {row["name"] for row in shell.good("clusters", "--json").json}
 

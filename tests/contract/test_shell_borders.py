@@ -1,4 +1,4 @@
-"""``addsplits``, ``getsplits`` and ``merge`` on a living cluster."""
+"""``tablets``, ``addsplits``, ``getsplits`` and ``merge`` on a living cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def test_tablets_are_split_and_merged(west: Cluster) -> None:
     shell, table = Shell(west), "bordered"
     shell.good("createtable", table, "--splits", "g,p")
     assert shell.good("getsplits", table).out.splitlines() == ["SPLIT", "g", "p"]
+    listed = shell.good("tablets", table, "--json").json
+    assert [(row["after"], row["through"], row["state"], row["problem"]) for row in listed] == [
+        (None, "g", "served", None),
+        ("g", "p", "served", None),
+        ("p", None, "served", None),
+    ]
+    assert all(row["tserver"] for row in listed)
+    header, first, *_ = shell.good("tablets", table).out.splitlines()
+    assert header.split() == ["AFTER", "THROUGH", "TSERVER", "STATE", "PROBLEM"]
+    assert first.split()[:2] == ["-", "g"]
     shell.good("insert", table, "k", "f", "q", "1")
     assert shell.good("addsplits", "-t", table, r"k\x00", "g").out == f"tablets of table {table} end at g, k\\x00\n"
     assert [row["split"] for row in shell.good("getsplits", table, "--json").json] == ["g", r"k\x00", "p"]

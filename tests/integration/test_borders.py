@@ -43,12 +43,10 @@ def _while(cluster: Cluster, act: Callable[[], None], killed: str) -> None:
         cluster.wait_restarted(killed, pid)
 
 
-def test_tablets_are_split_and_merged_on_both_sides_while_data_flows_and_processes_die(
-    west: Cluster, east: Cluster
-) -> None:
+def split_and_merge_under_load(west: Cluster, east: Cluster) -> None:
+    """The law; east is defined on west."""
     for cluster in (west, east):
         cluster.client.tables.create(WORKLOAD.table, WORKLOAD.splits, WORKLOAD.groups)
-    west.client.replication.define_cluster("east", east.quorum)
     west.client.replication.enable(WORKLOAD.table, "east")
     loader, rng = Loader(west.client, WORKLOAD, SystemClock()), random.Random(31)
     loader.start()
@@ -68,3 +66,10 @@ def test_tablets_are_split_and_merged_on_both_sides_while_data_flows_and_process
     west.client.replication.disable(WORKLOAD.table, "east")
     for cluster in (west, east):
         cluster.client.tables.delete(WORKLOAD.table)
+
+
+def test_tablets_are_split_and_merged_on_both_sides_while_data_flows_and_processes_die(
+    west: Cluster, east: Cluster
+) -> None:
+    west.client.replication.define_cluster("east", east.quorum)
+    split_and_merge_under_load(west, east)

@@ -20,10 +20,10 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import SETTINGS_FILE, load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotServingError
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.standalone.directory import complete_cluster
 from bookkeeper.tserver.process import TServerProcess
 from shell.failures import ExitCode
+from tests.support.books import books_of
 from tests.support.local_pair import HASTE, local_cluster
 from tests.support.masters import LocalMaster
 from tests.support.shell import quick
@@ -54,7 +54,7 @@ class Remains:
         settings = load_settings(self.home)
         complete_cluster(settings)
         with ExitStack() as stack:
-            coordination, metadata = open_coordination(settings), open_metadata(settings.metadata_url)
+            coordination, metadata = open_coordination(settings), books_of(settings)
             stack.callback(coordination.close)
             stack.callback(metadata.close)
             stack.enter_context(LocalMaster(settings))

@@ -20,7 +20,7 @@ from bookkeeper.storage.wal.files import path_of
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage
-from tests.support.local_pair import LocalCluster, local_pair
+from tests.support.local_pair import Books, LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.shell import quick
 from tests.support.tservers import wait_until
@@ -38,14 +38,14 @@ RANGE_ID = re.compile(r"\b[0-9a-f]{10}\b")
 
 
 @pytest.fixture
-def manual(tmp_path: Path) -> Iterator[Pair]:
-    with local_pair(tmp_path, TRIES, SMALL) as pair:
+def manual(tmp_path: Path, books: Books) -> Iterator[Pair]:
+    with local_pair(tmp_path, TRIES, SMALL, books) as pair:
         yield pair
 
 
 @pytest.fixture
-def auto(tmp_path: Path) -> Iterator[Pair]:
-    with local_pair(tmp_path, {**TRIES, "replication.quarantine": "auto"}, SMALL) as pair:
+def auto(tmp_path: Path, books: Books) -> Iterator[Pair]:
+    with local_pair(tmp_path, {**TRIES, "replication.quarantine": "auto"}, SMALL, books) as pair:
         yield pair
 
 

@@ -6,13 +6,16 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from bookkeeper.client import Mutation
+from bookkeeper.config import load_settings
 from bookkeeper.errors import RefusedError, UnavailableError
+from bookkeeper.security.private_files import is_open
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cluster import Cluster, standalone_command
@@ -34,6 +37,10 @@ def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path:
             assert (again.pid, again.starts) == (cluster.pid(role), 2)
         cluster.wait_ready()
         assert [cell.value for cell in cluster.client.scan("t").cells()] == [b"1"]
+        cluster.client.tables.flush("t")
+        made = [path for name in ("logs", "run", "tables", "wal") for path in (cluster.directory / name).rglob("*")]
+        assert {path.suffix for path in made} >= {".wal", ".parquet", ".log", ".json", ".lock"}
+        assert [path for path in made if is_open(path.lstat().st_mode)] == []
         cluster.stop()
         lines = cluster.log_text("standalone").splitlines()
         assert lines[0].startswith(f"cluster own answers at {cluster.quorum} with 1 tservers (127.0.0.1:")
@@ -116,3 +123,23 @@ def test_a_supervisor_that_ended_is_told_with_its_last_words(tmp_path: Path) -> 
     with pytest.raises(UnavailableError, match=r"standalone ended \(3\):\ngone"):
         process.wait_until(lambda: False, "nothing", LIMIT_S)
     process.stop(1)
+
+
+def test_what_the_command_makes_is_its_owners_alone_and_what_lies_open_is_closed_and_said(tmp_path: Path) -> None:
+    home = tmp_path / "own"
+    command = [sys.executable, "-m", "shell.main", "init", str(home), "--name", "own"]
+    subprocess.run(command, check=True, umask=0, stdout=subprocess.DEVNULL)
+    assert [path for path in (home, *home.rglob("*")) if is_open(path.lstat().st_mode)] == []
+    home.chmod(0o755)
+    (home / "wal").chmod(0o755)
+    cluster = ClusterProcess(load_settings(home), standalone_command(home))
+    cluster.start()
+    try:
+        cluster.wait_ready(LIMIT_S)
+        said = cluster.log.read_text().splitlines()
+        assert said[:2] == [
+            f"{path} was open to other users of this machine, and is no more" for path in (home, home / "wal")
+        ]
+    finally:
+        cluster.stop(LIMIT_S)
+    assert [path for path in (home, *home.rglob("*")) if is_open(path.lstat().st_mode)] == []

@@ -6,6 +6,7 @@ holds, and what crossed each edge. Sources: design section 7; document 1, "Prove
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,21 +20,27 @@ from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.whole import AS_SEGMENTS
-from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 
 pytestmark = pytest.mark.integration
 
 ROWS = 40
 
+SHORT_GRACE: dict[str, object] = {"tserver.stream_idle_timeout_ms": 2_000, "coordination.session_lease_ms": 20_000}
+"""The grace of streams (R20) is made of these, and a log is remembered until its streams are over (R22)."""
+
 
 class Map:
     """Clusters by name; each has a table ``t`` unless told otherwise."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, books: Books) -> None:
         self.directory = directory
+        self._books = books
         self._stack = stack
         self._clusters: dict[str, LocalCluster] = {}
+        self.overrides: dict[str, object] = {}
+        """Settings of the clusters that are added from now on."""
 
     def __getitem__(self, name: str) -> LocalCluster:
         return self._clusters[name]
@@ -47,8 +54,11 @@ class Map:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         for name in names:
-            self._clusters[name] = self._stack.enter_context(local_cluster(self.directory / name))
+            self._clusters[name] = self._start(name)
             self._clusters[name].client.tables.create(table, splits, groups=groups, properties=properties)
+
+    def _start(self, name: str) -> LocalCluster:
+        return self._stack.enter_context(local_cluster(self.directory / name, self.overrides, self._books(name)))
 
     def join(self, source: str, peer: str, alias: str | None = None, remote_table: str | None = None) -> None:
         """Send what is written to ``t`` of one cluster to another one."""
@@ -77,9 +87,9 @@ class Map:
 
 
 @pytest.fixture
-def clusters(tmp_path: Path) -> Iterator[Map]:
+def clusters(tmp_path: Path, books: Books) -> Iterator[Map]:
     with ExitStack() as stack:
-        yield Map(tmp_path, stack)
+        yield Map(tmp_path, stack, books)
 
 
 def holds(cluster: LocalCluster, rows: set[bytes], table: str = "t") -> None:
@@ -168,6 +178,7 @@ def test_r22_by_two_paths_every_record_arrives_once(clusters: Map) -> None:
 
 
 def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere(clusters: Map) -> None:
+    clusters.overrides |= SHORT_GRACE
     clusters.add("a", "b", "c", properties=KEPT)
     for source, peer in permutations("abc", 2):
         clusters.join(source, peer)
@@ -332,10 +343,16 @@ def test_a_table_of_a_peer_that_is_made_again_is_another_one_until_it_is_enabled
     tables.delete("t")
     tables.create("t")
     clusters["a"].put("t", b"to-the-old-one", b"1")
-    wait_until(lambda: any(one.last_error for one in replication.status("t")), "word of what is wrong")
+    wait_until(
+        lambda: any("To begin anew" in (one.last_error or "") for one in replication.status("t")), "what is wrong"
+    )
+    told = next(one.last_error or "" for one in replication.status("t") if one.last_error)
+    assert "disablereplication -t t --all-loc-groups b, then enablereplication -t t --all-loc-groups b" in told
     assert clusters["b"].rows("t") == {}
-    replication.disable("t", "b")
-    replication.enable("t", "b")
+    (lost,) = replication.disable("t", "b").warnings
+    assert re.match("up to [1-9][0-9]* records of table t in 1 file had not reached b and are not sent any more", lost)
+    (missing,) = replication.enable("t", "b").warnings
+    assert "also those written while replication to it was disabled" in missing
     clusters["a"].put("t", b"new", b"1")
     holds(clusters["b"], {b"new"})
     clusters.settle()

@@ -63,7 +63,9 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
         return AdoptRequest(extent, stream, segments)
     stamps = [Stamp(target.key, target.groups)]
     header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)
-    logs = ImportLogs(west.settings.wal_dir / "import", uuid4().hex, header, [extent], GroupMap({}), stamps)
+    logs = ImportLogs(
+        west.settings.wal_dir / "import", uuid4().hex, header, [extent], GroupMap({}), stamps, [target.peer_instance_id]
+    )
     logs.add(batch)
     return AdoptRequest(extent, stream, segments, logs.finish()[extent])
 

@@ -12,12 +12,15 @@ from bookkeeper.errors import (
     GapError,
     InvalidInputError,
     NotFoundError,
+    NotServingError,
     OverloadedError,
     RefusedError,
     StreamExpiredError,
+    UnavailableError,
 )
 from bookkeeper.metadata import keys, values
-from bookkeeper.model import StreamKey
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.model import Extent, StreamKey
 from bookkeeper.storage.wal import stream_from_pb
 from tests.support.faults import fault
 from tests.support.tservers import (
@@ -29,6 +32,7 @@ from tests.support.tservers import (
     records,
     replicate_request,
     source_block,
+    wait_until,
 )
 
 pytestmark = pytest.mark.integration
@@ -162,6 +166,69 @@ def test_a_message_behind_one_for_other_tablets_is_taken_once_that_is_proven(wes
     assert sum(applied_offsets(west, near, far).values()) == 9
     near.stop()
     far.stop()
+
+
+def split(west: Ground, extent: Extent, at: bytes) -> tuple[Extent, Extent]:
+    """The rows of a tablet that was split, as a master leaves them."""
+    front, rest = Extent(extent.table_id, at, extent.prev_row), Extent(extent.table_id, extent.end_row, at)
+    made = {keys.PREV_ROW: values.encode_prev_row(front.prev_row), keys.DIR: values.encode_dir("t-split")}
+    west.metadata.put([RowPut(keys.tablet_row(front.table_id, front.end_row), made)], keys.ONCE_RANK)
+    moved = {keys.PREV_ROW: values.encode_prev_row(at)}
+    west.metadata.put([RowPut(keys.tablet_row(rest.table_id, rest.end_row), moved)], (1 << 32) + 1)
+    return front, rest
+
+
+def check_message_waits_for_a_tablet(west: Ground) -> None:
+    """One call brings a message to a tablet whose tserver is gone and that another one takes over meanwhile."""
+    here, away = west.create_table("1", [b"h"])
+    near, far = west.local(), west.local()
+    west.assign(near, here)
+    west.assign(far, away)
+    token = west.tserver(near).open_stream(STREAM)
+    far.stop()
+    block = source_block(1, records([(b"a", b"v"), (b"z", b"v")], timestamp=5))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(west.tserver(near).replicate, replicate_request(token, STREAM, 0, 0, 2, [block]))
+        wait_until(lambda: answer.done() or applied_offsets(west, near) == {b"a": 1}, "the share of the tablet here")
+        other = west.local()
+        west.assign(other, away)
+        result = answer.result()
+    assert (result.acked_offset, result.records_applied, result.records_dropped) == (2, 2, 0)
+    assert applied_offsets(west, near, other) == {b"a": 1, b"z": 1}
+    near.stop()
+    other.stop()
+
+
+def test_a_message_waits_for_a_tablet_that_is_away_for_a_moment(west: Ground) -> None:
+    check_message_waits_for_a_tablet(west)
+
+
+def test_without_waiting_the_peer_has_to_send_the_message_again(west: Ground) -> None:
+    with fault("tablets-are-not-waited-for"), pytest.raises((UnavailableError, NotServingError)):
+        check_message_waits_for_a_tablet(west)
+
+
+def test_a_message_for_a_tablet_that_was_split_meanwhile_is_parted_anew_by_its_sender(west: Ground) -> None:
+    here, away = west.create_table("1", [b"h"])
+    near, far = west.local(), west.local()
+    west.assign(near, here)
+    west.assign(far, away)
+    token = west.tserver(near).open_stream(STREAM)
+    block = source_block(1, records([(b"a", b"v"), (b"z", b"v")], timestamp=5))
+    request = replicate_request(token, STREAM, 0, 0, 2, [block])
+    far.stop()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(west.tserver(near).replicate, request)
+        wait_until(lambda: answer.done() or applied_offsets(west, near) == {b"a": 1}, "the share of the tablet here")
+        halves = split(west, away, b"p")
+        with pytest.raises((UnavailableError, NotServingError)):
+            answer.result()
+    other = west.local()
+    west.assign(other, *halves)
+    result = west.tserver(near).replicate(request)
+    assert (result.acked_offset, result.records_applied, result.records_dropped) == (2, 1, 1)
+    near.stop()
+    other.stop()
 
 
 def check_memory_is_bounded(directory: Path) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from bookkeeper.errors import DeclinedError, NotServingError, RefusedError, StreamExpiredError
+from bookkeeper.errors import (
+    DeclinedError,
+    InvalidInputError,
+    LeaseLostError,
+    NotServingError,
+    RefusedError,
+    StreamExpiredError,
+)
 from bookkeeper.master.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
@@ -19,6 +27,7 @@ from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of
 from bookkeeper.storage.wal.descent import Descent, descent_to_pb, exact_claims
+from bookkeeper.tserver.offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
 from tests.support.faults import fault
@@ -201,6 +210,86 @@ def test_a_file_that_was_damaged_on_its_way_changes_nothing(west: Ground, given:
     _damaged(west, given)
 
 
+def _saying(given: Given, **said: object) -> Given:
+    """The same files, of which the first one says something else."""
+    first, *rest = given.whole.segments
+    lying = replace(first, entry=replace(first.entry, **said))  # type: ignore[arg-type]
+    return replace(given, whole=replace(given.whole, segments=(lying, *rest)))
+
+
+def _goes_on(west: Ground, node: LocalNode) -> None:
+    west.write(node, WHOLE, records([(b"x", b"goes on")], timestamp=5))
+    assert west.scan(node, WHOLE) == {(b"x", b"f", b"q"): b"goes on"}
+    west.tserver(node).flush_tablet(WHOLE)
+    assert flush_of(west, WHOLE).last_seq == 1
+
+
+def _says_what_is_not_so(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    lying = _saying(given, last_seq=FILE_SEQ_MAX)
+    token, answer = lying.offer(west, node)
+    with pytest.raises(DeclinedError, match="its sequence numbers are"):
+        lying.put(west, node, token, answer.held)
+    assert _spool(west) == []
+    assert files_of(west, WHOLE) == set()
+    with pytest.raises(StreamExpiredError):
+        west.tserver(node).take_segments(token, given.stream)
+    _goes_on(west, node)
+
+
+def test_a_file_is_decoded_before_a_tablet_hears_of_it(west: Ground, given: Given) -> None:
+    _says_what_is_not_so(west, given)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"last_seq": 2**63 - 2}, {"first_seq": 0}, {"records": 0}, {"min_row": b"zz"}, {"size_bytes": 0}, {"shift": 1}],
+    ids=str,
+)
+def test_numbers_that_no_import_has_are_refused_before_a_byte_is_sent(
+    said: dict[str, object], west: Ground, given: Given
+) -> None:
+    node = _served(west, WHOLE)
+    with pytest.raises(InvalidInputError):
+        _saying(given, **said).offer(west, node)
+    with pytest.raises(InvalidInputError, match="can be counted"):
+        replace(given, whole=replace(given.whole, records=2**62)).offer(west, node)
+    _goes_on(west, node)
+
+
+def _near_the_end_of_all_numbers(west: Ground, given: Given) -> None:
+    node = _served(west, WHOLE)
+    node.may_die = True
+    order = _saying(given, last_seq=2**63 - 2).order
+    with patch("bookkeeper.tserver.offers.check_entry"), pytest.raises(DeclinedError, match="as a sequence number"):
+        west.tserver(node).adopt_segments(order(west, node, WHOLE))
+    _goes_on(west, node)
+    assert not node.died
+
+
+def test_no_file_takes_the_numbers_that_records_need(west: Ground, given: Given) -> None:
+    _near_the_end_of_all_numbers(west, given)
+
+
+def _no_number_is_left(west: Ground, given: Given) -> None:
+    """By whatever a tablet came to its last number: it can be read, and its server serves others."""
+    node = _served(west, LEFT, RIGHT)
+    node.may_die = True
+    parts_of(node, RIGHT)[1]._next_seq = 2**63
+    with pytest.raises(RefusedError, match="no sequence number left"):
+        west.write(node, RIGHT, records([(b"z", b"1")]))
+    with pytest.raises(RefusedError, match="no sequence number left"):
+        given.send_records(west, node)
+    assert west.scan(node, RIGHT) == {}
+    west.write(node, LEFT, records([(b"a", b"1")], timestamp=5))
+    assert west.scan(node, LEFT)[b"a", b"f", b"q"] == b"1"
+    assert not node.died
+
+
+def test_a_tablet_without_a_number_left_ends_no_server(west: Ground, given: Given) -> None:
+    _no_number_is_left(west, given)
+
+
 def test_what_came_before_a_tablet_was_unloaded_need_not_come_again(west: Ground, given: Given) -> None:
     node = _served(west, LEFT, RIGHT)
     token, answer = given.offer(west, node)
@@ -331,7 +420,9 @@ def test_tables_with_other_locality_groups_get_records(west: Ground, given: Give
         ("imports-are-taken-again and mixtures-are-taken", _comes_again),
         ("imports-are-not-remembered", _comes_again),
         ("mixtures-are-taken", test_r18_a_tablet_with_some_records_takes_no_file),
-        ("damage-on-the-way-counts", _damaged),
+        ("damage-on-the-way-counts and files-are-not-decoded", _damaged),
+        ("files-are-not-decoded", _says_what_is_not_so),
+        ("any-number-is-given", _near_the_end_of_all_numbers),
     ],
 )
 def test_without_its_rule_a_law_is_red(
@@ -339,3 +430,12 @@ def test_without_its_rule_a_law_is_red(
 ) -> None:
     with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
         law(west, given)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_without_its_rule_a_tablet_without_a_number_left_ends_its_server(west: Ground, given: Given) -> None:
+    with (
+        fault("numbers-never-end"),
+        pytest.raises(LeaseLostError, match=r"a commit thread failed"),
+    ):
+        _no_number_is_left(west, given)

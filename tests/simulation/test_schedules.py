@@ -19,6 +19,9 @@ schedule  where
 27        ``test_schedules_targets``
 28        ``test_schedules_files``
 ========  =====================================================================================================
+
+What several tablets, tables, groups and incarnations do to one log is in ``test_schedules_one_log``; receivers that
+work at the same time are in ``test_schedules_receivers``.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ import pytest
 from bookkeeper.model import TargetKey
 from tests.simulation import test_schedules_files, test_schedules_leaders, test_schedules_targets
 from tests.support.faults import fault
+from tests.support.simulation.disk import Disk
+from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.network import Net
 from tests.support.simulation.pair import Pair, send
 from tests.support.simulation.world import LawBrokenError, World, simulation
@@ -147,6 +152,29 @@ def schedule_16(world: World) -> None:
     pair.replace(owner, power=True)
     world.kernel.release(syncing)
     pair.rest()
+
+
+def a_sync_that_fails(world: World) -> None:
+    """A tserver's sync fails, and its log still shows what the disk lacks. The log is recovered, then its machine loses
+    its power, and nothing of it has been shipped or flushed yet.
+    """
+    pair = Pair(world)
+    pair.enable()
+    owner = pair.owner()
+    shipping = world.hold("replication-east")
+    first = world.put(pair.west, "t", b"a")
+    session = pair.west.session_of(owner)
+    assert session is not None
+    Disk.failing.add(session)
+    world.write(pair.west, "t", [b"a"])
+    world.until(lambda: owner.process.dead, "the tserver ends")
+    heir = pair.west.start_tserver()
+    world.until(pair.west.is_served, "its tablet is served again")
+    pair.west.lose_power(session)
+    pair.replace(heir)
+    world.kernel.release(shipping)
+    pair.rest()
+    pair.must_be_there(first)
 
 
 def a_flush_beside_a_sync(world: World) -> None:
@@ -310,6 +338,17 @@ def test_a_flush_that_begins_beside_a_sync_loses_nothing(tmp_path: Path) -> None
 def test_if_it_did_not_wait_for_what_is_under_way_it_would(tmp_path: Path) -> None:
     with fault("flushes-begin-anywhere"), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError):
         a_flush_beside_a_sync(world)
+
+
+def test_a_log_that_was_recovered_after_a_failed_sync_survives_a_power_failure(tmp_path: Path) -> None:
+    with simulation(tmp_path / "world") as world:
+        a_sync_that_fails(world)
+
+
+def test_if_recovery_believed_the_page_cache_it_would_not(tmp_path: Path) -> None:
+    red = pytest.raises(StuckError, match="never: all is served")
+    with fault("the-page-cache-is-believed"), simulation(tmp_path / "world") as world, red:
+        a_sync_that_fails(world)
 
 
 @pytest.mark.parametrize("number", SCHEDULES)

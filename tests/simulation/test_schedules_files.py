@@ -64,7 +64,7 @@ def test_4_books_of_a_file_made_after_the_listing_stay(world: World) -> None:
     master = world.master()
     seen = master.collector.look()
     _, file = used(world)
-    late = replace(seen, named=frozenset({file}))
+    late = replace(seen, absent=frozenset({file}))
     master.collector.void(late)
     assert world.repl(file)
     with fault("missing-is-void-at-once"):

@@ -14,6 +14,8 @@ from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.leader import RankAboveError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
 from tests.support.master_logs import LAST, sealed
@@ -33,7 +35,7 @@ def _peer_enabled_behind_the_back_of_a_leader(world: World) -> tuple[World, str,
     m2 = world.depose(m1)
     m2.cycle()
     world.ship(file, first, 3)
-    m1.books._read_config = lambda: old
+    m1.books.read_config = lambda: old
     m1.cycle()
     return world, file, second
 
@@ -156,6 +158,7 @@ def _coordination_store_lost(world: World) -> tuple[str, TargetKey, Master]:
     world.define("east")
     world.coordination.put(table_path("1"), table.value)
     world.use(LAST, file, 5)
+    world.table.purge([CellKey(keys.FATE_REIGN_ROW, keys.FATE_REIGN)])  # a leader would meet that first
     m2 = world.master()
     assert m2.reign.epoch == 1
     return file, target, m2
@@ -168,6 +171,16 @@ def test_8_a_leader_that_meets_a_higher_rank_raises_its_epoch_above_it(world: Wo
     assert master.reign.epoch > 42
     master.cycle()
     assert world.needed(file)[target].replication_needed_offset == 5
+
+
+def test_8_a_leader_that_takes_over_operations_meets_a_higher_rank_first(world: World) -> None:
+    m1 = world.master()
+    rank = keys.master_rank(m1.reign.epoch + 41, 1)
+    world.table.put([RowPut(keys.FATE_REIGN_ROW, {keys.FATE_REIGN: b""})], rank)
+    with pytest.raises(RankAboveError):
+        m1.fate.store.load()
+    assert keys.master_rank(m1.reign.epoch, 0) > rank
+    assert m1.fate.store.load() == []
 
 
 def test_8_red_ranks_above_are_not_seen(world: World) -> None:

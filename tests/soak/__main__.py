@@ -1,5 +1,8 @@
 """Run clusters under random faults: ``python -m tests.soak --rounds N --seed S [--first R] [--directory DIR]``.
 
+First random schedules of three simulated clusters (``--schedules N``), then rounds with two real ones. Their books are
+in SQLite and in HBase in turns of :data:`TURN` rounds, each turn with clusters of its own.
+
 Arrives: how long, and from which seed (a random one if none is given). Leaves: exit code 0 when every round held, 1
 with the seed, the trace and the directory of the clusters (kept, with all logs) when one did not, 130 when it was ended
 from outside.
@@ -8,6 +11,7 @@ from outside.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import secrets
 import shutil
@@ -20,10 +24,16 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
 from tests.soak.rounds import run_rounds
+from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
-from tests.support.workloads_pair import Pair
+from tests.support.hbase import HBaseUnavailableError
+from tests.support.workloads_pair import Pair, Store
 
 ROUNDS = 10
+TURN = 5
+"""Rounds with the books in one kind of store before it is the other one's turn."""
+STORES: tuple[Store, ...] = ("sqlite", "hbase")
+SCHEDULES = 200
 ENDED_FROM_OUTSIDE = 130
 
 
@@ -33,6 +43,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how many rounds (default {ROUNDS})")
     parser.add_argument("--seed", type=int, help="decides faults, moments and data (default: a random one)")
     parser.add_argument("--first", type=int, default=1, help="number of the first round, to repeat a later one")
+    parser.add_argument("--schedules", type=int, default=SCHEDULES, help=f"simulated ones (default {SCHEDULES})")
+    parser.add_argument("--first-schedule", type=int, help="seed of the first one (default: a thousand times --seed)")
     parser.add_argument("--directory", type=Path, help="where the clusters live (default: a temporary directory)")
     options = parser.parse_args(arguments)
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
@@ -41,22 +53,38 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, it cleans up, too
     trace = Trace(SystemClock())
     trace.say(f"seed {seed}, {options.rounds} rounds from {options.first} on, clusters in {directory}")
+    first_schedule = 1_000 * seed if options.first_schedule is None else options.first_schedule
     try:
-        with Pair(directory, seed) as pair:
-            if pair.no_disk:
-                trace.say(f"WITHOUT full disks: {pair.no_disk}")
-            run_rounds(pair, seed, range(options.first, options.first + options.rounds), trace)
-    except (InvariantError, BookkeeperError) as error:
+        run_schedules(directory, range(first_schedule, first_schedule + options.schedules), trace)
+        for rounds in turns(options.first, options.rounds):
+            store = store_of(rounds[0])
+            trace.say(f"rounds {rounds[0]} to {rounds[-1]}: the books are in {store}")
+            with Pair(directory / f"rounds-{rounds[0]}", seed, store) as pair:
+                if pair.no_disk:
+                    trace.say(f"WITHOUT full disks: {pair.no_disk}")
+                run_rounds(pair, seed, rounds, trace)
+    except (InvariantError, BookkeeperError, HBaseUnavailableError) as error:
         print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
         print(f"\nthe clusters and their logs are kept in {directory}")
         return 1
     except KeyboardInterrupt:
         trace.say(f"ended from outside; logs are in {directory}")
         return ENDED_FROM_OUTSIDE
-    trace.say(f"{options.rounds} rounds held")
+    trace.say(f"{options.schedules} schedules and {options.rounds} rounds held")
     if options.directory is None:
         shutil.rmtree(directory)
     return 0
+
+
+def store_of(number: int) -> Store:
+    """Where the books are in a round: the same however many rounds a run has, so that any one can be repeated."""
+    return STORES[(number - 1) // TURN % len(STORES)]
+
+
+def turns(first: int, count: int) -> list[range]:
+    """Consecutive rounds with the same store."""
+    borders = [first, *(n for n in range(first + 1, first + count) if (n - 1) % TURN == 0), first + count]
+    return [range(start, stop) for start, stop in itertools.pairwise(borders) if start < stop]
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from tests.soak.takeover import has_ended, session_of, take_over
 from tests.soak.tearing import tear
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
+from tests.support.hbase_home import HBaseHome
 from tests.support.strait import Strait
 from tests.support.workloads_pair import READY_S, Pair, jvms_of
 
@@ -77,6 +78,11 @@ class Faults:
             Fault.TEAR: self._tear,
             Fault.FILL: self._fill,
             Fault.DEPOSE: self._depose,
+            Fault.KILL_HBASE: lambda _: self._home.kill_hbase(),
+            Fault.RESTART_HBASE: lambda _: self._home.restart_hbase(),
+            Fault.STOP_HBASE: lambda step: self._stop_for(self._home.stop_hbase, step.pause_ms),
+            Fault.KILL_THRIFT: lambda _: self._home.kill_thrift(),
+            Fault.STOP_THRIFT: lambda step: self._stop_for(self._home.stop_thrift, step.pause_ms),
         }
         acts[step.fault](step)
 
@@ -156,6 +162,19 @@ class Faults:
             self.pair.clock.wait(threading.Event(), step.pause_ms)
         finally:
             _send(process, signal.SIGCONT)
+
+    @property
+    def _home(self) -> HBaseHome:
+        assert self.pair.home is not None, "the books are in SQLite"
+        return self.pair.home
+
+    def _stop_for(self, stop: Callable[[], None], pause_ms: int) -> None:
+        """As :meth:`_hiccup`, of the home of the books."""
+        stop()
+        try:
+            self.pair.clock.wait(threading.Event(), pause_ms)
+        finally:
+            self._home.resume()
 
     def _flush(self, step: Step) -> None:
         if self._lacks_something(step.side):

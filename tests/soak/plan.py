@@ -7,6 +7,7 @@ it. Several may be open at once: the next step does not wait until the one befor
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,6 +36,15 @@ class Fault(Enum):
     TEAR = "kill -9, half a block behind the log"
     FILL = "fill the disk"
     DEPOSE = "stop beyond the lease, unsupervised, continue when others have taken over"
+    KILL_HBASE = "kill -9 of HBase, then start it again"
+    RESTART_HBASE = "end HBase cleanly, then start it again"
+    STOP_HBASE = "stop HBase, then continue"
+    KILL_THRIFT = "kill -9 of HBase's Thrift server, then start it again"
+    STOP_THRIFT = "stop HBase's Thrift server, then continue"
+
+
+HBASE_FAULTS = (Fault.KILL_HBASE, Fault.RESTART_HBASE, Fault.STOP_HBASE, Fault.KILL_THRIFT, Fault.STOP_THRIFT)
+"""What may happen to the home of both clusters' books, where that is an HBase."""
 
 
 SIDES = [("west", ""), ("east", "")]
@@ -48,10 +58,17 @@ VICTIMS = {
     Fault.TEAR: TSERVERS,
     Fault.FILL: [("west", "")],
     Fault.DEPOSE: SERVERS,
+    **{fault: [("books", "")] for fault in HBASE_FAULTS},
 }
 """Whom a fault may hit; any process where nothing is said."""
 
-PAUSES_MS = {Fault.HICCUP: (200, 4_000), Fault.DELAY: (1, 400)}
+PAUSES_MS = {
+    Fault.HICCUP: (200, 4_000),
+    Fault.DELAY: (1, 400),
+    Fault.STOP_HBASE: (200, 20_000),
+    Fault.STOP_THRIFT: (200, 20_000),
+}
+"""HBase is stopped for longer than a request to it waits, too."""
 
 WEIGHTS = {
     Fault.KILL: 8,
@@ -68,6 +85,7 @@ WEIGHTS = {
     Fault.FILL: 2,
     Fault.DEPOSE: 2,
 }
+HBASE_WEIGHTS = {**WEIGHTS, **dict.fromkeys(HBASE_FAULTS, 2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +105,15 @@ class Step:
         return f"{self.fault.value}{pause}: {' '.join(filter(None, (self.side, self.role)))}"
 
 
-def plan_round(seed: int, number: int) -> list[Step]:
-    """One to :data:`STEPS_MAX` steps."""
+def plan_round(seed: int, number: int, *, hbase: bool = False) -> list[Step]:
+    """One to :data:`STEPS_MAX` steps; ``hbase``: the books are in an HBase, and faults strike that, too."""
     rng = random.Random(f"{seed}:{number}")
-    return [_step(rng) for _ in range(rng.randint(1, STEPS_MAX))]
+    weights = HBASE_WEIGHTS if hbase else WEIGHTS
+    return [_step(rng, weights) for _ in range(rng.randint(1, STEPS_MAX))]
 
 
-def _step(rng: random.Random) -> Step:
-    fault = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+def _step(rng: random.Random, weights: Mapping[Fault, int]) -> Step:
+    fault = rng.choices(list(weights), list(weights.values()))[0]
     batches = rng.randrange(BATCHES_MAX) if rng.random() < 0.6 else 0
     side, role = rng.choice(VICTIMS.get(fault, [*SERVERS, REPLAY]))
     return Step(batches, fault, side, role, rng.randint(*PAUSES_MS[fault]) if fault in PAUSES_MS else 0)

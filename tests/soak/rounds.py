@@ -41,7 +41,7 @@ def run_rounds(pair: Pair, seed: int, rounds: range, trace: Trace) -> None:
 
 def run_round(pair: Pair, seed: int, number: int, trace: Trace) -> None:
     """One round."""
-    run_steps(pair, plan_round(seed, number), trace)
+    run_steps(pair, plan_round(seed, number, hbase=pair.home is not None), trace)
     pair.wait_replicated()
     trace.say(f"{pair.written()}  everything is replicated")
     pair.check()

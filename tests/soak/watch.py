@@ -16,10 +16,10 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import MetadataTable, Row
 from bookkeeper.storage.wal import path_of
 from combiners import CLOSED
+from tests.support.books import books_of
 
 LOOK_MS = 500
 LINES_MAX = 20
@@ -114,8 +114,7 @@ def watching(clusters: Mapping[str, Settings], clock: Clock) -> Iterator[list[Wa
     """Look at the books of clusters again and again inside the block."""
     stop = threading.Event()
     watches = [
-        Watch(name, open_metadata(settings.metadata_url), lambda file: path_of(file).exists())
-        for name, settings in clusters.items()
+        Watch(name, books_of(settings), lambda file: path_of(file).exists()) for name, settings in clusters.items()
     ]
 
     def run() -> None:

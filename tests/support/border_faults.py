@@ -75,8 +75,8 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "logs-of-parents-are-replayed": (
         "bookkeeper.tserver.loading",
-        "belongs",
-        lambda extent, header: header.table_id == extent.table_id,
+        "tablet_name",
+        lambda table_id, end_row: (table_id, None),  # noqa: ARG005
         "R15: half of a tablet that was split replays what the whole had flushed",
     ),
     "whoever-holds-it-takes-it": (

@@ -12,6 +12,12 @@ CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda error: False,  # noqa: ARG005
         "section 9: a client that remembers where a tablet was fails, though the master knows where it is",
     ),
+    "connect-asks-once": (
+        "bookkeeper.client.master_link",
+        "MasterLink.wait_for_leader",
+        lambda link, budget_ms: link.find_leader(),  # noqa: ARG005
+        "section 9: a client that begins in the second of a master's restart fails, though a connected one goes on",
+    ),
     "records-are-lent": (
         "bookkeeper.rpc.wire",
         "own_copy",

@@ -16,6 +16,7 @@ from bookkeeper.client import Client
 from bookkeeper.config import Settings
 from bookkeeper.standalone.cluster_process import ClusterProcess, RoleState
 from bookkeeper.standalone.directory import init_cluster
+from tests.support.exchange import EXCHANGE
 from tests.support.trust import trust_everybody
 
 READY_S = 90.0
@@ -46,7 +47,9 @@ class Cluster:
         metadata_url: str | None = None,
         overrides: Mapping[str, object] | None = None,
     ) -> None:
-        self.settings: Settings = init_cluster(directory, name, None, tservers, metadata_url, overrides)
+        self.settings: Settings = init_cluster(
+            directory, name, None, tservers, metadata_url, {**EXCHANGE, **(overrides or {})}
+        )
         trust_everybody(self.settings)
         self._process = ClusterProcess(self.settings, standalone_command(self.directory))
         self._client: Client | None = None

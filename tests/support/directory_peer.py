@@ -10,6 +10,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from bookkeeper.peers.parquet.store import RemoteStore
+from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class DirectoryPeer:
         return sorted((self.root / "_unfinished").iterdir())
 
 
-def remote_twin(quorum: str) -> RemoteStore:
+def remote_twin(quorum: str, roots: FileRoots = ANYWHERE) -> RemoteStore:
     """A local directory as if it were on a filesystem where the last writer of a name wins."""
+    roots.resolve(Path(quorum))
     path = Path(quorum)
     path.mkdir(parents=True, exist_ok=True)
     return RemoteStore(pyarrow.fs.SubTreeFileSystem(str(path), pyarrow.fs.LocalFileSystem()), "")

@@ -21,6 +21,7 @@ from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, Store
 from bookkeeper.peers.protocol import BlockFacts, Message, Peer, ReplicaSession
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.wal import FileOps, encode_batch
 from tests.support.directory_peer import remote_twin
 from tests.support.wal_files import WEST, records
@@ -87,7 +88,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.source = self.source or random_source(self.rng, 12)
-        identity = ParquetSystem(opener=self._plain).identify(str(self.root))
+        identity = ParquetSystem(opener=self._plain, roots=ANYWHERE).prepare(str(self.root))
         self.peer = Peer("lake", str(self.root), identity.instance_id)
 
     def run(self, steps: int) -> None:
@@ -156,12 +157,14 @@ class Schedule:
         return range(part.block.first_offset, part.block.first_offset + part.block.record_count)
 
     def _open(self) -> ReplicaSession:
-        return ParquetSystem(opener=self._hooked).open(self.peer, STREAM, None)  # type: ignore[arg-type]
+        return ParquetSystem(opener=self._hooked, roots=ANYWHERE).open(self.peer, STREAM, None)  # type: ignore[arg-type]
 
-    def _plain(self, quorum: str) -> Store:
+    def _plain(self, quorum: str, roots: FileRoots) -> Store:
+        roots.resolve(Path(quorum))
         return remote_twin(quorum) if self.remote else LocalStore(Path(quorum))
 
-    def _hooked(self, quorum: str) -> Store:
+    def _hooked(self, quorum: str, roots: FileRoots) -> Store:
+        roots.resolve(Path(quorum))
         if self.remote:
             return HookedRemote(remote_twin(quorum).filesystem, "", hook=self.touch)
         return LocalStore(Path(quorum), HookedOps(self.touch))

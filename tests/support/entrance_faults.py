@@ -6,7 +6,27 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from bookkeeper.security.store import FileFact
+
 ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "roots-are-everywhere": (
+        "bookkeeper.security.file_roots",
+        "is_in",
+        lambda found, root: True,  # noqa: ARG005
+        "who may use a cluster reads and writes all that its processes may",
+    ),
+    "directories-stay-open": (
+        "bookkeeper.security.private_files",
+        "is_open",
+        lambda mode: False,  # noqa: ARG005
+        "every user of the machine reads records, and holds the lock of a cluster",
+    ),
+    "only-directories-are-looked-at": (
+        "bookkeeper.security.store",
+        "look_at",
+        lambda directory: (FileFact("", 0, 0, 0, directory.stat().st_mtime_ns),) if directory.is_dir() else (),
+        "a secret that was replaced in place lets its old holder in, and keeps its new one out",
+    ),
     "any-proof-will-do": (
         "bookkeeper.rpc.handshake",
         "is_proof",

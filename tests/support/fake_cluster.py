@@ -143,6 +143,12 @@ class FakeMaster(_Rest):
             raise NotFoundError(f"no table {table_id}")
         return self.cluster.locations()
 
+    def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation:
+        self._enter("locate_tablet")
+        if table_id not in {table.table_id for table in self.made.values()}:
+            raise NotFoundError(f"no table {table_id}")
+        return next(found for found in self.cluster.locations() if found.extent.contains(row))
+
     def replication_mark(self, table: str) -> Sequence[FileMark]:
         self._enter("replication_mark")
         return (FileMark(f"{table}.wal", 10),)

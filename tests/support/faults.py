@@ -16,11 +16,12 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
-from bookkeeper.storage.wal import Seal
+from bookkeeper.storage.wal import read_seal
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
 from tests.support.master_faults import MASTER_FAULTS
+from tests.support.memory_faults import MEMORY_FAULTS
 from tests.support.path_faults import PATH_FAULTS
 from tests.support.shipping_faults import SHIPPING_FAULTS
 from tests.support.storage_faults import STORAGE_FAULTS
@@ -34,6 +35,13 @@ class Fault:
     attribute: str
     broken: Callable[..., Any] | str
     breaks: str
+
+
+def end_of(uri: str) -> int:
+    """The offset of a sealed log's last record."""
+    seal = read_seal(uri)
+    assert seal is not None
+    return seal.offset
 
 
 @contextmanager
@@ -154,6 +162,18 @@ FAULTS: dict[str, Fault] = {
         lambda path: None,  # noqa: ARG005
         "R15: an owner that lives acknowledges between counting and sealing",
     ),
+    "the-page-cache-is-believed": Fault(
+        "bookkeeper.storage.wal.proven",
+        "is_on_disk",
+        lambda path, count, ops: True,  # noqa: ARG005
+        "R15: after a failed sync a log is sealed with records that the disk does not have",
+    ),
+    "stores-are-believed": Fault(
+        "bookkeeper.standalone.durable_stores",
+        "is_on_disk",
+        lambda path, ops: True,  # noqa: ARG005
+        "design 10.1: after a failed sync, books that are committed behind it are lost with the machine's power",
+    ),
     "damage-is-a-torn-tail": Fault(
         "bookkeeper.storage.wal.recovery",
         "refuse_blocks_behind",
@@ -214,6 +234,12 @@ FAULTS: dict[str, Fault] = {
         "known_through",
         lambda high_water, acked: acked,  # noqa: ARG005
         "R18: a range that comes twice is applied twice",
+    ),
+    "in-flight-is-not-known": Fault(
+        "bookkeeper.tserver.tablet",
+        "ServedTablet.known_high_water",
+        lambda self, stream: self.high_water.get(stream, 0),
+        "R18: a range that comes again while its first copy is synced is applied twice",
     ),
     "each-part-has-its-limits": Fault(
         "bookkeeper.tserver.receiver",
@@ -337,9 +363,21 @@ FAULTS: dict[str, Fault] = {
     ),
     "unsealed-logs-are-read": Fault(
         "bookkeeper.tserver.loader",
-        "sealed_end",
-        lambda uri: Seal(10**6, 0),  # noqa: ARG005
+        "check_sealed",
+        lambda uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
+    ),
+    "tablets-that-left-are-flushed": Fault(
+        "bookkeeper.tserver.registry",
+        "Registry.holds",
+        lambda self, tablet: True,  # noqa: ARG005
+        "a flush that begins when its table is deleted brings the tablet's row back, for ever",
+    ),
+    "uses-end-behind-the-seal": Fault(
+        "bookkeeper.tserver.loading",
+        "all_uses",
+        lambda logs: {uri: 1 + end_of(uri) for uri in logs},
+        "R12: a use that a power loss left behind the seal stays in the books, and its log for ever",
     ),
     "disk-is-not-reserved": Fault(
         "bookkeeper.storage.wal.writer",
@@ -381,6 +419,13 @@ FAULTS: dict[str, Fault] = {
 FAULTS |= {
     name: Fault(*parts)
     for name, parts in (
-        MASTER_FAULTS | STORAGE_FAULTS | BORDER_FAULTS | SHIPPING_FAULTS | ENTRANCE_FAULTS | PATH_FAULTS | CLIENT_FAULTS
+        MASTER_FAULTS
+        | STORAGE_FAULTS
+        | BORDER_FAULTS
+        | SHIPPING_FAULTS
+        | ENTRANCE_FAULTS
+        | PATH_FAULTS
+        | CLIENT_FAULTS
+        | MEMORY_FAULTS
     ).items()
 }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import happybase
 import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.hbase import HBaseInstance, HBaseUnavailableError, running_hbase
+from tests.support.local_pair import Books, own_file
 from tests.support.trust import trusted_clients
 
 if TYPE_CHECKING:
@@ -27,6 +30,33 @@ def _clients_are_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseInstance]:
     """One real HBase for the whole run; use table names of your own. Skips, saying why, where none can run."""
     yield from _started(tmp_path_factory.mktemp("hbase"))
+
+
+_prefixes = itertools.count()
+DROP_TIMEOUT_MS = 60_000
+
+
+@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
+def books(request: pytest.FixtureRequest) -> Iterator[Books]:
+    """Where the clusters of a test have their books: SQLite files, then tables of one real HBase."""
+    if request.param == "sqlite":
+        yield own_file
+        return
+    hbase: HBaseInstance = request.getfixturevalue("hbase")
+    prefix = f"clusters{next(_prefixes)}"
+    yield lambda name: f"hbase://{hbase.host}:{hbase.thrift_port}/{prefix}_{name}"
+    drop_tables(hbase, prefix)
+
+
+def drop_tables(hbase: HBaseInstance, prefix: str) -> None:
+    """Remove the tables whose names begin so: each family that was written to takes 2 MiB of HBase's heap."""
+    connection = happybase.Connection(hbase.host, hbase.thrift_port, timeout=DROP_TIMEOUT_MS)
+    try:
+        for table in connection.tables():
+            if table.startswith(prefix.encode()):
+                connection.delete_table(table, disable=True)
+    finally:
+        connection.close()
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def given_files(
     made = place / "made"
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
-    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, stamped)])
+    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, stamped)], [""])
     with patch("bookkeeper.storage.bulk.convert.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]

@@ -6,7 +6,7 @@ behind the service of a replay process, a client. Nothing outlives the test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.tserver.process import TServerProcess
+from tests.support.books import books_of
+from tests.support.exchange import EXCHANGE
 from tests.support.local_replay import LocalReplay
 from tests.support.masters import LocalMaster
 
@@ -33,6 +34,14 @@ HASTE: dict[str, object] = {
     "coordination.session_renew_ms": 1_000,
 }
 """A test waits for what others need seconds for; no session ends because a machine is busy."""
+
+
+Books = Callable[[str], str | None]
+"""The metadata URL for a cluster of this name; None: a file of its own in the cluster's directory."""
+
+
+def own_file(name: str) -> None:
+    """SQLite for every cluster."""
 
 
 @dataclass(slots=True)
@@ -76,12 +85,15 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(directory: Path, overrides: Mapping[str, object] | None = None) -> Iterator[LocalCluster]:
+def local_cluster(
+    directory: Path, overrides: Mapping[str, object] | None = None, metadata_url: str | None = None
+) -> Iterator[LocalCluster]:
     """A cluster that runs until the end of the block."""
-    settings = init_cluster(directory, directory.name, overrides={**HASTE, **(overrides or {})})
+    wanted = {**HASTE, **EXCHANGE, **(overrides or {})}
+    settings = init_cluster(directory, directory.name, metadata_url=metadata_url, overrides=wanted)
     died: list[str] = []
     with ExitStack() as stack:
-        metadata = open_metadata(settings.metadata_url)
+        metadata = books_of(settings)
         stack.callback(metadata.close)
         master = stack.enter_context(LocalMaster(settings))
         coordination = open_coordination(settings)
@@ -101,11 +113,12 @@ def local_pair(
     directory: Path,
     west_overrides: Mapping[str, object] | None = None,
     east_overrides: Mapping[str, object] | None = None,
+    books: Books = own_file,
 ) -> Iterator[tuple[LocalCluster, LocalCluster]]:
     """``west`` replicates its table ``t`` to ``east``."""
     with (
-        local_cluster(directory / "east", east_overrides) as east,
-        local_cluster(directory / "west", west_overrides) as west,
+        local_cluster(directory / "east", east_overrides, books("east")) as east,
+        local_cluster(directory / "west", west_overrides, books("west")) as west,
     ):
         for cluster in (east, west):
             cluster.client.tables.create("t")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import RefusedError
 from bookkeeper.master.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.gc import LogFile
 from bookkeeper.master.outstanding import Outstanding
 from bookkeeper.master.shipping import Shipping
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
 from bookkeeper.model import Target, TargetKey
+from bookkeeper.peers.parquet.layout import IDENTITY_FILE
+from bookkeeper.peers.parquet.system import DirectoryIdentity, ParquetSystem, read_identity
+from bookkeeper.peers.protocol import Identity
 
 _remembered: dict[str, Any] = {}
 
@@ -21,6 +27,14 @@ _remembered: dict[str, Any] = {}
 def forget_everything() -> None:
     """Begin anew, for variants that remember what they should not."""
     _remembered.clear()
+
+
+def _who_is_there_from_now_on(system: ParquetSystem, quorum: str) -> Identity:
+    system.opener(quorum, system.roots).prepare()
+    system.opener(quorum, system.roots).create(
+        IDENTITY_FILE, DirectoryIdentity(str(uuid.uuid4()), one_block=False).encode()
+    )
+    return Identity(read_identity(system.opener(quorum, system.roots), quorum).instance_id, "parquet")
 
 
 def _remembered_config(read: Callable[[], ClusterConfig]) -> ClusterConfig:
@@ -44,6 +58,13 @@ def _one_for_each_remote_table(
         for target in targets_by_table.get(table_id, ()):
             found.setdefault((target.key.cluster, target.key.remote_table_id), target)
     return tuple(found.values())
+
+
+def _needed_by_tablets(rows: Iterable[Row], *others: Iterable[Row]) -> Iterator[bytes]:
+    for row in rows:
+        yield from (c.qualifier for c in row.cells if c.family in ("log", "segment") and keys.is_tablet(row))
+    for other in others:
+        list(other)
 
 
 def _cells_of_both_sides(row: Row) -> list[CellKey]:
@@ -79,6 +100,30 @@ def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tup
 
 
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
+    "a-defined-place-begins-anew": (
+        "bookkeeper.master.operations.clusters",
+        "may_begin",
+        lambda config, alias: True,  # noqa: ARG005
+        "R23: a directory that replaced the peer's gets an identity of its own",
+    ),
+    "a-question-makes-a-peer": (
+        "bookkeeper.peers.parquet.system",
+        "ParquetSystem.identify",
+        _who_is_there_from_now_on,
+        "R23: a question makes an empty directory a peer",
+    ),
+    "unknown-is-nothing": (
+        "bookkeeper.master.replication_report",
+        "expect_known",
+        lambda knowledge: knowledge,
+        "design section 1: a master that has read nothing yet says that nothing waits",
+    ),
+    "loads-do-not-rest": (
+        "bookkeeper.master.load_retries",
+        "LoadRetries.may_try",
+        lambda self, row: True,  # noqa: ARG005
+        "a tablet that can't be loaded has its logs read again in each cycle",
+    ),
     "barriers-beyond-a-few-are-dropped": (
         "bookkeeper.master.barriers",
         "coarser_barriers",
@@ -211,11 +256,41 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda before, after, online: None,  # noqa: ARG005
         "R16: a reference that a merge moved is missed, and its file goes early",
     ),
+    "tables-without-rows-are-whole": (
+        "bookkeeper.master.snapshot",
+        "missing_tables",
+        lambda online, seen: [],  # noqa: ARG005
+        "R16: books that were emptied name nothing, and everything goes",
+    ),
+    "what-was-read-is-not-proven": (
+        "bookkeeper.master.rounds",
+        "is_proof",
+        lambda held, number: True,  # noqa: ARG005
+        "design 10.2: a table that was replaced while it was read names nothing, and everything goes",
+    ),
+    "waits-count-as-work": (
+        "bookkeeper.master.collector_pace",
+        "worked_ms",
+        lambda took_ms, computed_ms: took_ms,  # noqa: ARG005
+        "issue 15: the collector rests nine times as long as an outage lasted",
+    ),
     "newborns-go": (
         "bookkeeper.master.gc",
         "is_collectable_log",
         lambda log, referenced, live: log.uri not in referenced,  # noqa: ARG005
         "R17: a log is deleted between its creation and its first reference",
+    ),
+    "one-table's-word-is-enough": (
+        "bookkeeper.master.books",
+        "is_known_of",
+        lambda entry, table_id: entry is not None,  # noqa: ARG005
+        "R24: a record overtakes one in a log that the scan knew of another table only",
+    ),
+    "replication-needs-no-log": (
+        "bookkeeper.master.gc",
+        "references",
+        _needed_by_tablets,
+        "R17: a log goes when no tablet needs it any more, though a peer lacks some of it",
     ),
     "only-sealed-logs-go": (
         "bookkeeper.master.gc",
@@ -295,6 +370,24 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
         "R15: a tablet is loaded before its last log is sealed, without its last writes",
     ),
+    "every-change-needs-a-full-look": (
+        "bookkeeper.master.cycle",
+        "concerns_tablets_only",
+        lambda before, after: False,  # noqa: ARG005
+        "a new table costs the master in proportion to all tablets",
+    ),
+    "everybody-gets-everything": (
+        "bookkeeper.master.placement",
+        "missing_sessions",
+        lambda tablets, live: 0,  # noqa: ARG005
+        "the first tserver that is back after an outage of all gets all tablets",
+    ),
+    "nothing-is-uneven": (
+        "bookkeeper.master.moves",
+        "is_uneven",
+        lambda tablets, live: False,  # noqa: ARG005
+        "tablets stay where an outage has put them",
+    ),
     "two-homes-in-a-put": (
         "bookkeeper.master.placement",
         "one_for_each_tablet",
@@ -342,6 +435,18 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "is_held",
         lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
         "issue 4: an import that waits for a tablet keeps imports into all other tables waiting",
+    ),
+    "late-operations-count": (
+        "bookkeeper.master.fate_store",
+        "came_late",
+        lambda record, taken_over: False,  # noqa: ARG005
+        "design 6: an operation that was asked for again is executed a second time when the master changes, days later",
+    ),
+    "a-doubt-is-a-failure": (
+        "bookkeeper.master.fate",
+        "in_doubt",
+        lambda running: RefusedError(f"{running.op.type} has failed"),
+        "design 6: who is told that an operation failed finds it done",
     ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate",

@@ -10,7 +10,7 @@ from bookkeeper.master.assigner import WorkLimits, World
 from bookkeeper.master.barriers import FileBarrier
 from bookkeeper.master.files import FileEntry, Scopes, parse_cell
 from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.packing import Progress
+from bookkeeper.master.packing import Amount, Progress
 from bookkeeper.master.shipping import Report, Shipping
 from bookkeeper.master.snapshot import TabletView
 from bookkeeper.metadata import keys, values
@@ -57,7 +57,7 @@ def entry(
     safe: int | None = None,
     created: int = 1_000,
 ) -> FileEntry:
-    """A file as a cycle that knows it well has it."""
+    """A file as a cycle that knows it well has it; all of it, 100 bytes a record, is for each target."""
     made = FileEntry(file, parse_cell(status_value(needed, closed, created=created)), (known or scopes()).of(("1",)))
     made.barriers = tuple(FileBarrier(*barrier) for barrier in barriers)
     made.closed_in = 1 if closed else 0
@@ -65,7 +65,8 @@ def entry(
     for key, offset in (done or {}).items():
         place = made.place_of(key)
         assert place is not None
-        made.advance(place, Progress(offset, offset * 100))
+        made.advance(place, Progress(offset, offset * 100, offset, offset * 100))
+    made.amounts = (Amount(needed, needed * 100),) * len(made.scope.targets)
     return made
 
 

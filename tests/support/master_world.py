@@ -41,6 +41,7 @@ from bookkeeper.master.operations.tables import new_tablet_rows
 from bookkeeper.master.peer_masters import PeerMasters
 from bookkeeper.master.recovery import Recovery, read_promise
 from bookkeeper.master.root_keeper import RootKeeper
+from bookkeeper.master.rounds import Rounds
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
@@ -49,10 +50,12 @@ from bookkeeper.model import Barrier, Target, TargetKey
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.security.access import peer_credentials
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
 from bookkeeper.storage.wal.block_pb2 import Stamp
 from bookkeeper.storage.wal.writer import WalWriter
+from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock
 from tests.support.trust import trust_everybody
 from tests.support.wal_files import Spec, block
@@ -148,7 +151,7 @@ class World:
     @classmethod
     def at(cls, directory: Path, overrides: Mapping[str, object] | None = None) -> World:
         """A new cluster in ``directory`` with a peer named ``east``."""
-        settings = init_cluster(directory, directory.name, overrides={**UNHURRIED, **(overrides or {})})
+        settings = init_cluster(directory, directory.name, overrides={**UNHURRIED, **EXCHANGE, **(overrides or {})})
         clock = TestClock()
         coordination = open_coordination(settings)  # its clock does not jump: sessions live
         own = settings.instance
@@ -156,7 +159,8 @@ class World:
         trust_everybody(settings)
         pool = RpcPool(hello, settings.rpc, None, peer_credentials(settings))  # scripted tservers ask for nothing
         settings.wal_dir.mkdir(exist_ok=True)
-        world = cls(settings, clock, coordination, open_metadata(settings.metadata_url), pool)
+        books = open_metadata(settings.metadata_url, own.instance_id)
+        world = cls(settings, clock, coordination, books, pool)
         world.define("east")
         return world
 
@@ -329,6 +333,11 @@ class World:
         """Calls to tservers."""
         return TServers(self.coordination, self.pool, self.settings.wal_dir)
 
+    def rounds(self, reign: Reign) -> Rounds:
+        """The rounds of a reign."""
+        own = self.settings.instance
+        return Rounds(self.table, self.coordination, reign, own.instance_id, self.settings.metadata_url)
+
     def master(self) -> Master:
         """A new leader. Raises AssertionError while another one leads."""
         session = self.coordination.open_session("master", "127.0.0.1:1")
@@ -352,7 +361,7 @@ class World:
             table=self.table,
             coordination=self.coordination,
             tservers=tservers,
-            peers=PeerMasters(self.pool, self.settings.instance.instance_id),
+            peers=PeerMasters(self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings)),
             reign=reign,
             clock=self.clock,
             age_clock=SteadyWall(self.clock),
@@ -360,10 +369,12 @@ class World:
             stream_grace_ms=60_000,
             paths_apart_ms=self.settings.tserver.paths_apart_ms,
             wake=lambda: self.wakes.append(self.clock.wall_ms()),
+            tablets_changed=lambda start, stop: self.wakes.append(self.clock.wall_ms()),  # noqa: ARG005
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),
             tables_dir=self.settings.tables_dir,
             batch_limits=batch_limits(self.settings),
+            files=FileRoots.of(self.settings),
         )
         store = FateStore(self.table, reign)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)
@@ -371,10 +382,12 @@ class World:
         own_id, apart_ms = self.settings.instance.instance_id, self.settings.tserver.paths_apart_ms
         age_clock = context.age_clock
         keeper = RootKeeper(self.table, reign, fate, self.clock, age_clock, Carried(), own_id, self.config, apart_ms)
-        collector = Collector(self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper)
+        collector = Collector(
+            self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper, self.rounds(reign)
+        )
         return Master(
             self, session, reign, Books(self.table, reign, self.config), fate, collector,
-            Recovery(tservers, reign, partial(read_promise, self.table)), tservers,
+            Recovery(tservers, reign, partial(read_promise, self.table, self.config)), tservers,
         )  # fmt: skip
 
 

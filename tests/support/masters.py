@@ -17,13 +17,14 @@ from typing import Self, TypeVar
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, TransientError, UnavailableError
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.services import Master
 from bookkeeper.security.access import process_credentials
+from tests.support.books import books_of
 from tests.support.trust import trust_everybody
 
 LIMIT_S = 60.0
@@ -51,7 +52,7 @@ class LocalMaster:
         trust_everybody(settings)
         self._clock = clock or SystemClock()
         self._coordination = open_coordination(settings)
-        self._table = open_metadata(settings.metadata_url)
+        self._table = books_of(settings)
         self.process = MasterProcess(settings, self._coordination, self._table, self._clock, port=port)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.process.run, args=(self._stop,), daemon=True)
@@ -61,6 +62,11 @@ class LocalMaster:
     def address(self) -> str:
         """Where it answers."""
         return self.process.address
+
+    @property
+    def coordination(self) -> Coordination:
+        """Its own."""
+        return self._coordination
 
     @property
     def calls(self) -> Master:

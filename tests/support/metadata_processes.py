@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sys
 
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import Column, MetadataTable, RowPut
+from tests.support.books import made_books
 
 COLUMN = Column("repl", b"file:/w/1.wal")
 
@@ -19,14 +19,14 @@ def put_ranks(table: MetadataTable, cells: int, ranks: list[int]) -> None:
 
 def put_shuffled_ranks(url: str, cells: int, ranks: list[int], seed: int) -> None:
     """As :func:`put_ranks`, in an order of its own and with a table of its own."""
-    table = open_metadata(url)
+    table = made_books(url)
     put_ranks(table, cells, random.Random(seed).sample(ranks, len(ranks)))
     table.close()
 
 
 def put_until_killed(url: str) -> None:
     """Put one row after the other and tell each one on standard output once the call returned."""
-    table = open_metadata(url)
+    table = made_books(url)
     number = 0
     while True:
         number += 1

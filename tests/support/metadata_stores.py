@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.metadata.opening import open_metadata, sqlite_url
+from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.table import MetadataTable
+from tests.support.books import made_books
 from tests.support.hbase import HBaseInstance
 
 _prefixes = itertools.count()
@@ -25,7 +26,7 @@ class Store:
 
     def another(self) -> MetadataTable:
         """The table as another process would open it; closed with the test."""
-        self.opened.append(open_metadata(self.url))
+        self.opened.append(made_books(self.url))
         return self.opened[-1]
 
 

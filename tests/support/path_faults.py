@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from bookkeeper.master.root_books import hand_down as _hand_down
-from bookkeeper.master.root_waves import is_over as _is_over
 from bookkeeper.model import RowRange
 from bookkeeper.roots import Held, Part, Root, Runs
 from bookkeeper.storage.wal.descent import Claim
@@ -80,6 +79,12 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         one_for_all_rows,
         "R22: what one of the merged tablets holds of a path is taken for what all hold",
     ),
+    "parts-of-the-same-rows-stay-apart": (
+        "bookkeeper.roots",
+        "joined_parts",
+        lambda parts: parts,
+        "R22: of two parts that a split left with the same rows, the next one that is taken drops one",
+    ),
     "blocks-hold-all-they-claim": (
         "bookkeeper.tserver.paths",
         "header_descent",
@@ -95,13 +100,13 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "paths-are-forgotten-at-once": (
         "bookkeeper.master.root_waves",
         "is_over",
-        lambda log, first, second, without_the_lost: True,  # noqa: ARG005
+        lambda log, said, without_the_lost: True,  # noqa: ARG005
         "R22: what a slow path brings when its fast one has ended is applied again",
     ),
-    "one-round-is-enough": (
+    "clusters-are-asked-once": (
         "bookkeeper.master.root_waves",
-        "is_over",
-        lambda log, first, second, without_the_lost: _is_over(log, first, first, without_the_lost),  # noqa: ARG005
+        "has_answered",
+        lambda about, streams: about is not None,  # noqa: ARG005
         "R22: what moves while clusters are asked, one after another, is missed",
     ),
     "who-owes-may-be-over": (
@@ -109,6 +114,12 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "is_owed",
         lambda said, log: False,  # noqa: ARG005
         "R22: a log is called over while a cluster still hands records of it on",
+    ),
+    "who-receives-may-be-over": (
+        "bookkeeper.master.root_waves",
+        "is_under_way",
+        lambda said, log: False,  # noqa: ARG005
+        "R22: a log is called over while a message of it waits in a process that was stopped",
     ),
     "received-records-are-not-owed": (
         "bookkeeper.master.carried",
@@ -137,7 +148,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "loading-keeps-what-is-over": (
         "bookkeeper.tserver.loader",
         "ended_logs",
-        lambda held, announced, streams: set(),  # noqa: ARG005
+        lambda held, announced: set(),  # noqa: ARG005
         "R22: what ended while nobody served a tablet is remembered for ever",
     ),
 }

@@ -130,7 +130,7 @@ class Cluster:
 
     def _configure(self) -> None:
         stamps = tuple(stamp_to_pb(Stamp(edge.key, edge.groups)) for edge in self.edges)
-        view = TableView(TABLE, TABLE, True, GROUPS, stamps)
+        view = TableView(TABLE, TABLE, True, GROUPS, stamps, tuple(edge.to.name for edge in self.edges))
         self._desk.view = ConfigView(self._desk.view.generation + 1, {TABLE: view})
 
     def roll(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,10 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bookkeeper.errors import NotFoundError, TransientError
+from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.roots import RootLog
-from bookkeeper.rpc.messages import FileMark, TabletAssignment, WorkItem, WorkReport
+from bookkeeper.rpc.messages import FileMark, ServedTablets, TabletAssignment, TabletProblem, WorkItem, WorkReport
 from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.wal import path_of
@@ -33,12 +34,18 @@ class ScriptedTServer:
     items: list[WorkItem] = field(default_factory=list)
     reports: list[WorkReport] = field(default_factory=list)
     on_work: Callable[[WorkItem], None] = lambda item: None  # noqa: ARG005
+    refused: dict[Extent, BookkeeperError] = field(default_factory=dict)
+    """Tablets that it can't load, and why."""
+    loads: Counter[Extent] = field(default_factory=Counter)
+    """How often it was told to load each."""
+    problems: list[TabletProblem] = field(default_factory=list)
+    """What it says is wrong with what it holds."""
     marks: list[FileMark] = field(default_factory=list)
     adopted: dict[StreamKey, dict[Extent, list[bytes]]] = field(default_factory=dict)
     """Import to tablet to the rows that it took, in order."""
     logs: list[ImportedLog] = field(default_factory=list)
     """Logs of these imports, in order."""
-    trouble: dict[str, TransientError] = field(default_factory=dict)
+    trouble: dict[str, BookkeeperError] = field(default_factory=dict)
     look: Callable[[str], None] = lambda _method: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -48,6 +55,9 @@ class ScriptedTServer:
     def load_tablet(self, assignment: TabletAssignment) -> None:
         self._may("load_tablet")
         with self.lock:
+            self.loads[assignment.extent] += 1
+            if assignment.extent in self.refused:
+                raise self.refused[assignment.extent]
             self.orders.append(f"load {assignment.extent.end_row!r}")
             self.held.add(assignment.extent)
 
@@ -58,10 +68,10 @@ class ScriptedTServer:
             self.orders.append(f"{'drop' if discard else 'unload'} {extent.end_row!r}")
             self.held.discard(extent)
 
-    def tablets(self) -> list[Extent]:
+    def tablets(self) -> ServedTablets:
         self._may("tablets")
         with self.lock:
-            return list(self.held)
+            return ServedTablets(tuple(self.held), tuple(self.problems))
 
     def confirm_config(self, generation: int) -> int:
         self._may("confirm_config")

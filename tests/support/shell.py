@@ -70,6 +70,14 @@ class Shell:
         assert (answer.code, answer.err) == (ExitCode.OK, ""), answer
         return answer
 
+    def warned(self, *words: str) -> Answer:
+        """Run a command that must succeed and warn with one line."""
+        answer = self(*words)
+        assert answer.code == ExitCode.OK, answer
+        assert answer.err.startswith("warning: "), answer
+        assert answer.err.count("\n") == 1, answer
+        return answer
+
     def bad(self, *words: str) -> tuple[int, str]:
         """Run a command that must fail with one line: exit code and line."""
         answer = self(*words)

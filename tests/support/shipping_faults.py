@@ -35,6 +35,30 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         lambda header, target: Stamp(target, None),  # noqa: ARG005
         "R13: a block that was written before its target was enabled is shipped",
     ),
+    "tablets-are-not-waited-for": (
+        "bookkeeper.tserver.share_retry",
+        "is_away",
+        lambda error: False,  # noqa: ARG005
+        "a killed tserver makes peers send whole messages again, for the shares of its tablets",
+    ),
+    "progress-is-not-remembered": (
+        "bookkeeper.replay.progress",
+        "rest_of",
+        lambda r, reached: r,  # noqa: ARG005
+        "a killed tserver makes the next worker send again what its last run shipped",
+    ),
+    "a-peer-with-less-is-not-believed": (
+        "bookkeeper.replay.progress",
+        "is_believed",
+        lambda result: True,  # noqa: ARG005
+        "R19: records that a peer lost in a restore are never sent again",
+    ),
+    "streams-have-two-senders": (
+        "bookkeeper.replay.progress",
+        "is_free",
+        lambda under_way, streams: True,  # noqa: ARG005
+        "two runs send the same records at the same time",
+    ),
     "incarnations-are-one": (
         "bookkeeper.replay.filters",
         "stamp_for",

@@ -9,7 +9,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from combiners import Barrier, ReplicationStatus, State
+from combiners import Barrier, ReplicationStatus, Share, State
 
 UINT64 = st.integers(0, 8) | st.integers(0, 2**64 - 1)
 
@@ -45,6 +45,15 @@ BARRIERS = [
 ]
 
 
+def _share(target: str, records: int, size: int, unknown: bytes) -> Share:
+    share = Share(target=target, records=records, bytes=size)
+    share.MergeFromString(unknown)
+    return share
+
+
+SHARES = [_share(*parts) for parts in product(("", "east:r1:1:1"), (0, 7), (0, 2**64 - 1), (b"", UNKNOWN_FIELDS[1]))]
+
+
 @st.composite
 def statuses(draw: st.DrawFn, newer: bool = True) -> ReplicationStatus:
     """Any status that parses; with ``newer``, also states and fields of a version to come."""
@@ -56,6 +65,9 @@ def statuses(draw: st.DrawFn, newer: bool = True) -> ReplicationStatus:
         barriers=draw(st.lists(st.sampled_from(BARRIERS), max_size=3)),
         needed_bytes=draw(UINT64),
         finished_bytes=draw(UINT64),
+        shares=draw(st.lists(st.sampled_from(SHARES), max_size=3)),
+        finished_share_records=draw(UINT64),
+        finished_share_bytes=draw(UINT64),
     )
     if newer:
         status.MergeFromString(draw(UNKNOWN))

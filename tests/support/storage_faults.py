@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.rpc.offers import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.entries import RowWords
+from bookkeeper.storage.wal import Block
+from bookkeeper.storage.wal.shares import LogShares
 from bookkeeper.tserver.adopter import with_log as _with_log
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.offers import Standing
@@ -58,6 +60,16 @@ def _sealed_at_once(logs: OnwardLogs, request: AdoptRequest, files: Sequence[Seg
     log = _write(logs, request, files, view)
     seal(log)
     return log
+
+
+def _counting_all_records(shares: LogShares, blocks: Iterable[Block]) -> LogShares:
+    log = ("", "", "", 0)
+    records, size = shares.totals.get(log, (0, 0))
+    for block in blocks:
+        records, size = records + block.header.record_count, size + block.payload.size
+        block.header.target_records[:] = [records] * len(block.header.stamps)
+        block.header.target_bytes[:] = [size] * len(block.header.stamps)
+    return LogShares({log: (records, size)})
 
 
 STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
@@ -139,16 +151,22 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         lambda segments, next_seq, flush_id: [replace(ref, flush_id=flush_id) for ref in segments],  # noqa: ARG005
         "of equal timestamps, what was written before an import hides it",
     ),
+    "a-log-is-one-targets": (
+        "bookkeeper.storage.wal.shares",
+        "LogShares.counting",
+        _counting_all_records,
+        "design section 1: the lag of a table counts the records of others in the same log",
+    ),
     "imports-show-before-they-travel": (
         "bookkeeper.tserver.adopter",
         "with_log",
-        lambda put, log, after: put,  # noqa: ARG005
+        lambda put, log, after, shares: put,  # noqa: ARG005
         "never: an import shows that is missing at the peers, unsaid",
     ),
     "imports-wait-for-nothing": (
         "bookkeeper.tserver.adopter",
         "with_log",
-        lambda put, log, after: _with_log(put, log, ()),  # noqa: ARG005
+        lambda put, log, after, shares: _with_log(put, log, (), shares),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
     "damaged-logs-are-nobodys": (
@@ -166,8 +184,32 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "lost-stores-are-new": (
         "bookkeeper.standalone.directory",
         "check_books",
-        lambda settings, coordination: None,  # noqa: ARG005
+        lambda settings, coordination, thoroughly: None,  # noqa: ARG005
         "design 10.1: a cluster whose books or configuration are lost starts as a new one, and collects its own files",
+    ),
+    "owners-are-not-asked": (
+        "bookkeeper.metadata.owner",
+        "is_owned_by",
+        lambda owner, instance_id: True,  # noqa: ARG005
+        "design 10.2: a cluster takes another one's books for its own, and deletes what they do not name",
+    ),
+    "older-books-are-believed": (
+        "bookkeeper.metadata.owner",
+        "is_older",
+        lambda held, known: False,  # noqa: ARG005
+        "design 10.2: books that were put back from a copy do not name the logs since, which go",
+    ),
+    "older-coordination-is-believed": (
+        "bookkeeper.standalone.books",
+        "is_ahead",
+        lambda held, known: False,  # noqa: ARG005
+        "R9: tables that an older copy of the configuration does not know count as complete",
+    ),
+    "proofs-last-for-ever": (
+        "bookkeeper.metadata.hbase_pool",
+        "is_proven",
+        lambda proven_ns, now_ns: proven_ns is not None,  # noqa: ARG005
+        "design 10.2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
     ),
     "cells-are-believed": (
         "bookkeeper.metadata.sqlite_cells",
@@ -210,6 +252,42 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "lies_within",
         lambda index, size: True,  # noqa: ARG005
         "design 10.7: a file of some kilobytes asks for any amount of memory",
+    ),
+    "one-tablet-is-all": (
+        "bookkeeper.tserver.containment",
+        "undeclared",
+        lambda extent, what, error: error,  # noqa: ARG005
+        "an error that nobody foresaw in one tablet ends the tserver of all",
+    ),
+    "files-are-not-decoded": (
+        "bookkeeper.tserver.taker",
+        "check_received",
+        lambda path, offered, bounds: None,  # noqa: ARG005
+        "design 10.7: what a peer says of a file is in the books, and nobody has looked",
+    ),
+    "any-number-is-given": (
+        "bookkeeper.tserver.adopter",
+        "leaves_numbers",
+        lambda last_seq: True,  # noqa: ARG005
+        "a file takes the sequence numbers that records need",
+    ),
+    "numbers-never-end": (
+        "bookkeeper.tserver.refusals",
+        "refuse_exhausted",
+        lambda extent, next_seq: None,  # noqa: ARG005
+        "a tablet at its last sequence number ends its tserver",
+    ),
+    "numbers-of-files-are-believed": (
+        "bookkeeper.storage.tablet.segment_check",
+        "is_as_said",
+        lambda found, said: True,  # noqa: ARG005
+        "R18: a peer's file uses up the numbers of a tablet, which nobody can write to any more",
+    ),
+    "any-size-is-decoded": (
+        "bookkeeper.storage.tablet.segment_check",
+        "is_too_large",
+        lambda size, most: False,  # noqa: ARG005
+        "design 10.7: a file of some kilobytes takes gigabytes when it is read",
     ),
     "the-wall-clock-is-believed": (
         "bookkeeper.clock",

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import NotLeaderError, PermanentError, StreamExpiredError
+from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, StreamExpiredError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
@@ -48,6 +48,7 @@ class _Master(Contract):
         return self._peer.master.address
 
     def pick_tserver(self, table_id: str) -> str:
+        self._peer.miss("pick_tserver", table_id)
         self._peer.picked.append(table_id)
         return self._peer.tservers[next(self._peer.turn) % len(self._peer.tservers)].address
 
@@ -57,9 +58,11 @@ class _TServer(Contract):
         self._peer = peer
 
     def open_stream(self, stream: StreamKey) -> str:
+        self._peer.miss("open_stream", stream.target_table_id)
         return self._peer.open_stream(stream)
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
+        self._peer.miss("replicate", request.stream.target_table_id)
         return self._peer.replicate(request)
 
 
@@ -77,6 +80,8 @@ class ThriftPeer:
     before: Callable[[ReplicateRequest], None] = nothing_special
     master_port: int = 0
     picked: list[str] = field(default_factory=list)
+    missing: str = ""
+    """The call that does not find the table."""
     tokens: dict[str, StreamKey] = field(default_factory=dict)
     turn: itertools.count[int] = field(default_factory=itertools.count)
     master: RpcServer = field(init=False)
@@ -108,6 +113,11 @@ class ThriftPeer:
 
     def _hello(self, role: str) -> Hello:
         return Hello(PROTOCOL_VERSION, self.memory.instance_id, "test-peer", role)
+
+    def miss(self, call: str, table_id: str) -> None:
+        """Raise NotFoundError in the call that does not find the table."""
+        if call == self.missing:
+            raise NotFoundError(f"there is no table with id {table_id} here (any more)")
 
     def expire(self) -> None:
         """Forget every open stream."""

@@ -31,7 +31,6 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, StreamKey, Target
@@ -52,6 +51,7 @@ from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_heade
 from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
+from tests.support.books import books_of
 from tests.support.trust import trust_everybody
 
 LIMIT_S = 60.0
@@ -233,7 +233,7 @@ class Ground:
         trust_everybody(self.settings)
         self.settings.logs_dir.mkdir(exist_ok=True)
         self.coordination = open_coordination(self.settings)
-        self.metadata = open_metadata(self.settings.metadata_url)
+        self.metadata = books_of(self.settings)
         own = self.settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "master")
         self.pool = RpcPool(hello, self.settings.rpc, None, process_credentials(self.settings))

@@ -16,9 +16,9 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import Row
 from bookkeeper.storage.wal import read_seal, uri_of
+from tests.support.books import books_of
 
 SMALL_SUFFIXES = (".seal", ".fence")
 
@@ -54,7 +54,7 @@ def look(settings: Settings) -> ClusterView:
     now_ms = SystemClock().wall_ms()
     wal_files = tuple(_files_below(settings.wal_dir))
     segment_files = tuple(_files_below(settings.tables_dir))
-    table = open_metadata(settings.metadata_url)
+    table = books_of(settings)
     try:
         rows = tuple(table.scan())
     finally:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import psutil
 
@@ -21,11 +21,14 @@ from bookkeeper.client import Client
 from bookkeeper.clock import SystemClock
 from bookkeeper.security.store import SecretStore
 from tests.support.cluster import Cluster
+from tests.support.hbase_home import HBaseHome
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
 from tests.support.strait import Strait
 from tests.support.workloads import LinkedList, Mix, Workload
 from tests.support.workloads_books import leftovers, look
 from tests.support.workloads_run import Loader, check_workload
+
+Store = Literal["sqlite", "hbase"]
 
 DISK_BYTES = 1 << 30
 READY_S = 240.0
@@ -57,6 +60,10 @@ class Pair:
 
     directory: Path
     seed: int
+    store: Store = "sqlite"
+    """Where the books of both clusters are: a SQLite file each, or one HBase."""
+    home: HBaseHome | None = None
+    """That HBase."""
     west: Cluster = field(init=False)
     east: Cluster = field(init=False)
     loaders: list[Loader] = field(default_factory=list)
@@ -80,9 +87,12 @@ class Pair:
                 self.no_disk = str(error)
             self.to_east = cleanup.enter_context(Strait())
             self.to_west = cleanup.enter_context(Strait())
+            if self.store == "hbase":
+                self.home = cleanup.enter_context(HBaseHome(self.directory / "books"))
+            urls = {name: None if self.home is None else self.home.url(name) for name in ("west", "east")}
             home = self.directory if self.disk is None else self.disk.directory
-            self.west = Cluster(home / "west", "west", overrides=SETTINGS)
-            self.east = Cluster(self.directory / "east", "east", overrides=SETTINGS)
+            self.west = Cluster(home / "west", "west", metadata_url=urls["west"], overrides=SETTINGS)
+            self.east = Cluster(self.directory / "east", "east", metadata_url=urls["east"], overrides=SETTINGS)
             for cluster in (self.west, self.east):
                 cleanup.callback(cluster.stop)
                 cluster.launch()

@@ -6,12 +6,13 @@ what it writes is the same (``borders`` says why each write may be cut). The tab
 clients and other clusters are told to locate them again, and nothing that was acknowledged depends on them.
 
 =======  ============================================================================================================
-find     which tablets change next: one that is split, or all that are merged
-serve    whoever holds records that are in no segment has to be alive to flush them: so wait until each has a tserver
+find     which tablets change next: some that are split, or all that are merged
+serve    whoever holds records that are in no segment has to be alive to flush them: so each such tablet is flushed
+         while it is served, which is also why it is away only shortly afterwards
 hold     *claimed* from here: placement leaves them alone. Park them in the books, let every live tserver flush and drop
          them, write down the facts of their rows
 write    take a serial, then write, in the order of ``borders.Change``
-place    wait until every tablet has a tserver again, any one
+place    wait until these tablets have a tserver again, any one; then find, if there are more to split
 =======  ============================================================================================================
 
 A tserver that dies while it flushes leaves `log:` cells behind: then it is back to *serve*, and the next one replays
@@ -21,7 +22,7 @@ Sources: design sections 6 ("FATE") and 8; rules R1, R7, R15 and R16.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -39,7 +40,8 @@ from bookkeeper.master.operations.context import (
     texts,
 )
 from bookkeeper.master.operations.tables import chained_tablets, check_splits, wait_for_homes
-from bookkeeper.master.snapshot import tablet_view
+from bookkeeper.master.snapshot import BrokenChainError, tablet_view
+from bookkeeper.master.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.metadata.values import Json, Location
@@ -109,6 +111,10 @@ class _BorderChange:
         """One change of a table at a time."""
         return (f"table {text(args, 'name')}",)
 
+    def placed(self, state: State) -> Outcome:
+        """What comes when the tablets of a change have tservers."""
+        return Next("find", {name: state[name] for name in ("changes", "handled") if name in state})
+
     def steps_around(self, find: Step, write: Step) -> Mapping[str, Step]:
         """find, serve, hold, write, perhaps again; place."""
         return {
@@ -116,13 +122,13 @@ class _BorderChange:
             "serve": lambda call: serve(self.context, call),
             "hold": lambda call: hold(self.context, call),
             "write": write,
-            "place": lambda call: place(self.context, call),
+            "place": lambda call: wait_for_homes(self.context, changed_parts(call.state)) or self.placed(call.state),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class AddSplits(_BorderChange):
-    """See :class:`bookkeeper.master.fate.Operation`. One tablet after the other; borders that are there stay."""
+    """See :class:`bookkeeper.master.fate.Operation`. Some tablets after the other; borders that are there stay."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -130,26 +136,31 @@ class AddSplits(_BorderChange):
         return self.steps_around(self.find, self.write)
 
     def find(self, call: Call) -> Outcome:
-        """The next tablet to split. Raises NotFoundError."""
+        """The next tablets to split. Raises NotFoundError."""
         table_id = online_table(self.context.config(), text(call.args, "name")).table_id
-        tablets = chained_tablets(self.context, table_id)
-        state: State = {"table_id": table_id, "changes": call.state.get("changes", 0)}
-        found = borders.next_split([tablet.extent for tablet in tablets], decode_bytes(texts(call.args, "splits")))
-        if found is None:
-            return Next("place", state)
-        extent, splits = found
-        made = [keys.tablet_row(table_id, row) for row in splits]
-        row = keys.tablet_row(table_id, extent.end_row)
-        return Next("serve", {**state, "rows": encode_bytes([*made, row]), "splits": encode_bytes(splits)})
+        handled = cast(int, call.state.get("handled", 0))
+        rows = decode_bytes(texts(call.args, "splits"))[handled:]
+        plan = plan_splits(tablets_with(self.context, table_id, rows), rows)
+        if not plan.tablets:
+            return Done()
+        ends = [keys.tablet_row(table_id, extent.end_row) for extent, _ in plan.tablets]
+        made = [[keys.tablet_row(table_id, row) for row in splits] for _, splits in plan.tablets]
+        changed = [row for new, end in zip(made, ends, strict=True) for row in (*new, end)]
+        state: State = {"changes": call.state.get("changes", 0), "handled": handled + plan.handled}
+        return Next("serve", {**state, "rows": encode_bytes(changed), "ends": encode_bytes(ends)})
 
     def write(self, call: Call) -> Outcome:
-        """Part the tablet. Directories have names of this operation, which no other has."""
-        changes = number(call.state, "changes")
-        (facts,) = planned(call)
-        splits = decode_bytes(texts(call.state, "splits"))
-        change = borders.split_change(facts, splits, number(call.state, "serial"), f"s-{call.txid}-{changes}")
-        execute(self.context, change)
-        return Next("find", {"changes": changes + 1})
+        """Part the tablets. Directories have names of this operation, which no other has."""
+        changes, serial = number(call.state, "changes"), number(call.state, "serial")
+        splits = [keys.parse_tablet_row(row)[1] for row in decode_bytes(texts(call.state, "rows"))]
+        found = []
+        for place, facts in enumerate(planned(call)):
+            inside = [row for row in splits if row is not None and facts.extent.contains(row)]
+            new = [row for row in inside if row != facts.extent.end_row]
+            found.append(borders.split_change(facts, new, serial, f"s-{call.txid}-{changes}-{place}"))
+        execute(self.context, borders.one_change(found))
+        tell_of(self.context, call.state)
+        return Next("place", {**call.state, "facts": [], "changes": changes + 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +178,53 @@ class MergeTablets(_BorderChange):
         rows = RowRange(decode_row(call.args, "prev_row"), decode_row(call.args, "end_row"))
         found = borders.to_merge([tablet.extent for tablet in chained_tablets(self.context, table_id)], rows)
         if len(found) < 2:
-            return Next("place", {"table_id": table_id})
-        tablet_keys = [keys.tablet_row(table_id, extent.end_row) for extent in found]
-        return Next("serve", {"table_id": table_id, "rows": encode_bytes(tablet_keys)})
+            return Done()
+        rows_of_all = [keys.tablet_row(table_id, extent.end_row) for extent in found]
+        return Next("serve", {"rows": encode_bytes(rows_of_all), "ends": encode_bytes(rows_of_all[-1:])})
 
     def write(self, call: Call) -> Outcome:
         """Make them one."""
         execute(self.context, borders.merge_change(planned(call), number(call.state, "serial")))
-        return Next("place", {"table_id": text(call.state, "table_id")})
+        tell_of(self.context, call.state)
+        return Next("place", {**call.state, "facts": []})
 
 
 # ---- steps of both
+
+
+def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iterator[Splittable]:
+    """The tablets that hold these rows (ascending), in order, each read when asked for. Raises BrokenChainError."""
+    stop, place = keys.table_section(table_id)[1], 0
+    while place < len(rows):
+        found = 0
+        for row in context.table.scan(keys.tablet_row(table_id, rows[place]), stop, ("tablet", "segment")):
+            if not keys.is_tablet(row):
+                continue
+            extent, found = tablet_view(row).extent, found + 1
+            if not extent.contains(rows[place]):
+                if found > 1:
+                    break  # it is farther away than a few tablets
+                raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[place]!r}")
+            yield Splittable(extent, size_of(row))
+            while place < len(rows) and extent.contains(rows[place]):
+                place += 1
+            if place == len(rows):
+                return
+        if not found:
+            raise BrokenChainError(f"table {table_id}: no tablet holds row {rows[place]!r}")
+
+
+def changed_parts(state: State) -> list[tuple[bytes, bytes]]:
+    """The parts of the table that a change is about: each ends with the row of a tablet that was there before."""
+    rows, ends = (decode_bytes(texts(state, name)) for name in ("rows", "ends"))
+    starts = [0, *(rows.index(end) + 1 for end in ends[:-1])]
+    return [(rows[start], end + b"\x00") for start, end in zip(starts, ends, strict=True)]
+
+
+def tell_of(context: Context, state: State) -> None:
+    """The tablets of a change are other ones now: let them be placed."""
+    for part in changed_parts(state):
+        context.tablets_changed(*part)
 
 
 def held_rows(context: Context, call: Call) -> list[Row]:
@@ -187,13 +234,12 @@ def held_rows(context: Context, call: Call) -> list[Row]:
 
 
 def serve(context: Context, call: Call) -> Outcome:
-    """Wait until each tablet that needs a log is served by somebody, who can flush it."""
+    """Flush each tablet that needs a log; wait until somebody serves it who can do that."""
     loud = [tablet_view(row) for row in held_rows(context, call) if keys.is_tablet(row) and not borders.is_quiet(row)]
-    served = context.tservers.served({tablet.session for tablet in loud if tablet.session is not None})
-    waiting = [tablet.extent for tablet in loud if tablet.extent not in served]
-    if waiting:
-        context.wake()
-        return Wait(f"{len(waiting)} tablets have records to be recovered, and are not served yet", AGAIN_MS)
+    problems = context.tservers.flush([(tablet.extent, tablet.session or "") for tablet in loud]) if loud else []
+    if problems:
+        tell_of(context, call.state)
+        return Wait(f"{len(problems)} tablets have records to be recovered or flushed: {problems[0]}", AGAIN_MS)
     return Next("hold", call.state)
 
 
@@ -254,11 +300,6 @@ def execute(context: Context, change: Change) -> None:
             context.table.put(write.puts, write.rank)
         if write.deletes:
             context.table.delete(write.deletes, write.rank)
-
-
-def place(context: Context, call: Call) -> Outcome:
-    """Let the tablets be given to tservers."""
-    return wait_for_homes(context, text(call.state, "table_id")) or Done()
 
 
 def decode_row(args: Args, name: str) -> bytes | None:

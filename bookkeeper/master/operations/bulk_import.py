@@ -102,6 +102,7 @@ class ImportDirectory:
 
     def check(self, call: Call) -> Outcome:
         """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
+        self.context.files.resolve(Path(text(call.args, "directory")))
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
         known = find_receipt(self.context, self._stream(table.table_id, call))
@@ -144,15 +145,16 @@ class ImportDirectory:
         extents = [tablet.extent for tablet in chained_tablets(self.context, table.table_id)]
         groups = GroupMap({group.name: group.families for group in table.groups})
         time_ms = number(call.state, "time_ms")
-        inputs = read_inputs(Path(text(call.args, "directory")), time_ms, self.context.batch_limits)
+        inputs = read_inputs(Path(text(call.args, "directory")), time_ms, self.context.batch_limits, self.context.files)
         stamps = config.stamps_of(table.table_id)
+        peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
         if not stamps:
             return Imported(tuple(convert(inputs, extents, groups, place, self.context.reign.check)))
         header = FileHeader(
             instance_id=self.context.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
         directory = self.context.tservers.wal_dir / IMPORT_SESSION
-        logs = ImportLogs(directory, uuid.uuid4().hex, header, extents, groups, stamps)
+        logs = ImportLogs(directory, uuid.uuid4().hex, header, extents, groups, stamps, peers)
         try:
             segments = convert(inputs, extents, groups, place, self.context.reign.check, logs.add)
             by_extent = logs.finish()

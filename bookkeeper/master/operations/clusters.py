@@ -59,9 +59,9 @@ class DefineCluster:
 
         Raises RefusedError (this cluster, or one of its name), InvalidInputError.
         """
-        name = text(call.args, "name")
+        name, quorum, peers = text(call.args, "name"), text(call.args, "quorum"), self.context.peers
         try:
-            found = self.context.peers.contact(text(call.args, "quorum"))
+            found = peers.prepare(quorum) if may_begin(self.context.config(), name) else peers.contact(quorum)
         except TransientError as error:
             return Failed(explain_unreachable(name, error))
         refuse_namesake(self.context.config(), found)
@@ -79,6 +79,13 @@ class DefineCluster:
         define_cluster(self.context.coordination, peer)
         self.context.wake()
         return Done(peer.instance_id)
+
+
+def may_begin(config: ClusterConfig, alias: str) -> bool:
+    """Rule R23: only a new alias may make a place a peer. A cluster that is defined is an instance already: where it is
+    missing, its place is unmounted, emptied or replaced, and a new identity there would be another instance.
+    """
+    return alias not in config.clusters
 
 
 def refuse_namesake(config: ClusterConfig, found: PeerIdentity) -> None:

@@ -23,6 +23,7 @@ from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
 
 CONFIRM_AGAIN_MS = 50
@@ -30,9 +31,11 @@ CONFIRM_AGAIN_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The world of an operation. ``wake`` asks the master's thread for a cycle, ``let_go`` returns when nobody places
-    the tablets of rows that an operation has claimed, ``begin`` begins another operation (kind, arguments);
-    ``age_clock`` says how old what was written is, when something is given up for its age. Thread-safe.
+    """The world of an operation. ``wake`` asks the master's thread for a full cycle, ``tablets_changed`` for a look at
+    the tablets with rows from one key (included) to another (excluded), which the operation has written. ``let_go``
+    returns when nobody places the tablets of rows that an operation has claimed, ``begin`` begins another operation
+    (kind, arguments); ``age_clock`` says how old what was written is, when something is given up for its age.
+    Thread-safe.
     """
 
     table: MetadataTable
@@ -46,10 +49,13 @@ class Context:
     stream_grace_ms: int
     paths_apart_ms: float
     wake: Callable[[], None]
+    tablets_changed: Callable[[bytes, bytes], None]
     let_go: Callable[[Collection[bytes]], None]
     begin: Callable[[str, Args], object]
     tables_dir: Path
     batch_limits: BatchLimits
+    files: FileRoots
+    """Below which directories files are brought and taken."""
 
     def config(self) -> ClusterConfig:
         """The configuration now. Raises TransientError, CorruptionError."""

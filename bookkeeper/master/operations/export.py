@@ -46,19 +46,25 @@ from bookkeeper.master.operations.requests import (
     request_stream,
 )
 from bookkeeper.master.operations.tables import chained_tablets, tablet_rows, wait_for_homes
+from bookkeeper.master.snapshot import chained
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import CopyRequest
+from bookkeeper.security.private_files import shared_mode
 from bookkeeper.storage.bulk import segment_ref
 from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
-from bookkeeper.storage.tablet import BlockCache
+from bookkeeper.storage.bulk.manifest import NAME, manifest_error
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segment_format import ENDING
-from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal.files import FileOps, make_directory, path_of, sync_directory, uri_of
 
 AGAIN_MS = 200
+TAIL_BYTES_MIN = 16 << 20
+TAIL_PARTS = 8
+"""Of an exported file at most this part, or so many bytes, are index, filter and footer."""
 NOT_COPIED = ("table.read_only",)
 """Properties that a copy of a table does not get: whether users may write is not a matter of its data."""
 
@@ -106,9 +112,10 @@ class ExportTable:
         table = online_table(self.context.config(), text(call.args, "name"))
         directory = Path(text(call.args, "directory"))
         with writing(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            if any(directory.iterdir()):
-                raise ExistsError(f"{directory} is not empty; export into a directory of its own")
+            self.context.files.resolve(directory).mkdir(parents=True, exist_ok=True)
+            with self.context.files.opened(directory) as opened:
+                if any(opened.iterdir()):
+                    raise ExistsError(f"{directory} is not empty; export into a directory of its own")
         open_request(self.context, stream)
         return Next("flush", {"table_id": table.table_id})
 
@@ -134,7 +141,7 @@ class ExportTable:
         table = self.context.config().table(table_id)
         attempt = uuid.uuid4().hex
         pins = self._pins(table_id, call) / attempt
-        rows = tablet_rows(self.context, table_id, ("tablet", "segment"))
+        rows = chained(tablet_rows(self.context, table_id, ("tablet", "segment")), (table_id,))
         facts = [facts_of(row) for row in rows if keys.is_tablet(row)]
         names = {
             uri: f"x{attempt[:8]}-{place:06d}{ENDING}"
@@ -160,13 +167,15 @@ class ExportTable:
         pinned = Exported.read(pins)
         checksums = {}
         try:
-            with writing(directory):
+            with writing(directory), self.context.files.opened(directory) as opened:
                 for name in pinned.checksums:
                     self.context.reign.check()
-                    checksums[name] = copy_file(pins / name, directory / name, OPS)
-                sync_directory(directory, OPS)
+                    checksums[name] = copy_file(pins / name, opened / name, OPS)
+                sync_directory(opened, OPS)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
-                exported.write(directory, OPS)
+                exported.write(opened, OPS)
+                for name in (NAME, *checksums):
+                    (opened / name).chmod(shared_mode(opened))
         except PermanentError:
             shutil.rmtree(pins.parent, ignore_errors=True)
             close_request(self.context, self._stream(call))
@@ -231,30 +240,33 @@ class ImportTable:
         name = text(call.args, "name")
         if any(table.name == name for table in self.context.config().tables.values()):
             raise ExistsError(f"there is a table {name} already; an import makes a new one")
-        exported = Exported.read(Path(text(call.args, "directory")))
+        exported = self._exported(Path(text(call.args, "directory")))
         parse_properties(exported.properties)
         open_request(self.context, stream)
         table_id = new_table_id(self.context.coordination)
         return Next("copy", {"table_id": table_id, "records": exported.records})
 
     def copy(self, call: Call) -> Outcome:
-        """Copy the files and compare their checksums. Each gets its name when it is whole, so a deposed master, however
-        late, only puts the same in its place. What is damaged ends the operation, and nothing is left.
+        """Copy the files, compare their checksums and decode them. Each gets its name when it is whole, so a deposed
+        master, however late, only puts the same in its place. What is damaged ends the operation, and nothing is left.
         """
         directory, target = Path(text(call.args, "directory")), self._directory(call)
         try:
-            exported = Exported.read(directory)
+            exported = self._exported(directory)
             make_directory(target, OPS)
             for name, checksum in exported.checksums.items():
                 self.context.reign.check()
                 copied = target / f"{name}.{uuid.uuid4().hex}.tmp"
-                if is_damaged(copy_file(directory / name, copied, OPS), checksum):
+                with self.context.files.opened(directory / name) as opened:
+                    found = copy_file(opened, copied, OPS)
+                if is_damaged(found, checksum):
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
                 copied.rename(target / name)
             sync_directory(target, OPS)
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
-                    Segment(segment_ref(uri_of(target / name), entry), BlockCache(0, readers=0)).check()
+                    bounds = exported_bounds(self.context.batch_limits, entry.size_bytes)
+                    check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.reign.check)
             exported.write(target, OPS)
         except PermanentError:
             self._give_up(call)
@@ -291,12 +303,14 @@ class ImportTable:
 
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
-        set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
+        table_id = text(call.state, "table_id")
+        set_table_state(self.context.coordination, table_id, "online")
+        self.context.tablets_changed(*keys.table_section(table_id))
         return Next("place", call.state)
 
     def place(self, call: Call) -> Outcome:
         """Wait until every tablet has a tserver, if there is any tserver."""
-        waiting = wait_for_homes(self.context, text(call.state, "table_id"))
+        waiting = wait_for_homes(self.context, [keys.table_section(text(call.state, "table_id"))])
         if waiting is not None:
             return waiting
         give_receipt(self.context, self._stream(call), number(call.state, "records"))
@@ -309,6 +323,15 @@ class ImportTable:
         close_request(self.context, self._stream(call))
         return Done(number(call.state, "records"))
 
+    def _exported(self, directory: Path) -> Exported:
+        """The manifest. Raises RefusedError where it is below none of the roots, InvalidInputError, CorruptionError."""
+        self.context.files.resolve(directory)
+        try:
+            with self.context.files.opened(directory / NAME) as opened:
+                return Exported.decode(opened.read_bytes())
+        except OSError as error:
+            raise manifest_error(directory, error) from error
+
     def _give_up(self, call: Call) -> None:
         self.context.reign.check()
         if text(call.state, "table_id") not in self.context.config().tables:
@@ -320,6 +343,11 @@ class ImportTable:
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "importtable", text(call.args, "request_id"))
+
+
+def exported_bounds(limits: BatchLimits, size_bytes: int) -> Bounds:
+    """What an exported file of this size may hold. Its groups may be those that its table had when it was written."""
+    return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS))
 
 
 def is_damaged(found: str, wanted: str) -> bool:

@@ -15,12 +15,13 @@ from bookkeeper.errors import PermanentError, TransientError
 from bookkeeper.master import root_waves
 from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
 from bookkeeper.master.operations.context import Context, texts
-from bookkeeper.master.root_books import RootRow, cells_of_row, is_long_gone, peer_on_route, read_root
+from bookkeeper.master.root_books import RootRow, cells_to_purge, is_long_gone, peer_on_route, read_root, untold_logs
 from bookkeeper.master.root_waves import Route, in_order_of_telling
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey
 from bookkeeper.metadata.values import Json
 from bookkeeper.roots import RootLog
-from bookkeeper.rpc.messages import RootStanding
+from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
 
 LOG = logging.getLogger(__name__)
 
@@ -31,6 +32,11 @@ def forget_roots_args(logs: Iterable[RootLog]) -> Args:
     """Arguments of ``forget_roots`` and of ``end_roots``."""
     encoded: list[Json] = [*sorted(log.encode() for log in logs)]
     return {"logs": encoded}
+
+
+def forget_by_time_args(logs: Iterable[RootLog]) -> Args:
+    """Arguments of ``forget_roots`` for logs of which nobody has spoken for long, though they may not be over."""
+    return {**forget_roots_args(logs), "unheard": True}
 
 
 def logs_of(args: Args) -> list[RootLog]:
@@ -57,16 +63,16 @@ class EndRoots:
         return {"ask": self.ask, "tell": self.tell, "purge": self.purge}
 
     def ask(self, call: Call) -> Outcome:
-        """Two rounds."""
-        rows = {log: row for log in logs_of(call.args) if (row := read_root(self.context.table, log)) is not None}
-        first = self._round(rows)
-        likely = {log: row for log, row in rows.items() if root_waves.is_over(log, first, first, True)}
-        second = self._round(likely)
-        over = [log for log, row in likely.items() if self._is_over(row, first, second)]
+        """A round."""
+        rows = {log: row for log in logs_of(call.args) if (row := self._row(log)) is not None}
+        starts = {log: row.handed_on for log, row in rows.items()}
+        said = root_waves.ask_round(starts, self.context.own_instance_id, self._ask)
+        over = [log for log, row in rows.items() if root_waves.is_over(log, said, self._is_long_gone(row))]
         if not over:
             return Done()
+        self._say_what_was_given_up(said, over)
         told: list[Json] = [
-            [[*route], [log.encode() for log in logs]] for route, logs in in_order_of_telling(second, over)
+            [[*route], [log.encode() for log in logs]] for route, logs in in_order_of_telling(said, over)
         ]
         return Next("tell", {"told": told, **forget_roots_args(over)})
 
@@ -89,24 +95,32 @@ class EndRoots:
         purge_rows(self.context, logs_of(call.state))
         return Done()
 
-    def _is_over(self, row: RootRow, first: root_waves.Round, second: root_waves.Round) -> bool:
-        long_gone = is_long_gone(row, self.context.age_clock.wall_ms(), self.context.paths_apart_ms)
-        if not root_waves.is_over(row.log, first, second, long_gone):
-            return False
-        for instance, reason in second.lost.get(row.log, {}).items():
-            LOG.warning(
-                "%s counts as over for %s, which could not be asked for tserver.paths_apart_ms: what it still hands on "
-                "may be taken twice elsewhere (%s)", row.log.file, instance, reason,
-            )  # fmt: skip
-        return True
+    def _row(self, log: RootLog) -> RootRow | None:
+        """The row of a log when nobody here sends it any more: every target was told that its stream is over."""
+        row = read_root(self.context.table, log)
+        if row is None or (untold_logs(self.context.table, row.files) and not self._is_long_gone(row)):
+            return None
+        return row
 
-    def _round(self, rows: Mapping[RootLog, RootRow]) -> root_waves.Round:
-        starts = {log: row.instances for log, row in rows.items()}
-        return root_waves.ask_round(starts, self.context.own_instance_id, self._ask)
+    def _is_long_gone(self, row: RootRow) -> bool:
+        return is_long_gone(row, self.context.age_clock.wall_ms(), self.context.paths_apart_ms)
 
-    def _ask(self, route: Route, logs: Sequence[RootLog]) -> Sequence[RootStanding]:
+    def _say_what_was_given_up(self, said: root_waves.Round, over: Iterable[RootLog]) -> None:
+        for log in over:
+            for instance, reason in said.lost.get(log, {}).items():
+                LOG.warning(
+                    "%s counts as over for %s, which could not be asked for tserver.paths_apart_ms: what it still "
+                    "hands on may be taken twice elsewhere (%s)", log.file, instance, reason,
+                )  # fmt: skip
+            if log in said.under_way:
+                LOG.warning(
+                    "%s counts as over for %s, where a stream that brought some of it was not over for "
+                    "tserver.paths_apart_ms: what still comes may be taken twice", log.file, said.under_way[log],
+                )  # fmt: skip
+
+    def _ask(self, route: Route, questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         peer = self._peer(route[0])
-        return self.context.peers.root_standings(*peer, route[1:], logs)
+        return self.context.peers.root_standings(*peer, route[1:], questions)
 
     def _tell(self, route: Route, logs: Sequence[RootLog]) -> None:
         peer = self._peer(route[0])
@@ -135,7 +149,10 @@ class ForgetRoots:
 
     def purge(self, call: Call) -> Outcome:
         """The cells go first: whoever loads a tablet from here on finds them gone and forgets by itself."""
-        purge_rows(self.context, logs_of(call.args))
+        if call.args.get("unheard"):
+            hide_rows(self.context, logs_of(call.args))
+        else:
+            purge_rows(self.context, logs_of(call.args))
         return Next("forget", {})
 
     def forget(self, call: Call) -> Outcome:
@@ -145,8 +162,17 @@ class ForgetRoots:
         return Wait("; ".join(problems), 500) if problems else Done()
 
 
+def hide_rows(context: Context, logs: Iterable[RootLog]) -> None:
+    """As they are now: a log that was forgotten by time may be announced again, for a slow path may still bring it."""
+    context.reign.check()
+    for log in logs:
+        row = context.table.get(keys.root_row(log), ("recv",))
+        for column, cell in ({} if row is None else row.cells).items():
+            context.table.delete([CellKey(keys.root_row(log), column)], cell.rank)
+
+
 def purge_rows(context: Context, logs: Iterable[RootLog]) -> None:
     """For good: names of logs are never used again."""
     context.reign.check()
-    rows = (context.table.get(keys.root_row(log), ("recv",)) for log in logs)
-    context.table.purge([cell for row in rows if row is not None for cell in cells_of_row(row)])
+    rows = ((log, context.table.get(keys.root_row(log), ("recv",))) for log in logs)
+    context.table.purge([cell for log, row in rows for cell in cells_to_purge(log, row)])

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Running, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
-from bookkeeper.master.root_books import is_announced
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.metadata.values import FateOp, Json
 from bookkeeper.model import StreamKey, TargetKey
-from bookkeeper.roots import root_of
+from bookkeeper.roots import RootLog, root_of
 
 STREAMS_MAX = 500
 """Most streams in one operation: one message, one purge."""
@@ -100,8 +99,8 @@ class ForgetStreams:
 
     @property
     def steps(self) -> Mapping[str, Step]:
-        """grace, purge, forget, roots."""
-        return {"grace": self.grace, "purge": self.purge, "forget": self.forget, "roots": self.roots}
+        """grace, purge, forget."""
+        return {"grace": self.grace, "purge": self.purge, "forget": self.forget}
 
     def grace(self, call: Call) -> Outcome:
         """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
@@ -115,24 +114,13 @@ class ForgetStreams:
         and incarnations are never used again.
         """
         self.context.reign.check()
-        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call)])
+        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call.args)])
         return Next("forget", {})
 
     def forget(self, call: Call) -> Outcome:
         """Every live tserver drops the marks of the tablets that it serves or is about to serve."""
-        streams = forgotten_streams(call)
+        streams = forgotten_streams(call.args)
         problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_streams(streams))
-        return Wait("; ".join(problems), 500) if problems else Next("roots", {})
-
-    def roots(self, call: Call) -> Outcome:
-        """Rule R22: a tablet that was loaded when a log was over and its stream was not yet took up what is held of it,
-        as of one that nobody announced; every other one was told before, or will be.
-        """
-        logs = {root_of(stream).log for stream in forgotten_streams(call)}
-        over = sorted(log for log in logs if not is_announced(self.context.table, log))
-        if not over:
-            return Done()
-        problems = self.context.tservers.for_each_live(lambda tserver: tserver.forget_roots(over))
         return Wait("; ".join(problems), 500) if problems else Done()
 
 
@@ -141,6 +129,12 @@ def grace_left_ms(since_ns: int, now_ns: int, grace_ms: int) -> int:
     return max(0, grace_ms - (now_ns - since_ns) // 1_000_000)
 
 
-def forgotten_streams(call: Call) -> list[StreamKey]:
+def forgotten_streams(args: Args) -> list[StreamKey]:
     """The streams of a ``forget_streams`` operation."""
-    return [StreamKey.decode(encoded) for encoded in texts(call.args, "streams")]
+    return [StreamKey.decode(encoded) for encoded in texts(args, "streams")]
+
+
+def logs_being_forgotten(operations: Iterable[Running]) -> set[RootLog]:
+    """The logs whose streams ``forget_streams`` operations, under way, are about."""
+    args = [running.op.args for running in operations if running.op.type == "forget_streams" and not running.ended]
+    return {root_of(stream).log for found in args for stream in forgotten_streams(found)}

@@ -38,7 +38,7 @@ from bookkeeper.master.operations.context import (
     texts,
 )
 from bookkeeper.master.operations.read_only import refuse_if_read_only
-from bookkeeper.master.snapshot import TabletView, tablet_view, verify_chain
+from bookkeeper.master.snapshot import TabletView, chained, tablet_view
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json
@@ -128,12 +128,13 @@ class CreateTable:
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
         set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
+        self.context.tablets_changed(*keys.table_section(text(call.state, "table_id")))
         return Next("place", call.state)
 
     def place(self, call: Call) -> Outcome:
         """Wait until every tablet has a tserver, if there is any tserver."""
         table_id = text(call.state, "table_id")
-        return wait_for_homes(self.context, table_id) or Done(table_id)
+        return wait_for_homes(self.context, [keys.table_section(table_id)]) or Done(table_id)
 
 
 def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
@@ -155,22 +156,28 @@ def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("t
 
 
 def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
-    """The tablets of a table in order. Raises BrokenChainError, a TransientError."""
-    views = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
-    for before, after in zip([None, *views], [*views, None], strict=True):
-        verify_chain(before, after, (table_id,))
-    return views
+    """The tablets of a table in order, at least one. Raises BrokenChainError, a TransientError."""
+    rows = chained(tablet_rows(context, table_id), (table_id,))
+    return [tablet_view(row) for row in rows if keys.is_tablet(row)]
 
 
-def wait_for_homes(context: Context, table_id: str) -> Wait | None:
-    """None when every tablet of a table has a tserver, or there is none."""
+def wait_for_homes(context: Context, parts: Collection[tuple[bytes, bytes]]) -> Wait | None:
+    """None when every tablet has a tserver, or there is none. ``parts`` of a table are from the key of one tablet's row
+    (included) to another (excluded).
+    """
     live = context.tservers.live()
-    tablets = [tablet_view(row) for row in tablet_rows(context, table_id) if keys.is_tablet(row)]
-    homeless = sum(tablet.session not in live for tablet in tablets)
-    if not (homeless and live):
+    if not live:
         return None
-    context.wake()
-    return Wait(f"{homeless} tablets have no tserver yet", PLACE_AGAIN_MS)
+    homeless = {part: _homeless(context, part, live) for part in parts}
+    for part in (part for part, count in homeless.items() if count):
+        context.tablets_changed(*part)
+    count = sum(homeless.values())
+    return Wait(f"{count} tablets have no tserver yet", PLACE_AGAIN_MS) if count else None
+
+
+def _homeless(context: Context, part: tuple[bytes, bytes], live: Collection[str]) -> int:
+    rows = context.table.scan(*part, ("tablet", "location"))
+    return sum(tablet_view(row).session not in live for row in rows if keys.is_tablet(row))
 
 
 @dataclass(frozen=True, slots=True)

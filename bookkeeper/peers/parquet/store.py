@@ -9,6 +9,8 @@ under a temporary name and moved, and the last writer of a name wins.
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,8 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.peers.parquet.layout import UNFINISHED
+from bookkeeper.security.file_roots import ANYWHERE, FileRoots
+from bookkeeper.security.private_files import shared_mode
 from bookkeeper.storage.wal.files import FileOps, make_directory, sync_directory, write_all
 
 
@@ -51,10 +55,14 @@ class Store(Protocol):
         """Delete temporary files that are older than a wall time; whoever still writes one fails, and tries again."""
 
 
-def open_store(quorum: str, ops: FileOps | None = None) -> Store:
-    """The directory at an absolute path or a URI of ``pyarrow.fs``; raises InvalidInputError."""
+def open_store(quorum: str, roots: FileRoots) -> Store:
+    """The directory at an absolute path or a URI of ``pyarrow.fs``; raises InvalidInputError, and RefusedError for one
+    that is below none of the roots.
+    """
     if quorum.startswith("/"):
-        return LocalStore(Path(quorum), ops or FileOps())
+        return LocalStore(Path(quorum), roots=roots)
+    if "://" in quorum and not quorum.startswith("file://"):
+        roots.check_uri(quorum)
     try:
         filesystem, path = pyarrow.fs.FileSystem.from_uri(quorum)
     except (pa.ArrowInvalid, OSError) as error:
@@ -63,7 +71,7 @@ def open_store(quorum: str, ops: FileOps | None = None) -> Store:
             f"knows ({error})"
         ) from error
     if filesystem.type_name == "local":
-        return LocalStore(Path(path), ops or FileOps())
+        return LocalStore(Path(path), roots=roots)
     return RemoteStore(filesystem, path.rstrip("/"))
 
 
@@ -78,23 +86,31 @@ def unavailable(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """A directory that this machine has mounted. Names are taken by links, which the filesystem must know."""
+    """A directory that this machine has mounted. Names are taken by links, which the filesystem must know. ``roots``:
+    where it may lie, looked at with each call, for a symbolic link may be changed at any time.
+    """
 
     root: Path
     ops: FileOps = field(default_factory=FileOps)
     exclusive: bool = True
+    roots: FileRoots = ANYWHERE
+
+    def _at(self, path: str) -> Path:
+        """Where a path leads now. Raises RefusedError when that is below no root."""
+        return self.roots.resolve(self.root / path)
 
     def prepare(self) -> None:
         """See :class:`Store`."""
         with unavailable(f"{self.root} can't be prepared"):
-            make_directory(self.root / UNFINISHED, self.ops)
+            make_directory(self._at(UNFINISHED), self.ops)
 
     def names(self, directory: str) -> list[str]:
         """See :class:`Store`; each directory on the way is synced, for a name may be younger than its maker's death."""
         with unavailable(f"{self.root / directory} can't be listed"):
-            if not (self.root / directory).is_dir():
+            listed = self._at(directory)
+            if not listed.is_dir():
                 return []
-            found = [entry.name for entry in (self.root / directory).iterdir()]
+            found = [entry.name for entry in listed.iterdir()]
             place = self.root
             sync_directory(place, self.ops)
             for part in Path(directory).parts:
@@ -106,22 +122,22 @@ class LocalStore:
         """See :class:`Store`."""
         with unavailable(f"{self.root / path} can't be read"):
             try:
-                return (self.root / path).read_bytes()
+                return self._at(path).read_bytes()
             except FileNotFoundError:
                 return None
 
     def metadata(self, path: str) -> Mapping[bytes, bytes]:
         """See :class:`Store`."""
-        return footer(str(self.root / path), pyarrow.fs.LocalFileSystem())
+        return footer(str(self._at(path)), pyarrow.fs.LocalFileSystem())
 
     def create(self, path: str, content: pa.Buffer | bytes) -> bool:
         """See :class:`Store`. The root is never made here: where it is missing, its filesystem is not mounted."""
-        target = self.root / path
-        temporary = self.root / UNFINISHED / f"{uuid.uuid4().hex}.tmp"
+        target = self._at(path)
+        temporary = self._at(f"{UNFINISHED}/{uuid.uuid4().hex}.tmp")
         with unavailable(f"{target} can't be written"):
             self._write(temporary, content)
             try:
-                make_directory(target.parent, self.ops)
+                self._make_directories(target.parent)
                 created = take_name(temporary, target, self.ops)
                 sync_directory(target.parent, self.ops)
             finally:
@@ -131,15 +147,24 @@ class LocalStore:
     def sweep(self, before_ms: int) -> None:
         """See :class:`Store`."""
         with unavailable(f"{self.root / UNFINISHED} can't be swept"):
-            for left in (self.root / UNFINISHED).glob("*.tmp"):
+            for left in self._at(UNFINISHED).glob("*.tmp"):
                 try:
                     if left.stat().st_mtime_ns < before_ms * 1_000_000:
                         left.unlink()
                 except FileNotFoundError:
                     continue
 
+    def _make_directories(self, directory: Path) -> None:
+        """Those that are missing, as open to others as the root is: readers of the change log are other programs."""
+        missing = [place for place in (directory, *directory.parents) if not place.exists()]
+        make_directory(directory, self.ops)
+        mode = stat.S_IMODE(self.root.stat().st_mode)
+        for place in missing:
+            place.chmod(mode)
+
     def _write(self, temporary: Path, content: pa.Buffer | bytes) -> None:
         with temporary.open("xb", buffering=0) as file:
+            os.fchmod(file.fileno(), shared_mode(self.root))
             with memoryview(content) as rest:
                 write_all(file.fileno(), [rest], self.ops)
             self.ops.fsync(file.fileno())

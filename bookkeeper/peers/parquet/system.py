@@ -26,6 +26,7 @@ from bookkeeper.peers.parquet import layout, records
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE, Part
 from bookkeeper.peers.parquet.store import Store, open_store
 from bookkeeper.peers.protocol import Acked, Identity, Message, Peer
+from bookkeeper.security.file_roots import FileRoots
 
 IDENTITY_FORMAT = 1
 LEFTOVER_AGE_MS = 3_600_000
@@ -54,18 +55,28 @@ class ParquetSystem:
     """See :class:`bookkeeper.peers.protocol.InstalledSystem`. Quorum: an absolute path, or a URI of ``pyarrow.fs``."""
 
     clock: Clock = field(default_factory=SystemClock)
-    opener: Callable[[str], Store] = open_store
+    opener: Callable[[str, FileRoots], Store] = open_store
     name: str = "parquet"
+    roots: FileRoots = field(default_factory=FileRoots)
+    """None, until :meth:`use_roots` names some."""
 
-    def identify(self, quorum: str) -> Identity:
+    def use_roots(self, roots: FileRoots) -> None:
+        """See :class:`bookkeeper.peers.protocol.FileSystemPeer`."""
+        self.roots = roots
+
+    def prepare(self, quorum: str) -> Identity:
         """Who the directory is; one that is new or empty becomes a peer. Raises RefusedError for any other."""
-        store = self.opener(quorum)
+        store = self.opener(quorum, self.roots)
         if store.read(IDENTITY_FILE) is None:
             refuse_foreign(quorum, store.names(""))
             store.prepare()
             made = DirectoryIdentity(str(uuid.uuid4()), one_block=not store.exclusive)
             store.create(IDENTITY_FILE, made.encode())
-        return Identity(read_identity(store, quorum).instance_id, "parquet")
+        return self.identify(quorum)
+
+    def identify(self, quorum: str) -> Identity:
+        """Who the directory is. Raises UnavailableError when it does not say so: it is not the one that was defined."""
+        return Identity(read_identity(self.opener(quorum, self.roots), quorum).instance_id, "parquet")
 
     def resolve_table(self, peer: Peer, name: str) -> str:  # noqa: ARG002 - the protocol's
         """The name itself; raises InvalidInputError for one that can't be part of a path."""
@@ -76,12 +87,12 @@ class ParquetSystem:
 
         A good moment to delete what crashes left.
         """
-        self.opener(peer.quorum).sweep(self.clock.wall_ms() - LEFTOVER_AGE_MS)
+        self.opener(peer.quorum, self.roots).sweep(self.clock.wall_ms() - LEFTOVER_AGE_MS)
 
     def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ParquetSession:  # noqa: ARG002 - the protocol's
         """A session on the directory; raises RefusedError when it is another one (R23), UnavailableError without it."""
         layout.check_table(stream.target_table_id)
-        store = self.opener(peer.quorum)
+        store = self.opener(peer.quorum, self.roots)
         identity = read_identity(store, peer.quorum)
         if identity.instance_id != peer.instance_id:
             raise RefusedError(
@@ -109,7 +120,11 @@ def read_identity(store: Store, quorum: str) -> DirectoryIdentity:
     """Who a directory is. Raises UnavailableError without the file: its filesystem may not be mounted here."""
     raw = store.read(IDENTITY_FILE)
     if raw is None:
-        raise UnavailableError(f"parquet://{quorum} has no {IDENTITY_FILE}: it is gone, or not mounted here")
+        raise UnavailableError(
+            f"parquet://{quorum} has no {IDENTITY_FILE}: the directory is gone, not mounted here, or was emptied or "
+            "replaced; bring back the one that was defined, or give it up: disablereplication, deletecluster, and "
+            "definecluster for a new one"
+        )
     try:
         fields = json.loads(raw)
         if fields["format"] > IDENTITY_FORMAT:

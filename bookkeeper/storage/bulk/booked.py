@@ -10,6 +10,9 @@ from bookkeeper.storage.tablet import SegmentRef
 
 EVERYTHING = RowRange(None, None)
 
+SEQ_MAX = 1 << 62
+"""Highest sequence number that a tablet gives to a file: as many are left for records as all files can take."""
+
 
 def segment_entry(ref: SegmentRef) -> SegmentEntry:
     """A segment as the books hold it."""

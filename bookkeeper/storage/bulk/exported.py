@@ -19,12 +19,16 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import LocalityGroup, RowRange
+from bookkeeper.storage.bulk.booked import SEQ_MAX
 from bookkeeper.storage.bulk.manifest import NAME, read_manifest
 from bookkeeper.storage.wal.files import FileOps, create_once, write_all
 
 KIND = "bookkeeper table export"
 VERSION = 1
 COPY_BYTES = 4 << 20
+
+TIME_MS_MAX = 1 << 53
+"""Latest time of a tablet's server that is taken, in ms: the year 287,396."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,15 @@ class Exported:
         return found
 
     def check(self) -> None:
-        """Raise CorruptionError unless the tablets join up and their files are plain names with checksums."""
+        """Raise CorruptionError unless the tablets join up, their numbers leave room for more, and their files are
+        plain names with checksums.
+        """
         borders = [(tablet.rows.prev_row, tablet.rows.end_row) for tablet in self.tablets]
         starts, ends = [start for start, _ in borders], [end for _, end in borders]
         if not borders or starts != [None, *ends[:-1]] or ends[-1] is not None or None in ends[:-1]:
             raise CorruptionError("the tablets of an export do not join up")
+        for tablet in self.tablets:
+            check_numbers(tablet)
         named = {name for tablet in self.tablets for name in tablet.segments}
         strange = [name for name in named if name in ("", ".", "..", NAME) or "/" in name]
         if strange or named != set(self.checksums):
@@ -106,6 +114,29 @@ class Exported:
     def read(cls, directory: Path) -> Exported:
         """The export in a directory. Raises CorruptionError, InvalidInputError when there is none."""
         return cls.decode(read_manifest(directory))
+
+
+def check_numbers(tablet: ExportedTablet) -> None:
+    """Raise CorruptionError unless the tablet has counted all that its files hold, has numbers left, and holds every
+    row that it refers to.
+    """
+    if tablet.last_seq > SEQ_MAX or tablet.last_time_ms > TIME_MS_MAX:
+        raise CorruptionError(
+            f"a tablet of an export has counted to {tablet.last_seq} at {tablet.last_time_ms} ms: at most {SEQ_MAX} "
+            f"and {TIME_MS_MAX} are taken"
+        )
+    for name, entry in tablet.segments.items():
+        if entry.last_seq + entry.shift > tablet.last_seq:
+            raise CorruptionError(f"{name} has sequence numbers above {tablet.last_seq}, the last one of its tablet")
+        if not lies_in(entry, tablet.rows):
+            raise CorruptionError(f"{name} has rows outside of its tablet")
+
+
+def lies_in(entry: SegmentEntry, rows: RowRange) -> bool:
+    """Whether all rows that an entry refers to are among ``rows``."""
+    if entry.ranges:
+        return all(part.part_in(rows) == part for part in entry.ranges)
+    return rows.contains(entry.min_row) and rows.contains(entry.max_row)
 
 
 def _encode_tablet(tablet: ExportedTablet) -> dict[str, Any]:
@@ -140,7 +171,7 @@ def _families(groups: dict[str, Any], name: str) -> tuple[bytes, ...]:
 def copy_file(source: Path, target: Path, ops: FileOps) -> str:
     """Copy a file, durable on return but for its name; returns the SHA-256 of what was copied. Raises OSError."""
     digest = hashlib.sha256()
-    fd = ops.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    fd = ops.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         with source.open("rb") as content:
             while part := content.read(COPY_BYTES):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits, check_labels, validate_batch
 
 REQUIRED = ("row", "family", "qualifier", "value")
@@ -48,15 +49,18 @@ def find_inputs(directory: Path) -> list[Path]:
     return names
 
 
-def read_inputs(directory: Path, time_ms: int, limits: BatchLimits) -> Iterator[pa.RecordBatch]:
-    """The records of all files, at least one a batch; those without a timestamp get ``time_ms``. Raises
-    InvalidInputError, also while iterating; UnavailableError when a file can't be read.
+def read_inputs(directory: Path, time_ms: int, limits: BatchLimits, roots: FileRoots) -> Iterator[pa.RecordBatch]:
+    """The records of all files, at least one a batch; those without a timestamp get ``time_ms``. Raises RefusedError
+    for what lies below none of the roots, InvalidInputError, also while iterating; UnavailableError when a file can't
+    be read.
     """
+    roots.resolve(directory)
     for path in find_inputs(directory):
         try:
-            for batch in _batches(path):
-                if batch.num_rows:
-                    yield _checked(path, to_mutations(path, batch, time_ms), limits)
+            with roots.opened(path) as opened:
+                for batch in _batches(path, opened):
+                    if batch.num_rows:
+                        yield _checked(path, to_mutations(path, batch, time_ms), limits)
         except pa.ArrowException as error:
             raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
         except (PermissionError, FileNotFoundError) as error:
@@ -65,14 +69,15 @@ def read_inputs(directory: Path, time_ms: int, limits: BatchLimits) -> Iterator[
             raise UnavailableError(f"{path} can't be read: {_one_line(error)}") from error
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, opened: Path) -> Iterator[pa.RecordBatch]:
+    """``path`` is for errors and says the kind; ``opened`` leads to the same file, whatever has its name by now."""
     if path.suffix == PARQUET:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(str(opened)) as file:
             _check_columns(path, file.schema_arrow.names)
             yield from file.iter_batches(BATCH_RECORDS)
         return
     with pa.csv.open_csv(
-        path,
+        str(opened),
         read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(

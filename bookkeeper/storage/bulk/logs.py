@@ -21,6 +21,7 @@ from bookkeeper.storage.bulk.whole import Lengths
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal.shares import LogShares, note_shares
 
 TAKEN_PREFIX = "taken-"
 """How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""
@@ -42,11 +43,14 @@ class ImportLogs:
     extents: Sequence[Extent]
     groups: GroupMap
     stamps: Sequence[Stamp]
+    peers: Sequence[str]
+    """The instance ids of the stamps' targets, in their order."""
     describe: Callable[[BlockHeader], None] = lambda header: None  # noqa: ARG005
     """Adds to a block's header what else is to be said."""
     lengths: Lengths = field(default_factory=Lengths)
     """The longest of what was added."""
     _writers: dict[Extent, WalWriter] = field(default_factory=dict)
+    _shares: dict[Extent, LogShares] = field(default_factory=dict)
     _open: dict[Extent, WalWriter] = field(default_factory=dict)
     """Those that have a descriptor, the one that was used last at the end."""
 
@@ -56,7 +60,9 @@ class ImportLogs:
         for extent, batch in split_by_tablets(chunk, self.extents):
             writer = self._writer(extent)
             for part in parts_of(batch):
-                writer.append([self._block(extent, part, writer.offset + 1)])
+                block = self._block(extent, part, writer.offset + 1)
+                self._shares[extent] = self._shares.get(extent, LogShares()).counting([block])
+                writer.append([block])
 
     def finish(self) -> dict[Extent, ImportedLog]:
         """Sync and close them; durable on return. Raises UnavailableError."""
@@ -99,6 +105,7 @@ class ImportLogs:
             max_row=high,
         )
         self.describe(header)
+        note_shares(header, batch.column("family"), self.peers)
         return Block(header, encode_batch(batch))
 
 

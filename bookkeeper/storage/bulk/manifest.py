@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.errors import CorruptionError, InvalidInputError, UnavailableError
+from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, UnavailableError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
 from bookkeeper.metadata.values import SegmentEntry, encode_row
 from bookkeeper.model import RowRange
@@ -82,7 +82,12 @@ def read_manifest(directory: Path) -> bytes:
     """The bytes of a directory's manifest. Raises InvalidInputError when there is none, UnavailableError."""
     try:
         return (directory / NAME).read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InvalidInputError(f"{directory} has no {NAME}: nothing was exported there, or not to its end") from error
     except OSError as error:
-        raise UnavailableError(f"{directory / NAME} can't be read: {error.strerror}") from error
+        raise manifest_error(directory, error) from error
+
+
+def manifest_error(directory: Path, error: OSError) -> BookkeeperError:
+    """Why a directory's manifest can't be read."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return InvalidInputError(f"{directory} has no {NAME}: nothing was exported there, or not to its end")
+    return UnavailableError(f"{directory / NAME} can't be read: {error.strerror}")

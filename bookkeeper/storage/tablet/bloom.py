@@ -77,6 +77,12 @@ def _probe_bits(hashes: Hashes) -> Hashes:
     return bits
 
 
+def _places(hashes: Hashes, size: int) -> npt.NDArray[np.int64]:
+    """The word of each row in a filter of ``size`` words, from the high half of its hash."""
+    places: npt.NDArray[np.uint64] = ((hashes >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
+    return places.astype(np.int64)
+
+
 def _changes(hashes: Hashes) -> npt.NDArray[np.bool_]:
     """Hashes that differ from the one before: a row with many cells counts once."""
     changes = np.ones(hashes.size, bool)
@@ -90,9 +96,17 @@ def build(parts: Sequence[Hashes]) -> bytes:
     size = -(-sum(part.size for part in once) * BITS_PER_ROW // 64)
     filled = np.zeros(size, np.uint64)
     for part in once:
-        places = ((part >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
-        np.bitwise_or.at(filled, places.astype(np.int64), _probe_bits(part))
+        np.bitwise_or.at(filled, _places(part, size), _probe_bits(part))
     return filled.astype("<u8").tobytes()
+
+
+def holds_all(filter_bytes: bytes, hashes: Hashes) -> bool:
+    """Whether :func:`may_hold` is true of each of these hashes."""
+    words = np.frombuffer(filter_bytes, "<u8")
+    if not words.size:
+        return False
+    bits = _probe_bits(hashes)
+    return bool(((words[_places(hashes, words.size)] & bits) == bits).all())
 
 
 def may_hold(filter_bytes: bytes, value: int) -> bool:

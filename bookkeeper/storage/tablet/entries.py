@@ -91,15 +91,29 @@ def cell_at(batch: pa.RecordBatch, index: int) -> Cell:
     return row, family, qualifier, visibility
 
 
-_FIXED_BYTES = float(sum(field.type.bit_width for field in ENTRY_SCHEMA if not pa.types.is_binary(field.type)) / 8)
-_BINARY_COLUMNS = [index for index, field in enumerate(ENTRY_SCHEMA) if pa.types.is_binary(field.type)]
+BINARY_COLUMNS = [index for index, field in enumerate(ENTRY_SCHEMA) if pa.types.is_binary(field.type)]
 _OFFSET_BYTES = 4
+FIXED_BYTES = float(
+    sum(field.type.bit_width for field in ENTRY_SCHEMA if not pa.types.is_binary(field.type)) / 8
+    + _OFFSET_BYTES * len(BINARY_COLUMNS)
+)
+"""Of one entry in memory: its numbers, and the offsets of its binary values."""
 
 
 def entry_bytes(entries: pa.RecordBatch) -> float:
     """Bytes of at least one entry in memory; ``nbytes`` takes 50 times as long on a slice."""
-    variable = sum(content_bytes(entries.column(index)) for index in _BINARY_COLUMNS)
-    return variable + len(entries) * (_FIXED_BYTES + _OFFSET_BYTES * len(_BINARY_COLUMNS))
+    variable = sum(content_bytes(entries.column(index)) for index in BINARY_COLUMNS)
+    return variable + len(entries) * FIXED_BYTES
+
+
+def entries_within(entries: pa.RecordBatch, size: float) -> int:
+    """How many entries, from the first one on, take no more than ``size`` bytes."""
+    if entry_bytes(entries) <= size:
+        return len(entries)
+    ends = sum(binary_offsets(entries.column(index))[1:].astype(np.int64) for index in BINARY_COLUMNS)
+    begin = sum(int(binary_offsets(entries.column(index))[0]) for index in BINARY_COLUMNS)
+    total = ends - begin + FIXED_BYTES * np.arange(1, len(entries) + 1)
+    return int(np.searchsorted(total, size, side="right"))
 
 
 FEW = 16

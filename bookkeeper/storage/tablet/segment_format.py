@@ -4,8 +4,8 @@
 
     PAR1 | row groups | filter | index | trailer | Parquet footer | footer length | PAR1
 
-Any Parquet reader finds the footer from the end and never sees the tail. ``index`` is an Arrow IPC stream with one
-line a row group: the keys of its first and last entry, its byte range and the CRC-32C of that range. ``trailer`` is
+Any Parquet reader finds the footer from the end and never sees the tail. ``index`` has one line a row group: the keys
+of its first and last entry, its byte range and the CRC-32C of that range (see ``segment_index``). ``trailer`` is
 fixed-size and holds the CRC-32C of filter and index and of the footer, so nothing is parsed before it was checked.
 Segments are immutable: a file has its final name only when all of it is durable. Source: design section 8.
 """
@@ -21,10 +21,9 @@ import pyarrow as pa
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import RowRange
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS
 from bookkeeper.storage.wal.files import uri_of
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PARQUET_MAGIC = b"PAR1"
 TRAILER = struct.Struct("<4s4I")
 """Magic, bytes of the filter, bytes of the index, CRC-32C of both, CRC-32C of the Parquet footer."""
@@ -67,18 +66,6 @@ def unique_part(uri: str) -> str:
 
 
 DICTIONARY_COLUMNS = ["family", "qualifier", "visibility"]
-
-_KEY_FIELDS = [ENTRY_SCHEMA.field(name) for name in KEY_COLUMNS]
-INDEX_SCHEMA = pa.schema(
-    [
-        *(field.with_name(f"first_{field.name}") for field in _KEY_FIELDS),
-        *(field.with_name(f"last_{field.name}") for field in _KEY_FIELDS),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("crc", pa.uint32(), nullable=False),
-        pa.field("records", pa.int64(), nullable=False),
-    ]
-)
 
 
 _Row = bytes

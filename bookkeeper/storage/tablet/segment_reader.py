@@ -14,7 +14,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from bookkeeper.storage.tablet.cache import BlockCache
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
 from bookkeeper.storage.tablet.same import VALUE_BYTES_MAX as SAME_BYTES_MAX
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
+from bookkeeper.storage.tablet.segment_index import decode_index
 from bookkeeper.storage.wal.files import path_of
 
 
@@ -92,8 +93,8 @@ class _Decoder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
-    """What a segment says of itself, checked."""
+class Tail:
+    """What a segment says of itself, checked. ``start``: where the row groups end; ``size``: of the file."""
 
     footer: pq.FileMetaData
     filter_bytes: bytes
@@ -101,18 +102,25 @@ class _Tail:
     first_keys: list[Position]
     last_keys: list[Position]
     families: frozenset[bytes] | None
+    start: int
     size: int
+
+
+Chunks = Mapping[str, pa.Array]
+"""The columns of a row group as they are decoded: some have dictionaries."""
 
 
 class Segment:
     """A segment file. Thread-safe; reads nothing until asked."""
 
-    def __init__(self, ref: SegmentRef, cache: BlockCache) -> None:
+    def __init__(self, ref: SegmentRef, cache: BlockCache, tail_bytes_max: int | None = None) -> None:
+        """``tail_bytes_max``: what lies behind the row groups is read only if it is no more; None = no limit."""
         self.ref = ref
         self.path = path_of(ref.uri)
         self._cache = cache
+        self._tail_bytes_max = tail_bytes_max
         self._lock = threading.Lock()
-        self._loaded: _Tail | None = None
+        self._loaded: Tail | None = None
         self._idle: deque[_Decoder] = deque(maxlen=1)
         """A decoder that nobody uses now: to make one takes as long as to decode a fifth of a row group."""
 
@@ -124,15 +132,15 @@ class Segment:
         """
         if self.ref.max_row < low or (high is not None and self.ref.min_row >= high):
             return False
-        present = None if families is None else self._tail().families
+        present = None if families is None else self.tail().families
         if families is not None and present is not None and present.isdisjoint(families):
             return False
-        return only_row is None or bloom.may_hold(self._tail().filter_bytes, only_row)
+        return only_row is None or bloom.may_hold(self.tail().filter_bytes, only_row)
 
     @property
     def families(self) -> frozenset[bytes] | None:
         """The families present; None when they are too many to be listed. Reads the footer."""
-        return self._tail().families
+        return self.tail().families
 
     @property
     def records(self) -> int:
@@ -142,15 +150,15 @@ class Segment:
     @property
     def block_count(self) -> int:
         """See :class:`Source`."""
-        return len(self._tail().last_keys)
+        return len(self.tail().last_keys)
 
     def seek(self, position: Position) -> int:
         """See :class:`Source`."""
-        return bisect_right(self._tail().last_keys, position)
+        return bisect_right(self.tail().last_keys, position)
 
     def first_key(self, index: int) -> Position:
         """See :class:`Source`."""
-        return self._tail().first_keys[index]
+        return self.tail().first_keys[index]
 
     def block(self, index: int) -> SortedBlock:
         """See :class:`Source`."""
@@ -162,7 +170,7 @@ class Segment:
 
     def check(self) -> None:
         """Read and check the footer, index and filter; raises CorruptionError or IncompatibleError."""
-        self._tail()
+        self.tail()
 
     def _read(self, start: int, length: int) -> bytes:
         try:
@@ -179,14 +187,15 @@ class Segment:
             raise corrupt(self.path, f"truncated: bytes [{start}, {start + length}) are not all there")
         return content
 
-    def _tail(self) -> _Tail:
+    def tail(self) -> Tail:
+        """What the segment says of itself. Raises CorruptionError, IncompatibleError, UnavailableError."""
         tail = self._loaded
         if tail is None:
             with self._lock:
                 tail = self._loaded = self._loaded or self._load_tail()
         return tail
 
-    def _load_tail(self) -> _Tail:
+    def _load_tail(self) -> Tail:
         size = self._check_size()
         footer_length, magic = FOOTER_END.unpack(self._read(size - FOOTER_END.size, FOOTER_END.size))
         if magic != segment_format.PARQUET_MAGIC:
@@ -202,13 +211,15 @@ class Segment:
         tail_start = trailer_start - filter_length - index_length
         if tail_start < len(segment_format.PARQUET_MAGIC):
             raise corrupt(self.path, "the lengths in its trailer are impossible")
+        if self._tail_bytes_max is not None and size - tail_start > self._tail_bytes_max:
+            raise corrupt(self.path, f"{size - tail_start} bytes behind its row groups: at most {self._tail_bytes_max}")
         tail = self._read(tail_start, filter_length + index_length)
         footer = self._read(footer_start, size - footer_start)
         if not (matches(tail, check) and matches(footer[:footer_length], footer_check)):
             raise corrupt(self.path, "the checksum of its footer does not match")
         if self._read(0, 4) != segment_format.PARQUET_MAGIC:
             raise corrupt(self.path, "it does not start as a Parquet file")
-        return self._parse_tail(tail[:filter_length], tail[filter_length:], footer, size)
+        return self._parse_tail(tail[:filter_length], tail[filter_length:], footer, tail_start, size)
 
     def _check_size(self) -> int:
         try:
@@ -221,7 +232,7 @@ class Segment:
             raise corrupt(self.path, f"{size} bytes are too few for a segment")
         return size
 
-    def _parse_tail(self, filter_bytes: bytes, index_bytes: bytes, footer: bytes, size: int) -> _Tail:
+    def _parse_tail(self, filter_bytes: bytes, index_bytes: bytes, footer: bytes, start: int, size: int) -> Tail:
         """Checksums hold: from here on a mismatch means other software, or another file than the books mean."""
         try:
             metadata = pq.read_metadata(pa.BufferReader(segment_format.PARQUET_MAGIC + footer))
@@ -238,33 +249,30 @@ class Segment:
         if metadata.num_rows != self.ref.records:
             raise corrupt(self.path, f"it has {metadata.num_rows} records, the books say {self.ref.records}")
         index = self._index(index_bytes)
-        if index is None or index.num_rows != metadata.num_row_groups or not index.num_rows:
+        if index.num_rows != metadata.num_row_groups or not index.num_rows:
             raise corrupt(self.path, "its index does not go with its footer")
-        if not lies_within(index, size):
+        if not lies_within(index, start):
             raise corrupt(self.path, "its index names bytes that it does not have")
         first_keys, last_keys = (_keys(index, prefix, self.ref.shift) for prefix in ("first_", "last_"))
         if (first_keys[0][0], last_keys[-1][0]) != (self.ref.min_row, self.ref.max_row):
             raise corrupt(self.path, "its first and last row are not those that the books say")
         families = self._families_in(named.get(segment_format.FAMILIES_KEY))
-        return _Tail(
+        return Tail(
             footer=metadata,
             filter_bytes=filter_bytes,
             index=index,
             first_keys=first_keys,
             last_keys=last_keys,
             families=families,
+            start=start,
             size=size,
         )
 
-    def _index(self, content: bytes) -> pa.RecordBatch | None:
+    def _index(self, content: bytes) -> pa.RecordBatch:
         try:
-            with pa.ipc.open_stream(content) as reader:
-                index = reader.read_next_batch()
-            index.validate(full=True)
-        except (pa.ArrowException, OSError, StopIteration) as error:
-            raise corrupt(self.path, f"its index is no Arrow stream: {error}") from error
-        holes = any(column.null_count for column in index.columns)
-        return index if index.schema.equals(segment_format.INDEX_SCHEMA) and not holes else None
+            return decode_index(content)
+        except (pa.ArrowException, ValueError) as error:
+            raise corrupt(self.path, f"its index is none: {error}") from error
 
     def _families_in(self, listed: bytes | None) -> frozenset[bytes] | None:
         if listed is None:
@@ -274,27 +282,44 @@ class Segment:
         except (ValueError, RecursionError) as error:
             raise corrupt(self.path, f"its list of families is none: {error}") from error
 
-    def _read_block(self, number: int) -> SortedBlock:
-        tail = self._tail()
-        start, length = (tail.index.column(name)[number].as_py() for name in ("start", "bytes"))
+    def content(self, number: int) -> bytes:
+        """The bytes of a row group, checked. Raises CorruptionError, UnavailableError."""
+        index = self.tail().index
+        start, length = (index.column(name)[number].as_py() for name in ("start", "bytes"))
         content = self._read(start, length)
-        if not matches(content, tail.index.column("crc")[number].as_py()):
+        if not matches(content, index.column("crc")[number].as_py()):
             raise corrupt(self.path, f"the checksum of row group {number} does not match")
+        return content
+
+    def chunks(self, number: int, content: bytes) -> Chunks:
+        """A row group decoded of :meth:`content`. Raises CorruptionError."""
+        tail = self.tail()
         try:
-            chunks = self._decode(tail, number, content, start)
-            same = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
-            columns = [
-                column_of(same[name], len(chunk)) if name in same else _plain(chunk) for name, chunk in chunks.items()
-            ]
-            columns[SEQ] = shifted(columns[SEQ], self.ref.shift)
-            batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
+            chunks = self._decode(tail, number, content, tail.index.column("start")[number].as_py())
         except (pa.ArrowException, OSError) as error:
             raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
-        if batch.num_rows != tail.index.column("records")[number].as_py():
+        if any(len(chunk) != tail.index.column("records")[number].as_py() for chunk in chunks.values()):
             raise corrupt(self.path, f"row group {number} has not the records that its index says")
+        return chunks
+
+    def block_of(self, chunks: Chunks) -> SortedBlock:
+        """The entries of a row group that was decoded."""
+        same = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
+        columns = [
+            column_of(same[name], len(chunk)) if name in same else _plain(chunk) for name, chunk in chunks.items()
+        ]
+        columns[SEQ] = shifted(columns[SEQ], self.ref.shift)
+        batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
         return SortedBlock(batch, same).ready_to_bisect()
 
-    def _decode(self, tail: _Tail, number: int, content: bytes, start: int) -> dict[str, pa.Array]:
+    def _read_block(self, number: int) -> SortedBlock:
+        chunks = self.chunks(number, self.content(number))
+        try:
+            return self.block_of(chunks)
+        except pa.ArrowException as error:
+            raise corrupt(self.path, f"row group {number} can't be decoded: {error}") from error
+
+    def _decode(self, tail: Tail, number: int, content: bytes, start: int) -> dict[str, pa.Array]:
         try:
             decoder = self._idle.pop()
         except IndexError:

@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 
 from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes, distinct, is_constant
 from bookkeeper.storage.tablet import bloom, segment_format
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, entry_bytes
+from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, entries_within, entry_bytes
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
+from bookkeeper.storage.tablet.segment_index import INDEX_SCHEMA, encode_index
 from bookkeeper.storage.tablet.settings import TabletSettings
 from bookkeeper.storage.wal.files import FileOps, sync_directory, uri_of, write_all
 
@@ -101,10 +102,7 @@ def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch
 
 def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[bytes]:
     """What lies between the row groups and the Parquet footer."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, index.schema) as writer:
-        writer.write_batch(index)
-    index_bytes = sink.getvalue().to_pybytes()
+    index_bytes = encode_index(index)
     check = crc32c(filter_bytes + index_bytes)
     trailer = TRAILER.pack(segment_format.TRAILER_MAGIC, len(filter_bytes), len(index_bytes), check, crc32c(footer))
     return [filter_bytes, index_bytes, trailer]
@@ -155,12 +153,11 @@ class SegmentWriter:
         low = 0
         while low < entries.num_rows:
             rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
-            average = entry_bytes(rest) / rest.num_rows
-            fits = int((self._settings.row_group_bytes - self._waiting_bytes) / average)
+            fits = entries_within(rest, self._settings.row_group_bytes - self._waiting_bytes)
             part = rest.slice(0, max(1, fits))
             self._waiting.append(part)
             self._waiting_records += part.num_rows
-            self._waiting_bytes += int(part.num_rows * average)
+            self._waiting_bytes += int(entry_bytes(part))
             low += part.num_rows
             is_full = self._waiting_bytes >= self._settings.row_group_bytes
             if is_full or part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
@@ -252,7 +249,7 @@ class SegmentWriter:
         end = os.pread(fd, size - footer_start, footer_start)
         for line in self._index:
             line["crc"] = crc32c(os.pread(fd, line["bytes"], line["start"]))
-        index = pa.RecordBatch.from_pylist(self._index, schema=segment_format.INDEX_SCHEMA)
+        index = pa.RecordBatch.from_pylist(self._index, schema=INDEX_SCHEMA)
         filter_bytes = bloom.build(self._hashes)
         os.lseek(fd, footer_start, os.SEEK_SET)
         tail = [*_tail(filter_bytes, index, end[:footer_length]), end]

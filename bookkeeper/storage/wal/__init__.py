@@ -14,6 +14,7 @@ from bookkeeper.storage.wal.committer import GroupCommitter
 from bookkeeper.storage.wal.convert import (
     origin_from_pb,
     origin_to_pb,
+    shares_from_pb,
     stamp_from_pb,
     stamp_to_pb,
     stream_from_pb,
@@ -25,8 +26,16 @@ from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
 from bookkeeper.storage.wal.limits import CommitLimits
-from bookkeeper.storage.wal.reader import read_blocks, read_headers, whole_behind
-from bookkeeper.storage.wal.recovery import FileSummary, Promise, TabletSummary, delete_log, file_summary, recover
+from bookkeeper.storage.wal.reader import read_blocks, read_headers, read_headers_at, whole_behind
+from bookkeeper.storage.wal.recovery import (
+    FileSummary,
+    Promise,
+    TabletSummary,
+    delete_log,
+    file_summary,
+    last_shares,
+    recover,
+)
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
 from bookkeeper.storage.wal.view import LogView, Tail
@@ -60,13 +69,16 @@ __all__ = [
     "encode_batch",
     "end_process",
     "file_summary",
+    "last_shares",
     "origin_from_pb",
     "origin_to_pb",
     "path_of",
     "read_blocks",
     "read_headers",
+    "read_headers_at",
     "read_seal",
     "recover",
+    "shares_from_pb",
     "stamp_from_pb",
     "stamp_to_pb",
     "stream_from_pb",

@@ -9,6 +9,7 @@ R13, R15, R18, R21 and R24.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,14 +17,16 @@ import pyarrow as pa
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.wal.block_pb2 import BlockHeader
-from bookkeeper.storage.wal.ipc_message import check_uncompressed
+from bookkeeper.storage.wal.ipc_message import read_form
 
 COMPRESSIONS = ("", "lz4", "zstd")
 """Allowed values of ``BlockHeader.compression``; empty means none."""
 
-_REQUIRED = tuple(i for i, field in enumerate(MUTATION_SCHEMA) if not field.nullable)
+BATCH_BYTES_MAX = 1 << 28
+"""Most bytes that a compressed batch of a file may take: above the largest block a writer makes, far below what a
+server has."""
+
 _SCHEMA_MESSAGE_BYTES = MUTATION_SCHEMA.serialize().size
-_MESSAGE_PREFIX_BYTES = 8
 _BIT_WIDTHS = tuple(0 if field.type == pa.binary() else field.type.bit_width for field in MUTATION_SCHEMA)
 _EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in MUTATION_SCHEMA], schema=MUTATION_SCHEMA)
 
@@ -69,25 +72,27 @@ def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     return copied[0] if copied else _EMPTY
 
 
-def decode_batch(payload: pa.Buffer | bytes | memoryview) -> pa.RecordBatch:
+def admit_batch(size: int) -> None:
+    """Let a batch that takes ``size`` bytes decompressed be read, or raise CorruptionError."""
+    if size > BATCH_BYTES_MAX:
+        raise CorruptionError(f"a record batch announces {size} bytes, the limit is {BATCH_BYTES_MAX}")
+
+
+def decode_batch(payload: pa.Buffer | bytes | memoryview, admit: Callable[[int], None] = admit_batch) -> pa.RecordBatch:
     """The batch in ``payload``, sharing its memory; raises CorruptionError unless every offset and length in it holds.
 
-    Fit for bytes from the network: after this no reading of a value can leave the buffer.
+    Fit for bytes from the network: after this no reading of a value can leave the buffer. ``admit`` is told how many
+    bytes a compressed batch takes before any memory is given to it; what it raises is raised.
     """
     buffer = payload if isinstance(payload, pa.Buffer) else pa.py_buffer(payload)
+    form = read_form(memoryview(buffer))
+    if form.is_compressed:
+        admit(form.column_bytes)
     try:
-        message = pa.ipc.read_message(buffer)
-        check_uncompressed(message)
-        batch = pa.ipc.read_record_batch(message, MUTATION_SCHEMA)
+        batch = pa.ipc.read_record_batch(pa.ipc.read_message(buffer), MUTATION_SCHEMA)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptionError(f"{buffer.size} bytes are no record batch of mutations: {error}") from error
-    length = _MESSAGE_PREFIX_BYTES + message.metadata.size + message.body.size
-    if length != buffer.size:
-        raise CorruptionError(f"a record batch of {length} bytes came in {buffer.size} bytes")
-    for index in _REQUIRED:
-        if batch.column(index).null_count:
-            raise CorruptionError(f"column {MUTATION_SCHEMA.field(index).name!r} of a record batch holds nulls")
     return batch
 
 

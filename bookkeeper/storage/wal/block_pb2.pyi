@@ -359,6 +359,8 @@ class BlockHeader(_message.Message):
     COMPRESSION_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     DESCENT_FIELD_NUMBER: _builtins.int
+    TARGET_RECORDS_FIELD_NUMBER: _builtins.int
+    TARGET_BYTES_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
     record_count: _builtins.int
     table_id: _builtins.str
@@ -392,6 +394,14 @@ class BlockHeader(_message.Message):
     def descent(self) -> Global___Descent:
         """received data: where its records were first written"""
 
+    @_builtins.property
+    def target_records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """for each of `stamps`: records for that target in the file, this block included"""
+
+    @_builtins.property
+    def target_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """and the size of the blocks that hold them, without headers"""
+
     def __init__(
         self,
         *,
@@ -411,10 +421,12 @@ class BlockHeader(_message.Message):
         compression: _builtins.str = ...,
         since: _builtins.int = ...,
         descent: Global___Descent | None = ...,
+        target_records: _abc.Iterable[_builtins.int] | None = ...,
+        target_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "descent", b"descent", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "descent", b"descent", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "since", b"since", "stamps", b"stamps", "table_id", b"table_id", "write_time_ms", b"write_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "descent", b"descent", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "since", b"since", "stamps", b"stamps", "table_id", b"table_id", "target_bytes", b"target_bytes", "target_records", b"target_records", "write_time_ms", b"write_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__descent: _TypeAlias = _typing.Literal["descent"]  # noqa: Y015
     _WhichOneofArgType__descent: _TypeAlias = _typing.Literal["_descent", b"_descent"]  # noqa: Y015

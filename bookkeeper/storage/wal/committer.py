@@ -209,6 +209,7 @@ class GroupCommitter:
         ready = self._prepare(self._with_disk(entries))
         logged = [placed for entry in ready for placed in entry.placed if placed.first_offset]
         blocks = form_blocks(logged, self._limits.merge)
+        shares = self._current.counting(blocks)
         if blocks and not self._books_agree(ready, blocks):
             return
         early = list(itertools.takewhile(lambda entry: entry.durability <= Durability.LOG, ready)) if answers else []
@@ -216,7 +217,7 @@ class GroupCommitter:
             self._current.check_fence()
             self._acknowledge(early)
         if blocks:
-            self._current.append(blocks)
+            self._current.append(blocks, shares)
         group.ready += ready[len(early) :]
 
     def _with_disk(self, entries: list[Entry]) -> list[Entry]:

@@ -6,7 +6,7 @@ format (``block.proto``); a field that is unknown here stays in the message it c
 
 from __future__ import annotations
 
-from bookkeeper.model import Origin, Stamp, StreamKey, TargetKey
+from bookkeeper.model import Origin, Stamp, StreamKey, TargetKey, TargetShare
 from bookkeeper.storage.wal import block_pb2 as pb
 
 
@@ -30,6 +30,12 @@ def stamp_to_pb(stamp: Stamp) -> pb.Stamp:
 def stamp_from_pb(message: pb.Stamp) -> Stamp:
     """Inverse of :func:`stamp_to_pb`."""
     return Stamp(target_from_pb(message), None if message.all_groups else tuple(message.groups))
+
+
+def shares_from_pb(header: pb.BlockHeader) -> tuple[TargetShare, ...]:
+    """What of the file is each target's up to this block, sorted; the targets are those in force for it (R13)."""
+    numbers = zip(header.stamps, header.target_records, header.target_bytes, strict=False)
+    return tuple(sorted(TargetShare(target_from_pb(stamp), records, size) for stamp, records, size in numbers))
 
 
 def stream_to_pb(stream: StreamKey) -> pb.Stream:

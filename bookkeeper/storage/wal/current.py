@@ -20,6 +20,7 @@ from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError
 from bookkeeper.storage.wal.block import Block
 from bookkeeper.storage.wal.limits import CommitLimits
 from bookkeeper.storage.wal.seal import is_fenced
+from bookkeeper.storage.wal.shares import LogShares
 from bookkeeper.storage.wal.submission import Listener, Seal
 from bookkeeper.storage.wal.writer import WalWriter
 
@@ -54,6 +55,7 @@ class CurrentLog:
         self._lock = threading.Lock()
         self._wal = open_wal()
         self._next: WalWriter | None = None
+        self._shares = LogShares()
         self._opened_ns = clock.boot_ns()
         self._roll_from_ns = 0
         self._unsynced_since_ns: int | None = None
@@ -73,10 +75,17 @@ class CurrentLog:
         with self._fatal("the log can't be extended"):
             self._wal.reserve(length)
 
-    def append(self, blocks: Sequence[Block]) -> None:
-        """See :meth:`WalWriter.append`; they are synced before long, whoever asks for it."""
+    def counting(self, blocks: Sequence[Block]) -> LogShares:
+        """Each target's share of the log behind these blocks, whose headers say so from now on."""
+        return self._shares.counting(blocks)
+
+    def append(self, blocks: Sequence[Block], shares: LogShares) -> None:
+        """See :meth:`WalWriter.append`; they are synced before long, whoever asks for it. ``shares``: those of
+        :meth:`counting`.
+        """
         with self._fatal("the log can't be written"):
             self._wal.append(blocks)
+        self._shares = shares
         with self._lock:
             if self._unsynced_since_ns is None:
                 self._unsynced_since_ns = self._clock.boot_ns()
@@ -138,7 +147,7 @@ class CurrentLog:
             with self._fatal("no new log can be made"):
                 self._next = self._open_wal()
         seal = self._seal()
-        self._wal, self._next = self._next, None
+        self._wal, self._next, self._shares = self._next, None, LogShares()
         self._opened_ns = self._clock.boot_ns()
         return seal
 

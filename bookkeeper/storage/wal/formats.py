@@ -28,7 +28,7 @@ from bookkeeper.storage.wal.frame import (
     read_frame,
     read_payload,
 )
-from bookkeeper.storage.wal.seal import read_seal
+from bookkeeper.storage.wal.seal import read_seal_file
 from bookkeeper.storage.wal.submission import Seal
 
 
@@ -99,6 +99,11 @@ def parse_file_header(uri: str, frame: Frame) -> FileHeader:
     if header.format_version > FORMAT_VERSION:
         raise IncompatibleError(
             f"{uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
+        )
+    if header.format_version < FORMAT_VERSION:
+        raise IncompatibleError(
+            f"{uri} has format {header.format_version}, this version reads {FORMAT_VERSION} only: let the version that "
+            "wrote it replicate and flush everything first"
         )
     return header
 
@@ -241,9 +246,10 @@ def open_log(uri: str) -> LogReader:
     The seal is read after the size of the file: what was there before a seal lies below it, whoever writes on.
     """
     source = open_source(uri)
-    seal = read_seal(uri)
-    if seal is not None and source.size < seal.position:
-        source = open_source(uri)
+    sealed = read_seal_file(uri)
+    seal = None if sealed is None else sealed.seal
+    if sealed is not None and (sealed.copy or source.size < sealed.seal.position):
+        source = open_source(uri + sealed.copy)
     if seal is not None and seal.position == 0:
         return BlockLog(uri, source, seal)
     for magic, reader in FORMATS.items():

@@ -36,6 +36,9 @@ class _Size(NamedTuple):
     header_bytes: int
 
 
+SHARE_BYTES_MAX = 20
+"""Two numbers of a target."""
+
 _HEADER_BYTES_MAX = HEADER_BYTES_MAX - 64
 """Leaves room for first offset and record count."""
 
@@ -46,6 +49,11 @@ def _fits(size: _Size, limits: MergeLimits) -> bool:
         and size.batch_bytes <= limits.merge_bytes_max
         and size.header_bytes <= _HEADER_BYTES_MAX
     )
+
+
+def header_bytes(header: BlockHeader) -> int:
+    """Bytes of a header at most, with the sums of its targets that come later (``shares``)."""
+    return header.ByteSize() + SHARE_BYTES_MAX * len(header.stamps)
 
 
 def batch_bytes(batch: pa.RecordBatch, enough: int) -> int:
@@ -65,9 +73,9 @@ def check_draft(draft: DraftBlock, limits: MergeLimits) -> None:
         raise InvalidInputError(f"a block of {draft.batch.num_rows} records for table {draft.header.table_id!r}")
     if draft.header.compression not in COMPRESSIONS:
         raise InvalidInputError(f"unknown block compression {draft.header.compression!r}: use one of {COMPRESSIONS}")
-    if draft.header.ByteSize() > _HEADER_BYTES_MAX:
+    if header_bytes(draft.header) > _HEADER_BYTES_MAX:
         raise InvalidInputError(
-            f"a block header of {draft.header.ByteSize()} bytes for table {draft.header.table_id} is above the "
+            f"a block header of {header_bytes(draft.header)} bytes for table {draft.header.table_id} is above the "
             f"limit, {_HEADER_BYTES_MAX}: fewer targets, groups or families, or shorter names"
         )
     size = batch_bytes(draft.batch, limits.block_bytes_max)
@@ -92,7 +100,7 @@ def form_blocks(placed: Sequence[PlacedBlock], limits: MergeLimits) -> list[Bloc
     total = _Size(0, 0, 0)
     for draft in placed:
         own_bytes = batch_bytes(draft.batch, limits.merge_bytes_max)
-        own = _Size(draft.batch.num_rows, own_bytes, draft.header.ByteSize())
+        own = _Size(draft.batch.num_rows, own_bytes, header_bytes(draft.header))
         together = _Size(*map(add, total, own))
         if run and not (_fits(together, limits) and mergeable(run[-1], draft)):
             blocks.append(_block(run))
@@ -132,9 +140,15 @@ def _block(run: Sequence[PlacedBlock]) -> Block:
     header.min_row = min(draft.header.min_row for draft in run)
     header.max_row = max(draft.header.max_row for draft in run)
     header.write_time_ms = max(draft.header.write_time_ms for draft in run)
+    if any(draft.header.target_records for draft in run):
+        header.target_records[:] = map(sum, zip(*map(_shares_alone, run), strict=True))
     _merge_groups(header, [draft.header for draft in run[1:]])
-    table = pa.Table.from_batches([draft.batch for draft in run]).combine_chunks()
-    return Block(header, encode_batch(table.to_batches()[0], header.compression))
+    batch = pa.concat_batches([draft.batch for draft in run])
+    return Block(header, encode_batch(batch, header.compression))
+
+
+def _shares_alone(draft: PlacedBlock) -> Sequence[int]:
+    return draft.header.target_records or [draft.batch.num_rows] * len(draft.header.stamps)
 
 
 def _merge_groups(header: BlockHeader, others: Sequence[BlockHeader]) -> None:

@@ -7,7 +7,7 @@ from the last read spares even the headers. Sources: design section 5, WAL forma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, TransientError
 from bookkeeper.storage.wal.block import Block
@@ -60,3 +60,15 @@ def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt
     """
     log = open_own(uri)
     return log.headers(log.start(position_hint, _ANY_OFFSET))
+
+
+def read_headers_at(uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
+    """Headers of the blocks at these positions, which :func:`read_headers` has given; the log is opened once. Raises
+    what :func:`read_blocks` does.
+    """
+    log = open_own(uri)
+    for position in positions:
+        at = next(log.headers(position), None)
+        if at is None:
+            raise corrupt(uri, position, "a block was here, and is not any more")
+        yield at

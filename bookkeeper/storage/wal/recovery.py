@@ -3,6 +3,8 @@
 Arrives: the URI of a local log of a dead session (its lease and margin have passed, or the process is known gone).
 Leaves: the seal, and a summary from block headers alone. Survives a crash: the seal; everything before it is safe to
 repeat and to do twice at once. Nothing is ever cut off the file. Sources: design section 5.3, rules R10, R15, R24.
+
+A seal promises that the disk has every byte before it (``proven``).
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
-from bookkeeper.model import Barrier, Stamp
+from bookkeeper.model import Barrier, Stamp, TargetShare
 from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.convert import stamp_from_pb
+from bookkeeper.storage.wal.convert import shares_from_pb, stamp_from_pb
 from bookkeeper.storage.wal.files import FileOps, beside, map_file, path_of, sync_directory
 from bookkeeper.storage.wal.formats import (
     BlockAt,
@@ -38,7 +40,8 @@ from bookkeeper.storage.wal.frame import (
     read_frame,
     read_payload,
 )
-from bookkeeper.storage.wal.seal import FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal, write_seal
+from bookkeeper.storage.wal.proven import BlockCount, seal_proven
+from bookkeeper.storage.wal.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal
 from bookkeeper.storage.wal.submission import Seal
 
 SEGMENT_SUFFIX = ".segment"
@@ -60,7 +63,8 @@ def recover(
     give_up_unproven: bool = False,
     promised: Callable[[], Promise] = Promise,
 ) -> Seal:
-    """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return.
+    """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return, with every
+    byte before it, whatever became of the owner's syncs.
 
     A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
     after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log, a valid
@@ -83,12 +87,12 @@ def recover(
         finally:
             ops.close(fd)
         source = map_file(path)
-        end = find_end(uri, source, give_up_unproven)
-        if end.position:
+        count = count_blocks(uri, source, give_up_unproven)
+        if count.end.position:
             check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
         if not give_up_unproven:
-            refuse_less(uri, end, promised())
-        return write_seal(uri, end, ops)
+            refuse_less(uri, count.end, promised())
+        return seal_proven(uri, source, count, ops)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
     except OSError as error:
@@ -112,11 +116,17 @@ def refuse_less(uri: str, end: Seal, promised: Promise) -> None:
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
     """Offset and position behind the last whole block; raises CorruptionError as :func:`recover` tells."""
+    return count_blocks(uri, source, give_up_unproven).end
+
+
+def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
+    """:func:`find_end`, and how much of it the owner's syncs have proven. Raises the same."""
     try:
         file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
     except FrameError as error:
-        return _without_header(uri, source, error)
+        return BlockCount(_without_header(uri, source, error))
     offset, position, salt = 0, file_header.end_position, file_header.prefix.prefix_crc
+    synced = 0
     while position < source.size:
         try:
             frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
@@ -129,7 +139,8 @@ def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
             raise corrupt(uri, position, f"offset {header.first_offset} follows offset {offset}")
         offset += header.record_count
         position = frame.end_position
-    return Seal(offset, position)
+        synced = max(synced, frame.prefix.synced_position)
+    return BlockCount(Seal(offset, position), synced, salt)
 
 
 def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
@@ -174,11 +185,14 @@ class TabletSummary:
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """A sealed log: when it was made, its end, and its tablets by (table id, end row; None = the last tablet)."""
+    """A sealed log: when it was made, its end, its tablets by (table id, end row; None = the last tablet), and by table
+    id what of it is each target's.
+    """
 
     created_time_ms: int
     seal: Seal
     tablets: Mapping[tuple[str, bytes | None], TabletSummary]
+    shares: Mapping[str, tuple[TargetShare, ...]] = field(default_factory=dict)
 
 
 def file_summary(uri: str) -> FileSummary:
@@ -190,13 +204,21 @@ def file_summary(uri: str) -> FileSummary:
     if log.seal is None:
         raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}
+    stamped: dict[str, pb.BlockHeader] = {}
     for at in log.headers(log.start(None, 1)):
         key = (at.header.table_id, at.header.end_row if at.header.HasField("end_row") else None)
         tally = tallies.get(key)
         if tally is None:
             tally = tallies[key] = _Tally(at.header.first_offset)
         tally.add(at)
-    return FileSummary(log.created_time_ms, log.seal, {key: tally.summary() for key, tally in tallies.items()})
+        if at.header.stamps:
+            stamped[at.header.table_id] = at.header
+    return FileSummary(
+        log.created_time_ms,
+        log.seal,
+        {key: tally.summary() for key, tally in tallies.items()},
+        {table_id: shares_from_pb(header) for table_id, header in stamped.items()},
+    )
 
 
 @dataclass(slots=True)
@@ -234,7 +256,19 @@ def delete_log(uri: str, ops: FileOps | None = None) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Companions of a log: seal, fence, temporary files of a crash while sealing, segments with the same records."""
-    endings = (f"{SEAL_SUFFIX}.*.tmp", f"{SEGMENT_SUFFIX}*")
+    """Companions of a log: seal, fence, its copies, temporary files of a crash while sealing, segments with the same
+    records.
+    """
+    endings = (f"{SEAL_SUFFIX}.*.tmp", f".*{COPY_SUFFIX}", f"{SEGMENT_SUFFIX}*")
     found = (path.parent.glob(glob.escape(path.name) + ending) for ending in endings)
     return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *sorted(chain.from_iterable(found))]
+
+
+def last_shares(uri: str, table_id: str) -> tuple[TargetShare, ...]:
+    """What of a whole log is each target's of one table, by its block headers. Raises as :func:`read_headers` does."""
+    log = open_own(uri)
+    last = pb.BlockHeader()
+    for at in log.headers(log.start(None, 1)):
+        if at.header.table_id == table_id and at.header.stamps:
+            last = at.header
+    return shares_from_pb(last)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.errors import UnavailableError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.owner import owner_value
 from bookkeeper.metadata.table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 from tests.support.simulation.kernel import Kernel
 
@@ -108,6 +110,13 @@ class SimTable:
             raise UnavailableError("the books do not answer")
 
     # ---- for the world
+
+    def owned_by(self, instance_id: str) -> None:
+        """Made for an instance, as ``init`` does."""
+        cells = self._rows.setdefault(keys.owner_row(), {})
+        self._put_cell(
+            keys.owner_row(), cells.setdefault(keys.OWNER, _Versions()), keys.OWNER, 1, owner_value(instance_id)
+        )
 
     def row(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
         """What shows of a row now."""

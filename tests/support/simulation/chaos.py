@@ -30,7 +30,8 @@ class Chaos:
     """One schedule. Any number is good for anything."""
 
     def __init__(self, world: World, seed: int, climate: Climate | None = None, stage: type[Stage] = Stage) -> None:
-        self.climate = climate or drawn(seed, tuple(DAILY), tuple(SELDOM), ROWS)
+        self.happenings = {**HAPPENINGS, **{name: getattr(deeds, name) for name in stage.more}}
+        self.climate = climate or drawn(seed, tuple(DAILY), (*SELDOM, *stage.more), ROWS)
         self.world = world
         self.kernel = world.kernel
         self.kernel.note(f"seed {seed}: {self.climate}")
@@ -39,7 +40,7 @@ class Chaos:
     def happen(self, name: str, number: int) -> None:
         """Let something happen."""
         self.kernel.note(f"{name} {number}")
-        HAPPENINGS[name](self.stage, Random(number))
+        self.happenings[name](self.stage, Random(number))
 
     def run(self, seed: int, steps: int) -> None:
         """Random tasks go on. Raises LawBrokenError."""

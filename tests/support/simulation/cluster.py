@@ -18,8 +18,8 @@ from bookkeeper.master.operations.tables import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, LocalityGroup, TargetKey
-from bookkeeper.storage.wal import read_seal
 from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.storage.wal.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.disk import lose_power
@@ -155,10 +155,13 @@ class Cluster:
         self.world.kernel.kill(node.process, "power failure" if power else "kill -9")
         session = self.session_of(node)
         if power and session is not None:
-            directory = self.settings.wal_dir / session
-            unsealed = [log for log in sorted(directory.glob("*.wal")) if read_seal(uri_of(log)) is None]
-            self.world.ledger.power_lost(f"{self.name}/{session}")
-            lose_power(unsealed)
+            self.lose_power(session)
+
+    def lose_power(self, session: str) -> None:
+        """The machine that a session's logs lie on loses its power: its disk has what was synced."""
+        directory = self.settings.wal_dir / session
+        self.world.ledger.power_lost(f"{self.name}/{session}")
+        lose_power(sorted([*directory.glob("*.wal"), *directory.glob(f"*{COPY_SUFFIX}")]))
 
     def session_of(self, node: Node) -> str | None:
         """The session that a process opened."""
@@ -318,7 +321,8 @@ class Cluster:
         return [
             f"{key!r} {column.family}:{column.qualifier!r} at {cell.rank}"
             for key, column, cell in self.table.names()
-            if column.family in PASSING or (key < keys.TABLETS_STOP and keys.parse_tablet_row(key)[0] not in tables)
+            if (column.family in PASSING and column != keys.FATE_REIGN)
+            or (key < keys.TABLETS_STOP and keys.parse_tablet_row(key)[0] not in tables)
         ]
 
     def lost_tables(self) -> list[tuple[str, str]]:

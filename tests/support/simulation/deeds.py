@@ -8,7 +8,7 @@ from random import Random
 from bookkeeper.model import RowRange
 from tests.support.simulation.cluster import Node
 from tests.support.simulation.setting_aside import TOO_LONG
-from tests.support.simulation.stage import TABLES, Stage
+from tests.support.simulation.stage import ROWS, TABLES, Stage
 from tests.support.simulation.users import GOLD, PLAIN
 
 DURABILITIES = ("sync", "sync", "sync", "log", "flush", "none")
@@ -94,6 +94,13 @@ def move(stage: Stage, rng: Random) -> None:
     cluster = stage.cluster(rng)
     if stage.has_room(cluster.alive(cluster.tservers)):
         cluster.start_tserver()
+
+
+def import_files(stage: Stage, rng: Random) -> None:
+    """An operator imports a file with some rows."""
+    cluster, rows = stage.source(rng), sorted(rng.sample(ROWS, rng.randint(1, len(ROWS))))
+    if cluster.leader() is not None:
+        stage.world.import_files(cluster, rng.choice(("t", "t", "u")), rows, rng.choice(FAMILIES))
 
 
 def enable(stage: Stage, rng: Random) -> None:

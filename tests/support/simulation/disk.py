@@ -1,11 +1,13 @@
 """The disk below a WAL: real files, real frames, and a power failure that forgets what was not synced.
 
-``SimFileOps`` is the product's own system calls with a step before each and a note of what became durable. Files are
-read whole, not mapped: a simulated power failure shortens them.
+``SimFileOps`` is the product's own system calls with a step before each, over a modelled page cache and disk
+(``tests.support.page_cache``). Files are read whole, not mapped: a simulated power failure shortens them.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +17,15 @@ import pyarrow as pa
 
 from bookkeeper.errors import NotFoundError
 from bookkeeper.storage.wal.files import FileOps, MappedSource
+from tests.support.page_cache import PageCache, path_of_descriptor, write_position
 from tests.support.simulation.primitives import kernel
 
 
 class Disk:
-    """What is durable: bytes of each file that was synced; and who wants to know."""
+    """What is durable of each file, and who wants to know. ``failing``: sessions whose log's next sync fails."""
 
-    durable: dict[str, int] = {}  # noqa: RUF012 - one world at a time
+    cache = PageCache()
+    failing: set[str] = set()  # noqa: RUF012 - one world at a time
     open_files: dict[int, str] = {}  # noqa: RUF012
     synced: Callable[[str], None] = lambda _path: None
 
@@ -30,7 +34,7 @@ class Disk:
         """A new world."""
         for fd in list(cls.open_files):
             cls.forget(fd)
-        cls.durable, cls.open_files = {}, {}
+        cls.cache, cls.failing, cls.open_files = PageCache(), set(), {}
         cls.synced = lambda _path: None
 
     @classmethod
@@ -50,27 +54,33 @@ class SimFileOps(FileOps):
         return fd
 
     def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
-        if fd in Disk.open_files:
-            kernel().pause(f"append to {_name(Disk.open_files[fd])}")
-        return os.writev(fd, buffers)
+        path = Disk.open_files.get(fd)
+        if path is None:
+            return os.writev(fd, buffers)
+        kernel().pause(f"append to {_name(path)}")
+        position = write_position(fd)
+        count = os.writev(fd, buffers)
+        Disk.cache.written(path, position, b"".join(map(bytes, buffers))[:count])
+        return count
 
     def fdatasync(self, fd: int) -> None:
         path = Disk.open_files.get(fd)
         if path is not None:
             kernel().pause(f"sync {_name(path)}")
-            Disk.durable[path] = os.fstat(fd).st_size
-            Disk.synced(path)
+            _sync(path)
 
     def fsync(self, fd: int) -> None:
         path = Disk.open_files.get(fd)
         if path is not None:
-            Disk.durable[path] = os.fstat(fd).st_size
+            Disk.cache.synced(path)
             return
-        path = _path_of(fd)
+        path = path_of_descriptor(fd)
         if path.endswith(".wal"):
             kernel().pause(f"sync {_name(path)} for its recovery")
-            Disk.durable[path] = os.fstat(fd).st_size
-            Disk.synced(path)
+            _sync(path)
+
+    def read_disk(self, fd: int, buffer: mmap.mmap, position: int) -> int:
+        return Disk.cache.read_disk(path_of_descriptor(fd), buffer, position)
 
     def link(self, source: Path, target: Path) -> None:
         kernel().pause(f"seal {_name(str(target))}")
@@ -81,8 +91,15 @@ class SimFileOps(FileOps):
         os.close(fd)
 
 
-def _path_of(fd: int) -> str:
-    return str(Path(f"/proc/self/fd/{fd}").readlink())
+def _sync(path: str) -> None:
+    """What was written is durable, unless the disk fails."""
+    session = Path(path).parent.name
+    if session in Disk.failing:
+        Disk.failing.discard(session)
+        Disk.cache.failed(path)
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+    Disk.cache.synced(path)
+    Disk.synced(path)
 
 
 def _name(path: str) -> str:
@@ -100,8 +117,7 @@ def read_file(path: Path) -> MappedSource:
 def lose_power(paths: Sequence[Path]) -> None:
     """What was written and not synced is gone."""
     for path in paths:
-        if path.exists():
-            os.truncate(path, Disk.durable.get(str(path), 0))
+        Disk.cache.lose_power(path)
 
 
 def with_pause(label: str, function: Callable[..., Any]) -> Callable[..., Any]:

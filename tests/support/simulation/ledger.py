@@ -117,6 +117,21 @@ class Ledger:
                     known |= {(block.tablet[0], entry.value) for entry in block.entries}
             file.durable = file.last()
 
+    def named(self, uri: str, instance: str, machine: str, blocks: Iterable[LoggedBlock]) -> None:
+        """A tablet has taken an import: the log of what it took counts, and is durable."""
+        file = self.files.setdefault(uri, LoggedFile(uri, instance, machine))
+        for block in blocks:
+            if block.came_through is not None:
+                self._judge_received(instance, block)
+            file.blocks.append(block)
+        self.synced(uri)
+
+    def took(self, instance: str, block: LoggedBlock) -> None:
+        """A tablet has taken files of another cluster."""
+        self._judge_received(instance, block)
+        known = self.durable_values.setdefault(instance, set())
+        known |= {(block.tablet[0], entry.value) for entry in block.entries}
+
     def power_lost(self, machine: str) -> None:
         """A machine forgot what was not synced."""
         for file in self.files.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bookkeeper.errors import GapError
-from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
 from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import read_blocks
 from tests.support.simulation.cluster import Node
@@ -21,11 +21,13 @@ from tests.support.simulation.world import LawBrokenError, World
 class Pair:
     """Two clusters, table t in both."""
 
-    def __init__(self, world: World, tservers: int = 1, splits: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, world: World, tservers: int = 1, splits: Sequence[bytes] = (), groups: Sequence[LocalityGroup] = ()
+    ) -> None:
         self.world = world
         self.west, self.east = world.add_cluster("west"), world.add_cluster("east")
-        self.west.create_table("t", "1", splits)
-        self.east.create_table("t", "2", [b"g", b"t"])
+        self.west.create_table("t", "1", splits, groups)
+        self.east.create_table("t", "2", [b"g", b"t"], groups)
         self.west.define(self.east)
         self.east.define(self.west)
         world.boot(self.east)

@@ -22,6 +22,7 @@ from bookkeeper.storage.wal.seal import is_fenced, raise_fence
 from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
+from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimOs, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
@@ -70,6 +71,7 @@ def edges() -> list[tuple[str, str, Any]]:
     """Module below ``bookkeeper``, name there, replacement."""
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
+        ("storage.bulk.logs", "WalWriter", NewbornWriter),
         ("storage.wal.waiting", "Future", SimFuture),
         ("storage.wal.current", "is_fenced", with_pause("look for a fence of", is_fenced)),
         ("storage.wal.recovery", "FileOps", SimFileOps),
@@ -85,8 +87,9 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "Placement", SimPlacement),
         ("master.leadership", "SESSIONS_LOOK_MS", 400),
-        ("master.leadership", "COLLECT_REST_MAX_MS", 2_000),
+        ("master.collector_pace", "thread_cpu_ns", lambda: 0),
         ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
+        ("master.operations.bulk_import", "uuid", SimUuid),
         ("master.process", "CAMPAIGN_AGAIN_MS", 500),
         ("master.process", "RpcServer", network.SimServer),
         ("master.process", "RpcPool", network.SimPool),
@@ -98,7 +101,8 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.books", "file_summary", with_pause("count", file_summary)),
         ("master.recovery", "recover", with_pause("recover", watched_recover(recover))),
         ("master.collector", "delete_log", with_pause("delete", watched_delete(delete_log))),
-        ("master.tservers", "TServers.logs_of", with_pause("list logs of", TServers.logs_of)),
+        ("master.tservers", "ThreadPoolExecutor", SimExecutor),
+        ("master.tservers", "TServers.entries_of", with_pause("list logs of", TServers.entries_of)),
         ("tserver.process", "RpcServer", network.SimServer),
         ("tserver.process", "RpcPool", network.SimPool),
         ("tserver.process", "entrance_of", lambda _settings: None),
@@ -114,12 +118,20 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
         ("tserver.receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.share_retry", "WAIT_MS", 400),
         ("tserver.streams", "Future", SimFuture),
+        ("tserver.adopter", "Follow", NotedFollow),
+        ("tserver.adopter", "uuid", SimUuid),
+        ("tserver.incoming", "Upload", SimUpload),
+        ("tserver.incoming", "uuid", SimUuid),
+        ("tserver.onward", "uuid", SimUuid),
+        ("tserver.taker", "ThreadPoolExecutor", SimExecutor),
         ("tserver.loader", "TabletData", SimTabletData),
         ("tserver.loader", "read_headers", with_pause("read", read_headers)),
         ("tserver.loader", "read_seal", with_pause("read the seal of", read_seal)),
         ("tserver.worker_lane", "os", SimOs),
         ("peers.bookkeeper", "Future", SimFuture),
+        ("peers.bookkeeper", "parts_of", small_parts_of),
         ("peers.bookkeeper", "RpcPool", network.SimPool),
         ("peers.bookkeeper", "ThreadPoolExecutor", SimExecutor),
         ("replay.shipping", "read_blocks", with_pause("read", read_blocks)),

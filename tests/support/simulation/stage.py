@@ -54,6 +54,9 @@ class Stage:
     takes: Mapping[str, object] = EAST
     """Settings of east: it takes short values only."""
 
+    more: Sequence[str] = ()
+    """Deeds that happen here and nowhere else: a new one changes what every seed means."""
+
     def _join(self) -> None:
         """Start everything, and replicate."""
         for cluster in self.clusters:
@@ -143,3 +146,9 @@ class Triangle(Stage):
     def peers_of(self, cluster: Cluster) -> Sequence[Cluster]:
         """West's, south's, or east's."""
         return {"west": [self.south, self.east], "south": [self.east], "east": [self.west]}[cluster.name]
+
+
+class ImportingTriangle(Triangle):
+    """Operators import files, too."""
+
+    more: Sequence[str] = ("import_files",)

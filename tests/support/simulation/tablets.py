@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import Merge, SegmentRef
+from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef
+from bookkeeper.storage.tablet.segment_reader import Segment
 from tests.support.simulation.primitives import kernel
 
 
@@ -118,7 +119,7 @@ class SimTabletData:
         return [
             entry
             for ref in refs
-            for entry in Segments.files[ref.uri]
+            for entry in entries_in(ref)
             if self.extent.contains(entry.row) and counts(ref, entry.row)
         ]
 
@@ -140,6 +141,21 @@ class SimTabletData:
         self.stored += frozen.entries
         self.refs = [*self.refs, *segments]
         self.frozen = None
+
+
+def entries_in(ref: SegmentRef) -> list[Entry]:
+    """The records of a segment, numbered as in the tablet that has this reference. Files of imports are real ones."""
+    known = Segments.files.get(ref.uri)
+    if known is None:
+        segment = Segment(replace(ref, shift=0), BlockCache(0, readers=0))
+        known = [e for number in range(segment.block_count) for e in numbered(segment.block(number).batch)]
+        Segments.files[ref.uri] = known
+    return [replace(entry, seq=entry.seq + ref.shift) for entry in known] if ref.shift else known
+
+
+def numbered(batch: pa.RecordBatch) -> list[Entry]:
+    """The records of a block of a real segment."""
+    return [replace(e, seq=seq) for e, seq in zip(entries_of(batch, 0), batch.column("seq").to_pylist(), strict=True)]
 
 
 def counts(ref: SegmentRef, row: bytes) -> bool:

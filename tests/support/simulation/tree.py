@@ -52,6 +52,7 @@ class SimCoordination:
     _tree: dict[str, Versioned] = field(default_factory=dict)
     _generation: int = 1
     _numbers: int = 0
+    _risen: dict[str, int] = field(default_factory=dict)
 
     # ---- sessions
 
@@ -136,6 +137,16 @@ class SimCoordination:
     def generation(self) -> int:
         self._pause("read the generation")
         return self._generation
+
+    # ---- numbers
+
+    def number(self, name: str) -> int:
+        self._pause(f"read the number {name}")
+        return self._risen.get(name, 0)
+
+    def raise_number(self, name: str, least: int) -> None:
+        self._pause(f"raise the number {name} to {least}")
+        self._risen[name] = max(least, self._risen.get(name, 0))
 
     def close(self) -> None:
         """Nothing to let go of."""

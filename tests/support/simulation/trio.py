@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, StreamKey
+from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.users import GOLD, Write
 from tests.support.simulation.world import World
@@ -92,6 +93,10 @@ class Trio:
         self.world.until(lambda: task.done, "a flush")
 
     def rest(self) -> None:
-        """Everything comes to rest, and all laws hold."""
-        self.world.rest(120.0)
+        """Everything comes to rest, and all laws hold. Raises LawBrokenError with every law that does not hold."""
+        try:
+            self.world.rest(120.0)
+        except StuckError:
+            judge_at_rest(self.world)
+            raise
         judge_at_rest(self.world)

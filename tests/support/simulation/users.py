@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,10 @@ import pyarrow as pa
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, TargetKey
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, QuarantinedRange, WriteBatch
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ImportRequest, QuarantinedRange, WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.imports import GIVEN, write_input
 from tests.support.simulation.kernel import Kernel, Process, Task
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import SimPool
@@ -67,6 +69,7 @@ class Users:
     """The part of a world that its users make."""
 
     kernel: Kernel
+    directory: Path
     writes: list[Write]
     results: list[str]
     ledger: Ledger
@@ -153,6 +156,37 @@ class Users:
         assert made[0].state == "acked", f"{made[0]} {self.results[-1:]}"
         return made
 
+    # ---- imports
+
+    def import_files(
+        self, cluster: Cluster, table: str, rows: Sequence[bytes], families: Sequence[bytes] = (PLAIN,)
+    ) -> tuple[Task, list[Write]]:
+        """An operator imports a file with a record in each family of each row. Each has a cell of its own."""
+        number = self._clients
+        made = []
+        for row in rows:
+            for family in families:
+                name = b"%d" % (len(self.writes) + 1)
+                made.append(Write(cluster.name, table, row, family, b"i" + name, b"v" + name, False, "sync"))
+                self.writes.append(made[-1])
+        directory = self.directory / GIVEN / str(number)
+        write_input(directory, [{**write.mutation(None), "value": write.value} for write in made])
+        request = ImportRequest(f"{number:032x}", table, str(directory), None)
+        leader = cluster.leader()
+        assert leader is not None, f"nobody leads {cluster.name}"
+        address = leader.part.address
+
+        def run(pool: SimPool) -> None:
+            table_id = cluster.table_id(table)
+            for write in made:
+                write.table_id, write.state = table_id, "unknown"
+            while not pool.master(address, 60_000).import_directory(request).done:
+                continue
+            for write in made:
+                write.state = "acked"
+
+        return self.client(cluster, f"import of {made[0].value.decode()} into {table}", run), made
+
     # ---- commands
 
     def ask(self, cluster: Cluster, method: str, *arguments: Any) -> Task:
@@ -164,7 +198,7 @@ class Users:
         def run(pool: SimPool) -> None:
             answer = getattr(pool.master(address, 60_000), method)(*arguments)
             if method in ("enable_replication", "disable_replication"):
-                self.promises[cluster.name].answered(cluster, str(arguments[0]), answer)
+                self.promises[cluster.name].answered(cluster, str(arguments[0]), answer.targets)
 
         return self.client(cluster, method, run)
 

@@ -21,6 +21,7 @@ from bookkeeper.storage.wal.files import path_of, uri_of
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.disk import Disk
+from tests.support.simulation.imports import GIVEN, Newborns
 from tests.support.simulation.kernel import Kernel, Process, StuckError, Task
 from tests.support.simulation.ledger import Ledger
 from tests.support.simulation.network import Net, Network
@@ -95,11 +96,17 @@ class World(Users):
             name,
             instance_id=f"id-{name}",
             master_port=10_000 + 100 * len(self.clusters),
-            overrides={**SETTINGS, "master.assigner": self.assigner, **(overrides or {})},
+            overrides={
+                **SETTINGS,
+                "master.assigner": self.assigner,
+                "files.roots": [str(self.directory / GIVEN)],
+                **(overrides or {}),
+            },
         )
         for path in (settings.wal_dir, settings.tables_dir):
             path.mkdir(parents=True)
         cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
+        cluster.table.owned_by(settings.instance.instance_id)
         cluster.table.on_put = self._judge_put
         self.clusters[name] = cluster
         self.promises[name] = Promises()
@@ -249,7 +256,7 @@ class World(Users):
         """
         file = self.ledger.files.get(uri)
         named = (segment.decode() for segment in row.family("segment"))
-        stored = {entry.value for segment in named for entry in Segments.files[segment]}
+        stored = {entry.value for segment in named for entry in Segments.files.get(segment, ())}
         return [
             entry.value
             for block in ([] if file is None else file.blocks)
@@ -290,7 +297,7 @@ def simulation(directory: Path, seed: int = 0) -> Iterator[World]:
     kernel = Kernel(rng)
     world = World(directory, kernel, Ledger(), ASSIGNERS[seed % 2])
     Running.kernel, Net.now = kernel, Network()
-    Segments.files, Segments.made = {}, 0
+    Segments.files, Segments.made, Newborns.blocks = {}, 0, {}
     Disk.clear()
     Disk.synced = lambda path: world.ledger.synced(uri_of(Path(path)))
     Watch.ledger, Watch.deleting = world.ledger, world.judge_deletion

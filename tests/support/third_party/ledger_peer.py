@@ -52,7 +52,7 @@ class LedgerSystem:
 
     name: str = "ledger"
 
-    def identify(self, quorum: str) -> Identity:
+    def prepare(self, quorum: str) -> Identity:
         """Who the file is; it is made when it is not there."""
         if not Path(quorum).is_absolute():
             raise InvalidInputError(f"ledger://{quorum}: want ledger:///absolute/path")
@@ -60,6 +60,13 @@ class LedgerSystem:
             for statement in filter(str.strip, TABLES.split(";\n")):
                 connection.execute(statement)
             connection.execute("INSERT OR IGNORE INTO identity VALUES (1, ?)", [str(uuid.uuid4())])
+        return self.identify(quorum)
+
+    def identify(self, quorum: str) -> Identity:
+        """Who the file is."""
+        if not Path(quorum).is_file():
+            raise UnavailableError(f"ledger://{quorum}: there is no such file; bring it back")
+        with ledger(quorum) as connection:
             (instance_id,) = connection.execute("SELECT instance_id FROM identity").fetchone()
         return Identity(instance_id, "ledger")
 

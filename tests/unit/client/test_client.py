@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client
+from bookkeeper.client.client import CONNECT_BUDGET_MS
 from bookkeeper.client.master_link import MasterLink
+from bookkeeper.client.retry import PAUSE_MAX_MS
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import RpcSettings, new_settings, write_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
@@ -18,6 +20,8 @@ from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import FileMark, TableInfo, TargetStatus
 from tests.support.fake_cluster import TABLE, FakeCluster
+from tests.support.faults import fault
+from tests.support.jumping_clock import TestClock
 
 NOBODY = "127.0.0.1:1"
 
@@ -36,13 +40,55 @@ def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:
                 assert client.tables.get("t") == TABLE
 
 
+class Waits(TestClock):
+    """Lets time pass at once when somebody waits, and counts it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_ms = 0.0
+
+    def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+        self.waited_ms += timeout_ms
+        self.jump(round(timeout_ms))
+        return event.is_set()
+
+
 def test_a_cluster_that_does_not_answer_is_named_with_every_master() -> None:
+    clock = Waits()
     with pytest.raises(UnavailableError, match=rf"no master of {NOBODY} says who leads: {NOBODY} can't be reached"):
-        Client.connect(NOBODY)
+        Client.connect(NOBODY, clock=clock)
+    assert CONNECT_BUDGET_MS - PAUSE_MAX_MS <= clock.waited_ms <= CONNECT_BUDGET_MS
     with FakeCluster(masters=2) as cluster:
         cluster.leader = None
         with pytest.raises(UnavailableError, match=r"nobody leads; nobody leads"):
-            Client.connect(cluster.quorum)
+            Client.connect(cluster.quorum, clock=Waits())
+        with pytest.raises(UnavailableError, match=r"nobody leads; nobody leads"):
+            Client.connect(cluster.quorum, clock=(impatient := Waits()), budget_ms=0)
+        assert impatient.waited_ms == 0
+
+
+def connects_while_a_master_restarts() -> None:
+    with FakeCluster(masters=2) as cluster:
+        leader, cluster.leader = cluster.leader, None
+        asked = [0]
+
+        def elect(name: str) -> None:
+            asked[0] += name == "leader"
+            cluster.leader = leader if asked[0] > 3 else None
+
+        for master in cluster.masters:
+            master.hook = elect
+        with Client.connect(cluster.quorum, clock=Waits()) as client:
+            assert client.tables.get("t") == TABLE
+
+
+def test_a_client_that_connects_waits_for_a_master_that_restarts() -> None:
+    connects_while_a_master_restarts()
+
+
+def test_without_a_wait_a_master_that_restarts_is_an_error() -> None:
+    with fault("connect-asks-once"), pytest.raises(UnavailableError, match="nobody leads"):
+        connects_while_a_master_restarts()
 
 
 def test_a_name_that_is_no_cluster_is_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_tablet_that_moved_is_found_with_one_question() -> None:
         cluster.move(_0=1)
         _fill(cluster, b"b")
         assert _rows(client) == [b"b"]
-        assert cluster.masters[0].calls.count("locate") == 2
+        assert cluster.masters[0].calls[1:] == ["locate", "locate_tablet"]
         cluster.move(_0=0)
         with fault("memory-is-the-last-word"), pytest.raises(NotServingError):
             _rows(client)
@@ -136,3 +136,34 @@ def test_one_scan_never_shows_two_tables() -> None:
         found = _scan_while_made_again()
     assert found[0] == b"a"
     assert found[-1].startswith(b"new")
+
+
+def test_a_tablet_that_nobody_serves_yet_is_asked_for_alone_however_long_it_takes() -> None:
+    with FakeCluster(*extents_of(b"g", b"m"), tservers=2) as cluster, Client.connect(cluster.quorum) as client:
+        _fill(cluster, b"a", b"h", b"z")
+        assert _rows(client) == [b"a", b"h", b"z"]
+        cluster.move(_1=None)
+        asked = cluster.masters[0].calls
+
+        def serve_at_last(_method: str) -> None:
+            if asked.count("locate_tablet") == 4:
+                cluster.move(_1=1)
+                cluster.tservers[1].records.append(_record(b"h"))
+
+        cluster.masters[0].hook = serve_at_last
+        assert b"h" in _rows(client)
+        assert asked[1:].count("locate") == 1
+        assert asked.count("locate_tablet") >= 4
+
+
+def test_borders_that_changed_are_learned_from_one_tablet_that_is_another() -> None:
+    with FakeCluster(*extents_of(b"m"), tservers=2) as cluster, Client.connect(cluster.quorum) as client:
+        _fill(cluster, b"a", b"z")
+        assert _rows(client) == [b"a", b"z"]
+        low, high = cluster.extents
+        cluster.extents = [*extents_of(b"g", b"m")[:2], high]
+        cluster.placement = dict.fromkeys(cluster.extents, 0)
+        cluster.tservers[0].records = [_record(row) for row in (b"a", b"h", b"z")]
+        cluster.move()
+        assert _rows(client) == [b"a", b"h", b"z"]
+        assert low not in cluster.extents

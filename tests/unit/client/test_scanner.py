@@ -126,7 +126,7 @@ def test_a_tablet_that_nobody_serves_is_waited_for() -> None:
         looks = [0]
 
         def appear(name: str) -> None:
-            looks[0] += name == "locate"
+            looks[0] += name in ("locate", "locate_tablet")
             if looks[0] == 3:
                 cluster.move(_0=0)
 

@@ -14,6 +14,7 @@ from combiners import (
     OPEN,
     Barrier,
     ReplicationStatus,
+    Share,
     combine,
     is_fully_replicated,
     range_needing_replication,
@@ -31,6 +32,15 @@ def _at_least(high: ReplicationStatus, low: ReplicationStatus) -> bool:
         and high.replication_finished_offset >= low.replication_finished_offset
         and high.needed_bytes >= low.needed_bytes
         and high.finished_bytes >= low.finished_bytes
+        and high.finished_share_records >= low.finished_share_records
+        and high.finished_share_bytes >= low.finished_share_bytes
+        and all(
+            any(
+                more.target == less.target and more.records >= less.records and more.bytes >= less.bytes
+                for more in high.shares
+            )
+            for less in low.shares
+        )
         and (
             not low.HasField("created_time")
             or (high.HasField("created_time") and high.created_time <= low.created_time)
@@ -63,6 +73,9 @@ def test_a_status_without_repeated_parts_is_its_own_fold(a: ReplicationStatus) -
     del a.barriers[1:]
     if a.barriers:
         a.barriers[0].CopyFrom(Barrier(offset=a.barriers[0].offset, file="f"))
+    del a.shares[1:]
+    if a.shares:
+        a.shares[0].CopyFrom(Share(target="t", records=a.shares[0].records))
     assert combine([a]) == a == combine([a, a])
 
 

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 import combiners
-from combiners import CLOSED, OPEN, Barrier, ReplicationStatus, append, combine, replication_status_pb2
+from combiners import CLOSED, OPEN, Barrier, ReplicationStatus, Share, append, combine, replication_status_pb2
 
 ROOT = Path(combiners.__file__).parent.parent
 
@@ -29,6 +29,12 @@ GOLDEN = {
         barriers=[Barrier(offset=2, file="file:/w/1.wal", until_offset=9)],
         needed_bytes=4_096,
         finished_bytes=64,
+    ),
+    "10ac0242130a0b656173743a72313a313a3110c80118c0704880015008": ReplicationStatus(
+        replication_needed_offset=300,
+        shares=[Share(target="east:r1:1:1", records=200, bytes=14_400)],
+        finished_share_records=128,
+        finished_share_bytes=8,
     ),
 }
 
@@ -48,7 +54,8 @@ def _newer_status() -> type[Message]:
     file = descriptor_pb2.FileDescriptorProto()
     replication_status_pb2.DESCRIPTOR.CopyToProto(file)
     file.name, file.package = "tests/newer_status.proto", "tests.newer"
-    barrier, status = file.message_type
+    by_name = {message.name: message for message in file.message_type}
+    barrier, status = by_name["Barrier"], by_name["ReplicationStatus"]
     field = descriptor_pb2.FieldDescriptorProto
     barrier.field.add(name="reason", number=9, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
     for each in filter(lambda each: each.type_name, status.field):

@@ -279,6 +279,10 @@ def test_a_queue_holds_the_first_and_says_that_there_is_more() -> None:
     queue.refill(iter(keys[2:5]))
     queue.add(keys[0])
     assert (queue.keys, queue.overflow) == ([keys[0], *keys[2:5]], False)
+    queue.add(keys[1])
+    assert (queue.keys, queue.overflow) == (keys[:4], True), "what it lets go, a full cycle has to bring"
+    queue.add(keys[5])
+    assert queue.keys == keys[:4]
 
 
 def check_first_of_many() -> None:

@@ -259,6 +259,36 @@ def test_r24_without_a_look_at_other_rows_a_record_overtakes_the_log_of_its_pare
         assert _barrier_on_a_parents_log(world) == (1, 4)
 
 
+def _barrier_on_a_shared_log(world: World) -> tuple[int, int] | None:
+    """The scan met a log as one of table 1; then a tablet of table 2 uses it, too, and goes on in another log. Returns
+    what may be shipped of the latter.
+    """
+    (row,) = world.create_table("2", [])
+    world.enable("1")
+    target = world.enable("2")
+    session, before = world.tserver(), world.tserver()
+    file, first = world.uri(session), world.uri(before)
+    world.use(LAST, first, 6)
+    master = world.master()
+    master.cycle()
+    world.use(row, first, 6)
+    world.use(row, file, 4, [Barrier(2, first, 6)])
+    master.books.note_assigned(session, row)
+    for _ in range(2):
+        _look(world, master, session)
+    files = master.books.snapshot.files
+    return next_range(files[file.encode()], target, files, shipping())
+
+
+def test_r24_a_log_that_the_scan_knew_of_another_table_only_is_waited_for(world: World) -> None:
+    assert _barrier_on_a_shared_log(world) == (1, 1)
+
+
+def test_r24_without_asking_for_each_table_a_record_overtakes_a_shared_log(world: World) -> None:
+    with fault("one-table's-word-is-enough"):
+        assert _barrier_on_a_shared_log(world) == (1, 4)
+
+
 def test_r24_logs_are_looked_for_of_which_a_file_keeps_no_barrier_of_their_own(world: World) -> None:
     (row,) = world.create_table("2", [])
     target = world.enable("2")

@@ -108,7 +108,8 @@ def _scan(table: ModelTable, todo: Sequence[Callable[[], None]], due: Sequence[i
 
     table.between = between
     try:
-        return gc.referenced_files(collector.reference_rows(cast("MetadataTable", table), ("1",)), ())
+        rows = collector.reference_rows(cast("MetadataTable", table), ("1",))
+        return {file.decode() for file in gc.references(rows, ())}
     except BrokenChainError:
         return None
 

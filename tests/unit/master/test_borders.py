@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, RefusedError
@@ -17,9 +17,12 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey
+from bookkeeper.roots import Held, Part, Root, Runs
+from tests.support.faults import fault
 
 STREAM = StreamKey("east", "file:///their/1.wal", "7", "1", 1)
 OTHER = StreamKey("east", "file:///their/2.wal", "7", "1", 1)
+ROOT = Root("east", "file:///their/1.wal", "7")
 
 
 def entry(first: bytes, last: bytes, *ranges: RowRange) -> SegmentEntry:
@@ -82,28 +85,6 @@ THREE = [Extent("1", b"g", None), Extent("1", b"p", b"g"), Extent("1", None, b"p
 
 
 @pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([], None),
-        ([b"g", b"p"], None),
-        ([b"h", b"g", b"h"], (THREE[1], (b"h",))),
-        ([b"z", b"b", b"a"], (THREE[0], (b"a", b"b"))),
-        ([b"q"], (THREE[2], (b"q",))),
-    ],
-)
-def test_the_next_split_is_of_the_first_tablet_that_has_one_of_the_rows_inside(
-    rows: list[bytes], found: tuple[Extent, tuple[bytes, ...]] | None
-) -> None:
-    assert borders.next_split(THREE, rows) == found
-
-
-def test_a_tablet_gets_a_bounded_number_of_borders_at_once() -> None:
-    rows = [b"a%04d" % number for number in range(borders.SPLITS_AT_ONCE + 7)]
-    extent, first = borders.next_split(THREE, rows) or (None, ())
-    assert (extent, first) == (THREE[0], tuple(rows[: borders.SPLITS_AT_ONCE]))
-
-
-@pytest.mark.parametrize(
     ("prev_row", "end_row", "merged"),
     [
         (None, None, THREE),
@@ -151,6 +132,38 @@ def test_r1_the_serial_of_a_change_is_above_all_of_its_rows_remnants_included() 
     remnant = Row(b"1;m", {keys.SERIAL: Cell(9, keys.SERIAL_VALUE)})
     assert borders.next_serial([row_of(facts(None, None), serial=4), remnant, None]) == 10
     assert borders.next_serial([]) == 1
+
+
+def test_r16_a_reference_is_put_where_it_is_needed_before_it_goes_where_it_was() -> None:
+    """Whichever call is the last one: each segment that counts is in a row that counts."""
+    split = borders.split_change(WHOLE, [b"m"], 4, "s-7")
+    merge = borders.merge_change(
+        [facts(None, b"m", state(segments=["low"]), {"low": SEGMENTS["low"]}), facts(b"m", None)], 4
+    )
+    for change, named in ((split, {b"1<": set(SEGMENTS)}), (merge, {b"1;m": {"low"}})):
+        left = {row: set(uris) for row, uris in named.items()}
+        wanted = set().union(*named.values())
+        writes = borders.in_order(change)
+        assert all(keys.SERIAL in put.values for put in writes[0].puts), "the serial fences earlier holders first"
+        for write in writes[1:]:
+            for put in write.puts:
+                left.setdefault(put.key, set()).update(segments_in(change, put.key))
+            for cell in write.deletes:
+                if cell.column.family == "segment":
+                    left[cell.key].discard(keys.parse_file(cell.column.qualifier))
+            assert set().union(*left.values()) >= wanted
+        made = [put.key for write in writes[1:] for put in write.puts]
+        assert made == sorted(made), "of a split the earlier rows are made before the last one is cut"
+
+
+def test_of_merged_tablets_one_may_know_nothing_yet() -> None:
+    known = state({STREAM: 40}, last_seq=9, last_time_ms=900)
+    change = borders.merge_change([facts(None, b"m"), facts(b"m", None, known)], 4)
+    found = flush_in(change, b"1<")
+    assert (found.last_seq, found.last_time_ms, found.last_wals) == (9, 900, (("w1", 9),))
+    assert found.high_water.get(STREAM, 0) == 0, "the other one has nothing of the stream"
+    assert found.ahead[STREAM] == (Ahead(RowRange(b"m", None), 40),)
+    assert flush_in(borders.merge_change([facts(None, b"m"), facts(b"m", None)], 4), b"1<").last_seq == 0
 
 
 # ---- splits
@@ -294,13 +307,14 @@ def test_what_one_half_has_compacted_away_does_not_come_back_with_the_others_ref
 ALPHABET = [bytes([letter]) for letter in b"abcdefgh"]
 
 
-@given(st.data())
-def test_after_any_splits_and_merges_each_row_has_its_own_segments_and_high_waters(data: st.DataObject) -> None:
-    """Rows as a reader and a receiver see them: which segments count for each, and how far each has the stream."""
+def change_anyhow(data: st.DataObject) -> None:
+    """Rows as a reader and a receiver see them: which segments count for each, how far each has the stream, and which
+    records of a root it holds. Others cut their tablets otherwise, so what is taken is of any rows that a tablet has.
+    """
     tablets = [facts(None, None, state({STREAM: 0}))]
-    expected = {row: (set[str](), 0) for row in ALPHABET}
-    for serial in range(1, data.draw(st.integers(1, 8))):
-        act = data.draw(st.sampled_from(["split", "merge", "write", "compact"]))
+    expected = {row: (set[str](), 0, set[int]()) for row in ALPHABET}
+    for serial in range(1, data.draw(st.integers(1, 12))):
+        act = data.draw(st.sampled_from(["split", "split", "merge", "write", "compact", "take", "take"]))
         place = data.draw(st.integers(0, len(tablets) - 1))
         rows = [row for row in ALPHABET if tablets[place].extent.contains(row)]
         if act == "split" and len(rows) > 1:
@@ -311,17 +325,37 @@ def test_after_any_splits_and_merges_each_row_has_its_own_segments_and_high_wate
         elif act == "write" and rows:
             tablets[place] = _written(tablets[place], f"s{serial}", rows, serial * 10)
             for row in rows:
-                expected[row] = (expected[row][0] | {f"s{serial}"}, serial * 10)
+                expected[row] = (expected[row][0] | {f"s{serial}"}, serial * 10, expected[row][2])
         elif act == "compact":
             tablets[place] = replace(tablets[place], segments={})
             for row in rows:
-                expected[row] = (set(), expected[row][1])
+                expected[row] = (set(), *expected[row][1:])
+        elif act == "take" and rows:
+            first, last = sorted(data.draw(st.tuples(st.sampled_from(rows), st.sampled_from(rows))))
+            offset = data.draw(st.integers(1, 9))
+            tablets[place], common = _taken(tablets[place], RowRange(_before(first), last), offset)
+            for row in filter(common.contains, rows):
+                expected[row][2].add(offset)
     for before, after in pairwise(tablets):
         assert before.extent.end_row == after.extent.prev_row
-    for row, (uris, offset) in expected.items():
+    for row, (uris, high_water, offsets) in expected.items():
         (home,) = (tablet for tablet in tablets if tablet.extent.contains(row))
         assert {uri for uri, known in home.segments.items() if _counts(known, row)} == uris
-        assert _known_of(home, row) == offset
+        assert _known_of(home, row) == high_water
+        assert _held_of(home, row) == offsets, f"{row!r} holds other records"
+
+
+@given(st.data())
+def test_after_any_splits_and_merges_each_row_has_its_own_segments_high_waters_and_records(
+    data: st.DataObject,
+) -> None:
+    change_anyhow(data)
+
+
+def test_r22_the_search_finds_parts_of_the_same_rows_that_stay_apart() -> None:
+    search = settings(max_examples=300, derandomize=True, database=None, phases=[Phase.generate])
+    with fault("parts-of-the-same-rows-stay-apart"), pytest.raises(AssertionError, match="holds other records"):
+        search(given(st.data())(change_anyhow))()
 
 
 def _after(change: Change) -> list[TabletFacts]:
@@ -350,3 +384,25 @@ def _known_of(tablet: TabletFacts, row: bytes) -> int:
     assert tablet.flush is not None
     ahead = [part.offset for part in tablet.flush.ahead.get(STREAM, ()) if part.rows.contains(row)]
     return max([tablet.flush.high_water[STREAM], *ahead])
+
+
+def _before(row: bytes) -> bytes | None:
+    """The row in front of one of the alphabet's; None for the first."""
+    place = ALPHABET.index(row)
+    return ALPHABET[place - 1] if place else None
+
+
+def _taken(tablet: TabletFacts, rows: RowRange, offset: int) -> tuple[TabletFacts, RowRange]:
+    """A flush after one record of the root, of any of these rows, and which rows of the tablet they are."""
+    assert tablet.flush is not None
+    common = rows.part_in(tablet.extent.rows)
+    assert common is not None
+    held = tablet.flush.held.get(ROOT, Held()).taking(Part(common, None, Runs.of((offset, offset))), 0)
+    return replace(tablet, flush=replace(tablet.flush, held={ROOT: held})), common
+
+
+def _held_of(tablet: TabletFacts, row: bytes) -> set[int]:
+    """The records of the root that count as brought in a row."""
+    assert tablet.flush is not None
+    parts = tablet.flush.held.get(ROOT, Held()).parts
+    return {offset for part in parts if part.rows.contains(row) for offset in part.runs.offsets().tolist()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from bookkeeper.coordination.config_changes import change_table, remove_table_record, set_table_properties
 from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.errors import LeaseLostError, OverloadedError, UnavailableError
 from bookkeeper.master.cycle import Cycle, Pacer
@@ -16,10 +17,12 @@ from bookkeeper.master.fate_store import FateStore
 from bookkeeper.master.inbox import Inbox
 from bookkeeper.master.lanes import Lanes
 from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
+from bookkeeper.master.operations.tables import as_deleted
 from bookkeeper.master.placement import Placement
 from bookkeeper.master.quarantine import Quarantine, RangeKey
 from bookkeeper.master.shipping import Report, Shipping
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.messages import WorkItem
 from tests.support.master_world import Master, World
@@ -57,7 +60,13 @@ class Running:
             self.quarantine,
         )
         placement = Placement(
-            world.table, master.reign, master.tservers, self.lanes, self.inbox.ask_place, master.books.note_assigned
+            world.table,
+            master.reign,
+            master.tservers,
+            self.lanes,
+            world.clock,
+            self.inbox.ask_place,
+            master.books.note_assigned,
         )
         self.cycle = Cycle(
             world.clock,
@@ -341,3 +350,53 @@ def test_garbage_collection_of_lanes_follows_the_live_tservers(world: World, run
     running.inbox.ask_full()
     running.once()
     assert extra.session not in running.cycle.live
+
+
+# ---- tablets that change
+
+
+def test_tablets_that_an_operation_changed_are_placed_without_a_look_at_all_books(
+    world: World, tserver: ScriptedTServer, running: Running
+) -> None:
+    wait_until(lambda: _cycles_until(running, lambda: bool(tserver.held)), "the first tablet loaded")
+    full = running.cycle.health.full_cycles
+    rows = world.create_table("2", [b"m"])
+    running.inbox.tablets_changed(*keys.table_section("2"))
+    wait_until(lambda: _cycles_until(running, lambda: len(tserver.held) == 3), "the new tablets loaded")
+    tablets = running.cycle.books.snapshot.tablets
+    assert {tablets[row].session for row in rows} == {tserver.session}
+    world.table.purge([CellKey(rows[0], keys.PREV_ROW), CellKey(rows[0], keys.DIR)])
+    world.table.put([RowPut(rows[1], {keys.PREV_ROW: values.encode_prev_row(None)})], 2)
+    running.inbox.tablets_changed(rows[0], rows[1] + b"\x00")
+    running.once()
+    assert rows[0] not in tablets
+    assert tablets[rows[1]].extent.prev_row is None
+    assert running.cycle.health.full_cycles == full
+
+
+def _cycles_until(running: Running, condition: Callable[[], bool]) -> bool:
+    running.once()
+    return condition()
+
+
+def test_only_tablets_follow_from_a_new_table_and_all_books_from_targets_peers_and_tables_that_go(
+    world: World, running: Running
+) -> None:
+    running.once(4)
+    full = running.cycle.health.full_cycles
+
+    def full_cycles_after(change: Callable[[], object]) -> int:
+        nonlocal full
+        change()
+        running.once()
+        done, full = running.cycle.health.full_cycles - full, running.cycle.health.full_cycles
+        assert running.cycle.config == world.config()
+        return done
+
+    assert full_cycles_after(lambda: world.create_table("2")) == 0
+    assert full_cycles_after(lambda: set_table_properties(world.coordination, "2", {"table.versions.max": "2"})) == 0
+    assert full_cycles_after(lambda: world.enable("2")) == 1
+    assert full_cycles_after(lambda: world.disable("2")) == 1
+    assert full_cycles_after(lambda: world.define("south")) == 1
+    assert full_cycles_after(lambda: change_table(world.coordination, "2", as_deleted)) == 1
+    assert full_cycles_after(lambda: remove_table_record(world.coordination, "2")) == 1

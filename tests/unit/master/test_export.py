@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from bookkeeper.config.sections import FilesSettings
 from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.export import copy_args
@@ -98,6 +99,32 @@ def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) 
     assert not (tmp_path / "e").exists()
 
 
+def test_files_that_are_not_what_the_manifest_says_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
+    """Its checksums hold: somebody wrote another number beside a file."""
+    make_export(tmp_path / "e")
+    manifest = tmp_path / "e" / "manifest.json"
+    said = manifest.read_text()
+    assert said.count(r"\"first_seq\":2") == 1
+    manifest.write_text(said.replace(r"\"first_seq\":2", r"\"first_seq\":1"))
+    with pytest.raises(CorruptionError, match="its sequence numbers are"):
+        _run(master, "import_table", _args("copy", tmp_path / "e"))
+    _nothing_is_left(world, master)
+
+
+@pytest.mark.parametrize("kind", ["import_table", "export_table"])
+def test_what_is_below_no_root_is_neither_read_nor_written(kind: str, world: World, master: Master) -> None:
+    """The directory of the cluster's own secrets is one."""
+    secrets = world.settings.directory / "secrets"
+    world.settings = world.settings.model_copy(update={"files": FilesSettings()})
+    master.session.close()
+    master = world.master()
+    before = sorted(secrets.rglob("*"))
+    name = {"import_table": "copy", "export_table": "table-1"}[kind]
+    with pytest.raises(RefusedError, match=r"secrets(/deep)? is not below a directory"):
+        _run(master, kind, _args(name, secrets / "deep"))
+    assert sorted(secrets.rglob("*")) == before
+
+
 def test_damaged_files_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
     make_export(tmp_path / "e")
     path = tmp_path / "e" / "000001.parquet"
@@ -113,7 +140,7 @@ def test_damaged_files_make_no_table(world: World, master: Master, tmp_path: Pat
 
 
 def test_without_checksums_damage_would_pass(world: World, master: Master, tmp_path: Path) -> None:
-    with fault("exports-are-believed"), pytest.raises(pytest.fail.Exception):
+    with fault("exports-are-believed"), pytest.raises(AssertionError, match="checksum of row group"):
         test_damaged_files_make_no_table(world, master, tmp_path)
 
 

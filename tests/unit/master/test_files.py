@@ -9,19 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import combiners
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.barriers import FileBarrier, barriers_are_complete_to, still_outstanding
 from bookkeeper.master.files import (
-    NO_PROGRESS,
+    CellFacts,
     FileEntry,
     Scope,
     Scopes,
     configured_targets,
+    is_news,
     merge_into,
     parse_cell,
 )
-from bookkeeper.master.packing import Progress
-from bookkeeper.model import Barrier, TargetKey
+from bookkeeper.master.packing import NO_AMOUNT, NO_PROGRESS, Amount, Progress
+from bookkeeper.metadata import values
+from bookkeeper.model import Barrier, TargetKey, TargetShare
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, scopes, status_value, target
 
 W1, W2 = name("s1"), name("s2")
@@ -42,7 +45,7 @@ def test_what_an_entry_is_told_does_not_change_what_it_was_told_before() -> None
 
 def test_a_value_is_taken_apart_into_its_needed_side_and_its_barriers() -> None:
     facts = parse_cell(status_value(7, True, [Barrier(3, W1.decode(), 5)]))
-    assert facts == (status_value(7, True), 7, True, (FileBarrier(3, W1, 5),))
+    assert facts == CellFacts(status_value(7, True), 7, True, (FileBarrier(3, W1, 5),))
 
 
 def test_garbage_is_named_as_corruption() -> None:
@@ -84,11 +87,11 @@ def test_no_offset_is_safe_that_was_not_known_before_the_barriers_were_read(know
 
 def test_progress_only_advances() -> None:
     made = entry(W1, 9, known=scopes(EAST, NORTH))
-    assert (made.progress, made.progress_of(EAST)) == ((), NO_PROGRESS)
+    assert made.progress_of(EAST) == made.progress_of(NORTH) == NO_PROGRESS
     made.advance(0, Progress(4, 400))
     made.advance(0, Progress(2, 200))
     made.advance(1, Progress(9, 900))
-    assert (made.progress_of(EAST), made.progress_of(NORTH)) == ((4, 400), (9, 900))
+    assert (made.progress_of(EAST), made.progress_of(NORTH)) == (Progress(4, 400), Progress(9, 900))
     assert made.is_behind()
     made.advance(0, Progress(9, 900))
     assert not made.is_behind()
@@ -135,3 +138,39 @@ def test_an_outstanding_file_costs_little_memory_whatever_the_number_of_tablets(
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used / count <= 400
+
+
+OTHER = TargetKey("east", "r9", "2", 2)
+
+
+def _cell(needed: int, *shares: tuple[TargetKey, int, int]) -> CellFacts:
+    status = combiners.ReplicationStatus.FromString(status_value(needed))
+    told = [TargetShare(target, records, size) for target, records, size in shares]
+    status.shares.extend(values.encode_shares(told))
+    return parse_cell(values.encode_status(status))
+
+
+def test_shares_of_several_tables_in_one_file_are_kept_apart_whichever_comes_first() -> None:
+    known = scopes(EAST, OTHER)
+    cells = [("1", _cell(5, (EAST, 2, 20))), ("2", _cell(9, (OTHER, 6, 60))), ("1", _cell(7, (EAST, 3, 30)))]
+    for order in (cells, cells[::-1]):
+        made = FileEntry(W1, order[0][1], known.of((order[0][0],)))
+        for table_id, facts in order[1:]:
+            if table_id not in made.scope.table_ids:
+                made.enter(known.with_table(made.scope, table_id))
+            merge_into(made, facts)
+        assert (made.needed, made.amount_of(EAST), made.amount_of(OTHER)) == (9, Amount(3, 30), Amount(6, 60))
+        assert made.status == status_value(9), "what goes into the needed cells has no shares"
+
+
+def test_the_share_of_a_target_that_is_not_configured_counts_for_nothing() -> None:
+    made = FileEntry(W1, _cell(5, (NORTH, 2, 20)), scopes(EAST).of(("1",)))
+    assert made.amount_of(EAST) == made.amount_of(NORTH) == NO_AMOUNT
+    assert not is_news(made, _cell(5, (NORTH, 4, 40)))
+    assert is_news(made, _cell(5, (EAST, 1, 10)))
+
+
+def test_a_share_never_falls() -> None:
+    made = FileEntry(W1, _cell(5, (EAST, 4, 40)), scopes(EAST).of(("1",)))
+    merge_into(made, _cell(5, (EAST, 2, 20)))
+    assert made.amount_of(EAST) == Amount(4, 40)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 
-from bookkeeper.errors import CorruptionError
+from bookkeeper.errors import CorruptionError, LeaseLostError, LostBooksError
 from bookkeeper.master import gc
-from bookkeeper.master.gc import LogFile
+from bookkeeper.master.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
+from bookkeeper.master.root_keeper import RootKeeper
 from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.bulk.logs import TAKEN_PREFIX
+from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
@@ -21,17 +26,23 @@ W1, W2 = (name(session).decode() for session in ("s1", "s2"))
 SEGMENT = "file:///tables/1/t-0/a.parquet"
 
 
+def flags(file: str, of_it: int) -> FileFlags:
+    made = FileFlags()
+    made.add(file.encode(), of_it)
+    return made
+
+
 def test_every_kind_of_reference_counts_and_the_finished_side_does_not() -> None:
     cells = {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")}
     tablets = [Row(b"1<", {**cells, keys.PREV_ROW: Cell(1, values.encode_prev_row(None))})]
     books = [books_row(W1.encode(), {EAST: status_value(1)}), books_row(W2.encode(), None, {EAST: 1})]
-    assert gc.referenced_files(tablets, books) == {"file-log", "file-segment", "file-repl", W1}
+    assert set(gc.references(tablets, books)) == {b"file-log", b"file-segment", b"file-repl", W1.encode()}
 
 
 def test_of_a_remnant_only_what_is_to_be_replicated_counts() -> None:
     cells = {Column(family, b"file-" + family.encode()): Cell(1, b"") for family in ("log", "segment", "repl")}
     remnant = Row(b"1;m", {**cells, keys.SERIAL: Cell(4, keys.SERIAL_VALUE)})
-    assert gc.referenced_files([remnant], []) == {"file-repl"}
+    assert list(gc.references([remnant], [])) == [b"file-repl"]
 
 
 @pytest.mark.parametrize(
@@ -48,25 +59,40 @@ def test_of_a_remnant_only_what_is_to_be_replicated_counts() -> None:
 def test_a_log_goes_when_nothing_refers_to_it_and_nothing_ever_will(
     sealed: bool, alive: bool, referenced: bool, goes: bool
 ) -> None:
-    log = LogFile(W1, "s1", sealed)
-    refers, lives = {W1} if referenced else set(), {"s1"} if alive else set()
-    assert gc.to_mark([log], refers, lives, set()) == ([W1] if goes else [])
-    assert gc.to_delete([W1], [log], refers, lives) == ([W1] if goes else [])
+    lives = {gc.session_of(W1.encode())} if alive else set()
+    found = LISTED | (SEALED if sealed else 0) | (REFERENCED if referenced else 0)
+    assert list(gc.to_mark(flags(W1, found), lives)) == ([W1] if goes else [])
+    assert list(gc.to_delete(flags(W1, found | MARKED), lives)) == ([W1] if goes else [])
+
+
+def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reign ends right before a file goes: the next master may have found who needs it."""
+    session = world.tserver()
+    file = world.log(session, 3)
+    world.sessions[session].close()
+    master = world.master()
+    master.recovery.run_once()
+    master.collect(1)
+    monkeypatch.setattr(RootKeeper, "before_it_goes", lambda *_: master.session.close())
+    with pytest.raises(LeaseLostError):
+        master.collect(1)
+    assert path_of(file).exists()
 
 
 def test_what_is_marked_is_not_marked_again() -> None:
-    assert gc.to_mark([LogFile(W1, "s1", True)], set(), set(), {W1}) == []
+    assert list(gc.to_mark(flags(W1, LISTED | SEALED | MARKED), set())) == []
 
 
 def test_a_segment_goes_when_it_was_marked_and_no_tablet_names_it() -> None:
-    assert gc.to_delete([SEGMENT], [], set(), set()) == [SEGMENT]
-    assert gc.to_delete([SEGMENT], [], {SEGMENT}, set()) == []
+    assert list(gc.to_delete(flags(SEGMENT, MARKED), set())) == [SEGMENT]
+    assert list(gc.to_delete(flags(SEGMENT, MARKED | REFERENCED), set())) == []
+    assert list(gc.to_delete(flags(SEGMENT, REFERENCED), set())) == []
 
 
 def test_a_row_that_is_no_mark_is_corruption() -> None:
-    assert gc.parse_marks([Row(keys.del_row(W1), {keys.DEL: Cell(1, b"")})]) == [W1]
+    assert list(gc.parse_marks([Row(keys.del_row(W1), {keys.DEL: Cell(1, b"")})])) == [W1]
     with pytest.raises(CorruptionError):
-        gc.parse_marks([Row(keys.del_row(W1), {Column("del", b"x"): Cell(1, b"")})])
+        list(gc.parse_marks([Row(keys.del_row(W1), {Column("del", b"x"): Cell(1, b"")})]))
 
 
 # ---- on the real stores
@@ -130,7 +156,7 @@ def test_a_crash_behind_the_deletion_is_made_good_by_the_next_leader(world: Worl
 
 
 def _marks(world: World) -> list[str]:
-    return gc.parse_marks(world.table.scan(*keys.section(keys.DEL_PREFIX)))
+    return list(gc.parse_marks(world.table.scan(*keys.section(keys.DEL_PREFIX))))
 
 
 def _late_use(world: World) -> tuple[Master, str]:
@@ -185,6 +211,57 @@ def test_references_are_read_again_when_tablets_do_not_join_up(world: World) -> 
     with pytest.raises(BrokenChainError):
         world.master().collect(2)
     assert world.exists(file)
+
+
+def check_emptied(world: World) -> None:
+    """The rows of an online table are gone: they name nothing, and that proves nothing."""
+    file = world.log(world.tserver(), 3, seal=True)
+    world.use(LAST, file, 3)
+    master = world.master()
+    world.table.purge([CellKey(row.key, column) for row in world.table.scan() for column in row.cells])
+    with pytest.raises(BrokenChainError, match="no tablets were found of tables 1"):
+        master.collect(2)
+    assert world.exists(file)
+
+
+def test_r16_a_table_without_rows_lets_nothing_go(world: World) -> None:
+    check_emptied(world)
+
+
+def test_r16_red_of_a_table_without_rows_everything_goes(world: World) -> None:
+    with fault("tables-without-rows-are-whole"), pytest.raises(pytest.fail.Exception):
+        check_emptied(world)
+
+
+def replace_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tablets were read; then the table is replaced by one that has the same tablets and nothing else."""
+    file = world.log(world.tserver(), 3, seal=True)
+    world.table.put([RowPut(keys.quar_row(file), {keys.quar_column(EAST, 1): b"{}"})], 1)
+    master = world.master()
+    scan = world.table.scan
+
+    def replaced(start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None) -> Any:
+        if start == keys.REPL_PREFIX:
+            world.table.purge([CellKey(keys.quar_row(file), keys.quar_column(EAST, 1))])
+            world.table.delete([CellKey(keys.owner_row(), keys.ROUND)], MAX_RANK)
+        return scan(start, stop, families)
+
+    monkeypatch.setattr(world.table, "scan", replaced)
+    for _ in range(2):
+        with pytest.raises(LostBooksError, match="is of round 0, and round"):
+            master.collect(1)
+    assert world.exists(file)
+
+
+def test_what_was_read_of_books_that_were_replaced_meanwhile_counts_for_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_while_read(world, monkeypatch)
+
+
+def test_red_without_the_proof_a_file_in_quarantine_goes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fault("what-was-read-is-not-proven and older-books-are-believed"), pytest.raises(pytest.fail.Exception):
+        replace_while_read(world, monkeypatch)
 
 
 def test_nothing_is_called_missing_while_the_directory_of_logs_may_not_be_mounted(world: World) -> None:

@@ -51,7 +51,7 @@ def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: se
     """Files of which the collector and the reasons say different things."""
     tablets, books, ranges = rows_of(needs)
     held = [Row(keys.quar_row(key.file), {keys.quar_column(key.target, key.first): Cell(1, b"")}) for key in ranges]
-    referenced = gc.referenced_files(tablets, books, held)
+    referenced = {file.decode() for file in gc.references(tablets, books, held)}
     logs = [LogFile(file, session, sealed[file]) for file, session in zip(FILES, ("s1", "s2", "s3"), strict=True)]
     kept = {file.file: file for file in keeper_of(tablets, books, ranges).kept(logs, {}, LIVE, marked)}
     return [

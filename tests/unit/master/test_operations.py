@@ -15,18 +15,16 @@ from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_of
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
-from bookkeeper.metadata import keys, values
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.limits import KEY_BYTES_MAX
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
-from bookkeeper.roots import root_of
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED, Master, World
 from tests.support.masters import LocalMaster
-from tests.support.scripted_tserver import scripted
 
 
 @pytest.fixture
@@ -169,6 +167,42 @@ def test_a_peer_that_does_not_answer_is_not_defined(world: World, master: Master
     with pytest.raises(UnavailableError, match="nothing was changed"):
         _run(master, "define_cluster", cluster_args("far", quorum))
     assert "far" not in world.config().clusters
+
+
+def a_directory_replaced_by_an_empty_one(world: World, master: Master, lake: Path) -> None:
+    """A question about a peer whose directory is gone fails for now, and the place stays as it is."""
+    quorum = f"parquet://{lake}"
+    instance_id = _run(master, "define_cluster", cluster_args("lake", quorum))
+    assert _run(master, "define_cluster", cluster_args("lake", quorum)) == instance_id
+    lake.rename(lake.with_name("away"))
+    lake.mkdir()
+    for kind, args in (
+        ("define_cluster", cluster_args("lake", quorum)),
+        ("enable_replication", enable_args("table-1", [], "lake", "")),
+    ):
+        with pytest.raises(UnavailableError, match=r"no _bookkeeper\.json: the directory is gone"):
+            _run(master, kind, args)
+    assert list(lake.iterdir()) == []
+    lake.rmdir()
+    lake.with_name("away").rename(lake)
+    _run(master, "enable_replication", enable_args("table-1", [], "lake", ""))
+    assert world.config().cluster("lake").instance_id == instance_id
+
+
+def test_only_definecluster_of_a_new_name_makes_a_directory_a_peer(
+    world: World, master: Master, tmp_path: Path
+) -> None:
+    a_directory_replaced_by_an_empty_one(world, master, tmp_path / "lake")
+    with pytest.raises(ExistsError, match="cluster lake is the same instance"):
+        _run(master, "define_cluster", cluster_args("pond", f"parquet://{tmp_path}/lake"))
+
+
+@pytest.mark.parametrize("name", ["a-defined-place-begins-anew", "a-question-makes-a-peer"])
+def test_without_the_rule_an_empty_directory_becomes_another_peer(
+    world: World, master: Master, tmp_path: Path, name: str
+) -> None:
+    with fault(name), pytest.raises((ExistsError, RefusedError), match=r"is instance|was defined as instance"):
+        a_directory_replaced_by_an_empty_one(world, master, tmp_path / "lake")
 
 
 def test_a_cluster_is_no_peer_of_itself(tmp_path: Path) -> None:
@@ -361,19 +395,6 @@ def test_every_live_tserver_has_to_forget(world: World, master: Master) -> None:
         master.run_fate()
     assert (running.step, running.ended) == ("forget", False)
     assert "can't be reached" in running.note
-
-
-def test_a_tablet_that_was_loaded_between_the_end_of_a_log_and_of_its_stream_forgets_with_the_stream(
-    world: World, master: Master
-) -> None:
-    over, known = _received(world, 1), _received(world, 2)
-    world.table.put([RowPut(keys.root_row(root_of(known).log), {keys.ROOT_HERE: values.EMPTY})], world.clock.wall_ms())
-    with scripted(world) as tserver:
-        master.fate.submit("forget_streams", forget_streams_args([over, known]))
-        for _ in range(3):
-            world.clock.jump(100_000)
-            master.run_fate()
-    assert tserver.orders[-1:] == [f"forget all of {over.file}"], "the other one may come again (R22)"
 
 
 def test_a_stream_is_named_by_the_whole_target() -> None:

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 
 from bookkeeper.master.barriers import FileBarrier
 from bookkeeper.master.packing import (
+    NO_AMOUNT,
+    NO_PROGRESS,
+    Amount,
     Parts,
     Progress,
+    amount_in,
     barriers_in,
     closed_in,
     finished_in,
@@ -35,16 +39,27 @@ names = st.one_of(
 @given(
     names,
     numbers,
-    st.lists(st.builds(Progress, numbers, numbers), max_size=3),
+    st.lists(st.builds(Progress, numbers, numbers, numbers, numbers), max_size=3),
+    st.lists(st.builds(Amount, numbers, numbers), max_size=3),
     st.lists(st.builds(FileBarrier, numbers, names, numbers, st.booleans()), max_size=8),
     st.binary(max_size=30),
     st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=2),
 )
 def test_what_is_packed_comes_out_again(
-    own: bytes, needed: int, progress: list[Progress], barriers: list[FileBarrier], status: bytes, cycles: list[int]
+    own: bytes,
+    needed: int,
+    progress: list[Progress],
+    amounts: list[Amount],
+    barriers: list[FileBarrier],
+    status: bytes,
+    cycles: list[int],
 ) -> None:
-    parts = Parts(needed, tuple(progress), tuple(sorted(barriers)), status, cycles[0])
-    packed = with_closed_in(pack(own, parts), cycles[1])
+    told = Parts(needed, tuple(progress), tuple(sorted(barriers)), status, cycles[0], tuple(amounts))
+    targets = max(len(progress), len(amounts))
+    progress += [NO_PROGRESS] * (targets - len(progress))
+    amounts += [NO_AMOUNT] * (targets - len(amounts))
+    parts = told._replace(progress=tuple(progress), amounts=tuple(amounts))
+    packed = with_closed_in(pack(own, told), cycles[1])
     assert unpack(own, packed) == parts._replace(closed_in=cycles[1])
     packed = with_closed_in(packed, cycles[0])
     assert unpack(own, packed) == parts
@@ -53,6 +68,7 @@ def test_what_is_packed_comes_out_again(
     assert [progress_in(packed, place) for place in range(len(progress) + 1)] == [*progress, None]
     assert [finished_in(packed, place) for place in range(len(progress))] == [done.offset for done in progress]
     assert finished_in(packed, len(progress)) == 0
+    assert [amount_in(packed, place) for place in range(targets + 1)] == [*amounts, NO_AMOUNT]
     assert is_status_in(packed, status)
     assert not any(
         is_status_in(packed, other) for other in (status + b"s", status[1:], b"s" + status) if other != status
@@ -62,7 +78,7 @@ def test_what_is_packed_comes_out_again(
 
 def test_more_of_anything_than_a_byte_counts_comes_out_again() -> None:
     barriers = tuple(FileBarrier(n, name("s1", n), n) for n in range(70_000))
-    parts = Parts(1, (Progress(1, 1),) * 300, barriers, b"status")
+    parts = Parts(1, (Progress(1, 1),) * 300, barriers, b"status", 0, (Amount(1, 9),) * 300)
     assert unpack(name("s2"), pack(name("s2"), parts)) == parts
 
 

@@ -25,6 +25,7 @@ from bookkeeper.peers import registry
 from bookkeeper.peers.protocol import Identity, Peer, ReplicaSession
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.security.file_roots import ANYWHERE
 
 OWN = "instance-west"
 STREAM = StreamKey(OWN, "file:///w", "1", "cities", 1)
@@ -38,6 +39,10 @@ class Shelf:
     error: Exception | None = None
     asked: list[tuple[object, ...]] = field(default_factory=list)
     name: str = "shelf"
+
+    def prepare(self, quorum: str) -> Identity:
+        self._ask("prepare", quorum)
+        return self.identity
 
     def identify(self, quorum: str) -> Identity:
         self._ask("identify", quorum)
@@ -89,17 +94,19 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
 def peers(tmp_path: Path) -> Iterator[PeerMasters]:
     settings = new_settings(tmp_path, "west", instance_id=OWN)
     pool = RpcPool(Hello(PROTOCOL_VERSION, OWN, "west", "master"), settings.rpc, SystemClock())
-    yield PeerMasters(pool, OWN)
+    yield PeerMasters(pool, OWN, ANYWHERE)
     pool.close()
 
 
 def test_the_system_says_who_is_there_and_which_table_and_hears_what_is_over(peers: PeerMasters, shelf: Shelf) -> None:
-    found = peers.contact("shelf://attic/left")
+    found = peers.prepare("shelf://attic/left")
+    assert found == peers.contact("shelf://attic/left")
     assert (found.instance_id, found.name, found.leader) == ("instance-shelf", "shelf", "")
     assert peers.resolve_table("books", found, "cities") == "cities-there"
     peers.tell_done("books", "shelf://attic/left", "instance-shelf", [STREAM])
     place = Peer("books", "attic/left", "instance-shelf")
     assert shelf.asked == [
+        ("prepare", "attic/left"),
         ("identify", "attic/left"),
         ("resolve_table", place, "cities"),
         ("identify", "attic/left"),
@@ -146,7 +153,10 @@ def test_a_system_that_is_not_there_or_does_not_fit_is_named(peers: PeerMasters)
 
 
 def test_the_parquet_system_is_installed(peers: PeerMasters, tmp_path: Path) -> None:
-    found = peers.contact(f"parquet://{tmp_path}/lake")
+    with pytest.raises(UnavailableError, match=r"_bookkeeper\.json: the directory is gone"):
+        peers.contact(f"parquet://{tmp_path}/lake")
+    assert not (tmp_path / "lake").exists()
+    found = peers.prepare(f"parquet://{tmp_path}/lake")
     assert found.instance_id == peers.contact(f"parquet://file://{tmp_path}/lake").instance_id
     assert peers.resolve_table("lake", found, "cities") == "cities"
     peers.tell_done("lake", f"parquet://{tmp_path}/lake", found.instance_id, [STREAM])

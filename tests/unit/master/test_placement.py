@@ -9,14 +9,17 @@ from typing import cast
 
 import pytest
 
-from bookkeeper.errors import UnavailableError
+from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.lanes import Lanes
-from bookkeeper.master.placement import Placement, may_load
+from bookkeeper.master.load_retries import rest_ms
+from bookkeeper.master.moves import MOVES_MAX
+from bookkeeper.master.placement import RETURN_MS, ClusterState, Placement, may_load
 from bookkeeper.master.queries import Queries
 from bookkeeper.master.recovery import unsealed_sessions
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
+from bookkeeper.rpc.messages import TabletProblem
 from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
@@ -38,23 +41,31 @@ class Placed:
 
     def __init__(self, world: World, master: Master) -> None:
         self.world, self.master, self.lanes = world, master, Lanes()
-        self.woken: list[int] = []
+        self.changed: set[bytes] = set()
         self.placement = Placement(
             world.table,
             master.reign,
             master.tservers,
             self.lanes,
-            lambda: self.woken.append(1),
+            world.clock,
+            lambda rows: self.changed.update(rows),
             master.books.note_assigned,
             unrecoverable=master.recovery.problems,
         )
 
     def place(self) -> None:
         """What the cycle's thread does."""
+        self.placement.place(self.master.look().snapshot.tablets, self.state())
+
+    def state(self) -> ClusterState:
+        """Who lives now."""
         sessions = self.master.tservers.sessions()
-        tablets = self.master.look().snapshot.tablets
         live = {info.session_id: info.address for info in sessions if info.alive}
-        self.placement.place(tablets, live, unsealed_sessions(sessions, self.master.tservers))
+        return ClusterState(live, unsealed_sessions(sessions, self.master.tservers))
+
+    def until_answered(self, tserver: ScriptedTServer) -> None:
+        """Wait until it said what it holds."""
+        wait_until(lambda: tserver.session in self.placement._held, "an answer")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Place until the condition holds."""
@@ -207,7 +218,7 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     assert placed.master.recovery.problems
     placed.place()
     assert _location(world)[0] == home.session, "the damaged log has records of it"
-    queries = Queries(world.table, placed.master.tservers, world.config, world.clock, placed.placement.problems)
+    queries = Queries(world.table, placed.master.tservers, world.config, world.clock, placed.placement)
     ((there, problem),) = [(found.address, found.problem) for found in queries.locate("1") if found.extent == LAST]
     assert there is None
     assert problem is not None
@@ -299,10 +310,11 @@ def _move_whose_source_dies_when_it_has_let_go(
     world.create_table("2", [b"g", b"m", b"t", b"w"])
     placed.until(lambda: sum(len(t.held) for t in tservers) == 6, "all tablets loaded")
     with scripted(world) as third:
-        placed.until(lambda: bool(placed.placement._leaving), "a move begins")
-        wait_until(lambda: bool(placed.placement._left), "a tablet is let go")
+        placed.until(lambda: bool(placed.placement.moves._leaving), "a move begins")
+        wait_until(lambda: bool(placed.placement.moves._left), "a tablet is let go")
         for tserver in tservers:
             world.kill(tserver.session)
+        placed.placement._has_waited = True  # nobody comes back
         recorded = Recorded(world.table)
         placed.placement.table = cast(MetadataTable, recorded)
         placed.place()
@@ -352,3 +364,159 @@ def test_a_tablet_that_was_parked_and_left_is_placed_anew(
     assert _location(world)[0] == home.session
     claimed.clear()
     placed.until(lambda: any(tserver.held for tserver in tservers), "somebody holds it again")
+
+
+def test_an_answer_that_is_older_than_a_claim_does_not_count(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    """Else the tablet, let go meanwhile, would be taken for held until the next answer, and nobody would load it."""
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    home = _home(world, tservers)
+    wait_until(lambda: not placed.placement._asking, "no question under way")
+    home.look = lambda method: placed.placement.let_go({b"1<"}) if method == "tablets" else None
+    placed.place()
+    wait_until(lambda: not placed.placement._asking, "an answer")
+    assert placed.placement._held[home.session] == set()
+
+
+# ---- an even load
+
+
+def _restart(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    """Nine tablets, all of tservers that are gone at once."""
+    world.create_table("2", [b"%d" % number for number in range(7)])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == 9, "all tablets loaded")
+    for tserver in tservers:
+        world.kill(tserver.session)
+
+
+def check_that_tservers_wait_for_each_other(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    _restart(world, tservers, placed)
+    with scripted(world) as first:
+        placed.until(lambda: len(first.held) >= 5, "the first one's share")
+        for _ in range(5):
+            placed.place()
+        assert len(first.held) == 5, "half of nine"
+        with scripted(world) as second:
+            placed.until(lambda: len(second.held) == 4, "the second one's share")
+            assert len(first.orders) == 5, "nothing is moved"
+
+
+def test_the_first_tserver_that_is_back_gets_its_share_and_the_others_get_theirs(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    check_that_tservers_wait_for_each_other(world, tservers, placed)
+
+
+def test_red_the_first_tserver_that_is_back_gets_everything(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    with fault("everybody-gets-everything"), pytest.raises(AssertionError):
+        check_that_tservers_wait_for_each_other(world, tservers, placed)
+
+
+def test_a_tserver_that_does_not_come_back_is_waited_for_a_while_only(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    _restart(world, tservers, placed)
+    with scripted(world) as first:
+        placed.until(lambda: len(first.held) == 5, "the first one's share")
+        due_ns = placed.placement.due_ns()
+        assert due_ns is not None
+        assert 0 < due_ns - world.clock.boot_ns() <= RETURN_MS * 1_000_000
+        world.clock.jump(RETURN_MS)
+        placed.until(lambda: len(first.held) == 9, "everything")
+        assert placed.placement.due_ns() is None
+
+
+def check_that_the_load_gets_even(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    """Beyond one round of moves, each of them begun by the news of the one before."""
+    splits = 5 * MOVES_MAX
+    world.create_table("2", [b"%03d" % number for number in range(splits)])
+    placed.until(lambda: sum(len(t.held) for t in tservers) == splits + 2, "all tablets loaded")
+    with scripted(world) as third:
+        tablets = placed.master.look().snapshot.tablets
+        placed.placement.place(tablets, placed.state())
+        placed.until_answered(third)
+        placed.placement.place(tablets, placed.state())
+        most = 0
+
+        def even() -> bool:
+            nonlocal most
+            rows, placed.changed = placed.changed, set()
+            most = max(most, splits + 2 - len({e for t in (*tservers, third) for e in t.held}))
+            placed.placement.place_some(tablets, rows, placed.state())
+            return len(third.held) == (splits + 2) // 3
+
+        wait_until(even, "an even load, by looks at the tablets that move only", limit_s=20)
+        assert most <= MOVES_MAX
+
+
+def test_moves_follow_each_other_until_the_load_is_even_and_few_tablets_are_away_at_once(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    check_that_the_load_gets_even(world, tservers, placed)
+
+
+def test_red_what_is_uneven_stays_so(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    with fault("nothing-is-uneven"), pytest.raises(AssertionError):
+        check_that_the_load_gets_even(world, tservers, placed)
+
+
+def check_what_fails_with_a_tablet_is_named(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
+    world.create_table("2", [b"m"])
+    other = Extent("2", b"m", None)
+    for tserver in tservers:
+        tserver.refused[LAST] = InvalidInputError("its state is nonsense")
+    placed.until(lambda: any(other in tserver.held for tserver in tservers), "the others are loaded")
+    placed.until(lambda: b"1<" in placed.placement.problems, "a named problem")
+    queries = Queries(world.table, placed.master.tservers, world.config, world.clock, placed.placement)
+    ((there, problem, loaded),) = [(t.address, t.problem, t.loaded) for t in queries.locate("1") if t.extent == LAST]
+    assert there is not None
+    assert (problem, loaded) == ("its state is nonsense", False)
+    assert all(found.loaded for found in queries.locate("2"))
+    tried = sum(tserver.loads[LAST] for tserver in tservers)
+    for _ in range(20):
+        placed.place()
+    wait_until(lambda: not placed.placement._orders._open, "no order under way")
+    assert sum(tserver.loads[LAST] for tserver in tservers) == tried, "it rests"
+    for tserver in tservers:
+        tserver.refused.clear()
+    world.clock.jump(rest_ms(tried))
+    placed.until_held(_home(world, tservers), *_home(world, tservers).held, LAST)
+    assert not any(found.problem for found in queries.locate("1"))
+
+
+def test_a_tablet_that_can_t_be_loaded_is_named_rests_and_is_tried_again(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    check_what_fails_with_a_tablet_is_named(world, tservers, placed)
+
+
+def test_without_a_rest_a_load_is_ordered_in_each_cycle(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    with fault("loads-do-not-rest"), pytest.raises(AssertionError, match="it rests"):
+        check_what_fails_with_a_tablet_is_named(world, tservers, placed)
+
+
+def test_what_a_tserver_says_is_wrong_with_a_tablet_is_known_until_it_says_otherwise(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    home = _home(world, tservers)
+    home.problems.append(TabletProblem(LAST, "its flush fails"))
+    placed.until(lambda: placed.placement.warnings == {b"1<": "its flush fails"}, "a warning")
+    queries = Queries(world.table, placed.master.tservers, world.config, world.clock, placed.placement)
+    (found,) = [found for found in queries.locate("1") if found.extent == LAST]
+    assert (found.problem, found.warning, found.loaded) == (None, "its flush fails", True)
+    home.problems.clear()
+    placed.until(lambda: not placed.placement.warnings, "no warning any more")
+    home.problems.append(TabletProblem(LAST, "its flush fails"))
+    placed.until(lambda: bool(placed.placement.warnings), "a warning")
+    world.kill(home.session)
+    placed.until(lambda: not placed.placement.warnings, "nothing of a dead one")
+
+
+def test_rests_grow_up_to_a_minute() -> None:
+    assert [rest_ms(failures) for failures in (1, 2, 3, 10, 11, 1000)] == [100, 200, 400, 51_200, 60_000, 60_000]

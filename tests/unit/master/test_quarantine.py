@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from bookkeeper.errors import UnavailableError
+from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.master import quarantine
 from bookkeeper.master.quarantine import HELD_MAX, RangeKey, blocking_ranges, read_rows, scan_rows, write_rows
 from bookkeeper.master.quarantine_desk import QuarantineDesk
@@ -37,6 +37,15 @@ def failure(file: bytes, finished: int, blocks: BlockRange | None = BAD, key: Ta
     """A worker's word that blocks fail for good."""
     said = report(file, finished, key=key, error="too long", transient=False)
     return replace(said, error_code="invalid_input", failed=blocks)
+
+
+def test_a_master_that_leads_no_more_sets_nothing_aside(world: World) -> None:
+    """Nor does it pass a range: that follows the row."""
+    master = world.master()
+    master.session.close()
+    with pytest.raises(LeaseLostError):
+        write_rows(world.table, master.reign, {RangeKey(FILE, EAST, 3): ENTRY})
+    assert scan_rows(world.table) == {}
 
 
 # ---- what blocks

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 
-from bookkeeper.errors import NotFoundError, UnavailableError
+from bookkeeper.errors import NotFoundError, TableGoneError, UnavailableError
 from bookkeeper.master import queries
-from bookkeeper.master.queries import Queries
-from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey
-from bookkeeper.model import TargetKey
+from bookkeeper.master.packing import NO_PROGRESS
+from bookkeeper.master.queries import Queries, status_message
+from bookkeeper.master.snapshot import BrokenChainError
+from bookkeeper.master.status import Now, target_state
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.messages import FileMark
+from tests.support.master_values import EAST, by_name, entry, name, report, shipping, target
 from tests.support.master_world import World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 
@@ -149,6 +154,41 @@ def test_locations_name_live_tservers_only(world: World, tserver: ScriptedTServe
         asked.locate("9")
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a leader knows of tablets; everything that is given to a tserver is loaded."""
+
+    problems: dict[bytes, str]
+    warnings: dict[bytes, str]
+
+    def is_loaded(self, session: str, row: bytes) -> bool | None:
+        return bool(session and row)
+
+
+def test_one_tablet_is_told_of_as_all_are_and_its_load_is_hurried(world: World, tserver: ScriptedTServer) -> None:
+    first, second, _ = world.create_table("2", [b"g", b"m"])
+    world.locate(first, tserver.session)
+    world.locate(second, "gone-1")
+    hurried: list[tuple[str, bytes]] = []
+    known = Known({second: "help"}, {first: "it is not compacted"})
+    asked = Queries(world.table, world.tservers(), world.config, world.clock, known, lambda *what: hurried.append(what))
+    told = asked.locate("2")
+    assert [(found.problem, found.warning, found.loaded) for found in told] == [
+        (None, "it is not compacted", True),
+        ("help", None, None),
+        (None, None, None),
+    ]
+    for row in (b"", b"a", b"g", b"g\x00", b"m", b"n"):
+        (expected,) = [location for location in told if location.extent.contains(row)]
+        assert asked.locate_tablet("2", row) == expected
+    assert hurried == [(tserver.session, first)] * 3 + [("gone-1", second)] * 2
+    world.table.purge([CellKey(second, keys.PREV_ROW)])
+    with pytest.raises(BrokenChainError):
+        asked.locate_tablet("2", b"h")
+    with pytest.raises(NotFoundError):
+        asked.locate_tablet("9", b"a")
+
+
 def test_a_peer_is_sent_to_a_tserver_of_the_table_or_to_any(
     world: World, tserver: ScriptedTServer, asked: Queries
 ) -> None:
@@ -163,3 +203,48 @@ def test_a_peer_is_sent_to_a_tserver_of_the_table_or_to_any(
 def test_without_a_live_tserver_a_peer_is_told_to_come_back(asked: Queries) -> None:
     with pytest.raises(UnavailableError, match="no tserver of this cluster is alive"):
         asked.pick_tserver("1")
+
+
+def test_a_table_that_holds_records_is_known_by_segments_that_count_and_logs(world: World, asked: Queries) -> None:
+    assert not asked.holds_records("1")
+    log = RowPut(LAST, {keys.log_column("file:///w"): values.LOG})
+    world.table.put([log], keys.first_use_rank(1))
+    assert asked.holds_records("1")
+    world.table.delete([CellKey(LAST, keys.log_column("file:///w"))], keys.log_delete_rank(5))
+    assert not asked.holds_records("1")
+    flush = values.FlushState(1, {}, 1, 1, {}, (), ("file:///1/t/a.parquet",))
+    world.table.put([RowPut(LAST, {keys.FLUSH: flush.encode()})], 2**40)
+    assert asked.holds_records("1")
+    (other,) = world.create_table("2")
+    assert other != LAST
+    assert not asked.holds_records("2")
+
+
+@pytest.mark.parametrize(
+    ("remote", "groups", "disabled", "enabled"),
+    [
+        ("cities", None, "-t cities --all-loc-groups east", "-t cities --all-loc-groups east"),
+        ("towns", ("a", "b"), "-t cities -lg a -lg b east", "-t cities -lg a -lg b --remote-table towns east"),
+    ],
+)
+def test_a_table_that_is_gone_at_the_peer_is_told_with_the_next_step(
+    remote: str, groups: tuple[str, ...] | None, disabled: str, enabled: str
+) -> None:
+    work = shipping()
+    gone = report(name("s1"), 0, error="east has no table r1", transient=False)
+    work.report(replace(gone, error_code=TableGoneError.code), 0)
+    goal = Target(EAST, groups, "i-east", remote)
+    made = entry(name("s1"), 9)
+    state = target_state(made, goal, NO_PROGRESS, by_name(made), work, Now(0, 0), 5)
+    told = status_message(state, {EAST.source_table_id: "cities"}).last_error or ""
+    assert told.startswith(f"east has no table {remote} with the id {EAST.remote_table_id} any more")
+    assert f"disablereplication {disabled}, then enablereplication {enabled}. " in told
+    assert "missing there until a copy brings them: exporttable and importtable (east has no table r1)" in told
+
+
+def test_another_error_is_told_as_it_is() -> None:
+    work = shipping()
+    work.report(report(name("s1"), 0, error="no such log", transient=False), 0)
+    made = entry(name("s1"), 9)
+    state = target_state(made, target(EAST), NO_PROGRESS, by_name(made), work, Now(0, 0), 5)
+    assert status_message(state, {}).last_error == "no such log"

@@ -13,27 +13,42 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.master.operations.roots import forget_roots_args
+from bookkeeper.master.operations.streams import forget_streams_args
+from bookkeeper.master.peer_masters import PeerMasters
+from bookkeeper.master.root_desk import RootDesk
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
-from bookkeeper.model import StreamKey
-from bookkeeper.roots import RootLog
+from bookkeeper.model import StreamKey, TargetKey
+from bookkeeper.roots import RootLog, root_of
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, RootStanding
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.root_questions import HandedOn, RootQuestion, RootStanding
 from bookkeeper.security.access import peer_credentials
+from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
+from combiners import ReplicationStatus
 from tests.support.faults import fault
-from tests.support.master_world import UNHURRIED, World
+from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
 from tests.support.masters import LocalMaster
 from tests.support.tservers import wait_until
 
 LOG = RootLog("north-instance", "file:///north/wal/t-1/000001.wal")
+ASKED = RootQuestion(LOG)
+HANDED = HandedOn("south-instance", "file:///east/wal/t-1/000001.wal")
 DAY_MS = 86_400_000
 
 
 def announce(table: MetadataTable, log: RootLog, at_ms: int) -> None:
     """As a tserver does before it takes the first record."""
     table.put([RowPut(keys.root_row(log), {keys.ROOT_HERE: values.EMPTY})], at_ms)
+
+
+def hand_on(table: MetadataTable, log: RootLog) -> None:
+    """As the collector does before it deletes a log that brought south some of it."""
+    cell = keys.handed_cell(log, HANDED.instance_id, HANDED.file)
+    table.put([RowPut(cell.key, {cell.column: values.EMPTY})], 6)
 
 
 def is_known(table: MetadataTable, log: RootLog) -> bool:
@@ -65,12 +80,11 @@ def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_
     east: LocalMaster, asking: RpcPool
 ) -> None:
     table, calls = east.leadership.collector.table, asking.master(east.address)
-    assert list(calls.root_standings([], [LOG])) == [RootStanding(False, (), "")]
+    assert list(calls.root_standings([], [ASKED])) == [RootStanding(False, False, ())]
     announce(table, LOG, SystemClock().wall_ms())
-    cell = keys.handed_cell(LOG, "south-instance", "file:///east/wal/t-1/000001.wal")
-    table.put([RowPut(cell.key, {cell.column: values.EMPTY})], 6)
-    (said,) = calls.root_standings([], [LOG])
-    assert (said.owed, said.handed, bool(said.mark)) == (False, ("south-instance",), True)
+    hand_on(table, LOG)
+    (said,) = calls.root_standings([], [ASKED])
+    assert said == RootStanding(False, False, (HANDED,))
     calls.roots_over([], [LOG])
     calls.roots_over([], [LOG])
     wait_until(lambda: not is_known(table, LOG), "it is forgotten")
@@ -79,9 +93,9 @@ def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_
 def test_r22_a_question_goes_no_way_that_is_not_defined(east: LocalMaster, asking: RpcPool) -> None:
     calls = asking.master(east.address)
     with pytest.raises(NotFoundError, match="south-instance is not defined"):
-        calls.root_standings(["south-instance"], [LOG])
+        calls.root_standings(["south-instance"], [ASKED])
     with pytest.raises(InvalidInputError, match="too much for one call"):
-        calls.root_standings(["south-instance"] * 17, [LOG])
+        calls.root_standings(["south-instance"] * 17, [ASKED])
 
 
 def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster) -> None:
@@ -89,12 +103,76 @@ def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster)
         west.calls.define_cluster("east", east.address)
         table = east.leadership.collector.table
         announce(table, LOG, SystemClock().wall_ms())
+        hand_on(table, LOG)
         instance_id = east.settings.instance.instance_id
-        (said,) = west.calls.root_standings([instance_id], [LOG])
-        assert said == east.leadership.roots.standings([], [LOG])[0]
-        assert said.mark, "it has a row there"
+        (said,) = west.calls.root_standings([instance_id], [ASKED])
+        assert said == east.leadership.roots.standings([], [ASKED])[0]
+        assert said.handed == (HANDED,)
         west.calls.roots_over([instance_id], [LOG])
         wait_until(lambda: not is_known(table, LOG), "it is forgotten")
+
+
+# ---- streams that are not over
+
+
+STREAM = StreamKey("south-instance", "file:///south/wal/t-1/000001.wal", "5", "1", 1)
+ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
+
+
+def desk_of(world: World, master: Master) -> RootDesk:
+    """What answers, without a network."""
+    roots, own_id = master.collector.roots, world.settings.instance.instance_id
+    peers = PeerMasters(world.pool, own_id, FileRoots())
+    return RootDesk(
+        world.table, master.reign, world.clock, master.tservers, peers, master.fate, roots.carried, own_id,
+        world.config, roots.paths_apart_ms,
+    )  # fmt: skip
+
+
+def is_under_way(world: World, master: Master, question: RootQuestion) -> bool:
+    """What a cluster says."""
+    (said,) = desk_of(world, master).standings([], [question])
+    assert not said.owed
+    return said.under_way
+
+
+def test_r22_records_are_under_way_until_the_stream_that_brings_them_is_over_at_every_tserver(world: World) -> None:
+    master = world.master()
+    assert not is_under_way(world, master, ABOUT_STREAM)
+    cell = keys.recv_cell(STREAM)
+    world.table.put([RowPut(cell.key, {cell.column: Received(1).encode()})], keys.recv_rank(1, False))
+    assert is_under_way(world, master, ABOUT_STREAM), "a message may come"
+    master.fate.submit("forget_streams", forget_streams_args([STREAM]))
+    world.table.purge([cell])
+    assert is_under_way(world, master, ABOUT_STREAM), "a tserver may be in the middle of one"
+    world.clock.jump(LATE_MS)
+    master.run_fate()
+    assert not is_under_way(world, master, ABOUT_STREAM)
+    assert not is_under_way(world, master, ASKED)
+
+
+def test_r22_records_are_under_way_until_the_peer_was_told_that_the_stream_is_over(world: World) -> None:
+    announce(world.table, LOG, world.clock.wall_ms())
+    hand_on(world.table, LOG)
+    master = world.master()
+    assert not is_under_way(world, master, ASKED)
+    done = keys.done_column(TargetKey("south", "1", "1", 1))
+    world.table.put([RowPut(keys.repl_row(HANDED.file), {done: values.encode_status(ReplicationStatus())})], 1)
+    assert is_under_way(world, master, ASKED), "a sender that was stopped may still begin it"
+
+
+def test_r22_one_call_is_about_a_bounded_number_of_streams(world: World) -> None:
+    streams = tuple(RootLog("south-instance", str(number)) for number in range(1_001))
+    with pytest.raises(InvalidInputError, match="streams are too much"):
+        desk_of(world, world.master()).standings([], [RootQuestion(LOG, streams)])
+
+
+def test_r22_a_log_that_is_over_can_not_be_announced_again(world: World) -> None:
+    master = world.master()
+    master.fate.submit("forget_roots", forget_roots_args([LOG]))
+    master.run_fate()
+    announce(world.table, LOG, world.clock.wall_ms())
+    assert not is_known(world.table, LOG), "by a process that was stopped, though nobody had announced it before"
 
 
 # ---- time
@@ -123,6 +201,8 @@ def test_r22_what_nobody_speaks_of_for_a_week_is_forgotten_and_it_is_said_out_lo
     assert (is_known(world.table, LOG), is_known(world.table, young)) == (False, True)
     assert "tserver.paths_apart_ms" in caplog.text
     assert master.collector.roots.forgotten == 1
+    announce(world.table, LOG, now_ms)
+    assert is_known(world.table, LOG), "a path that is slower than that may still bring it"
 
 
 def check_a_clock_that_is_set_makes_nothing_old(world: World) -> None:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.errors import (
     ExistsError,
     InvalidInputError,
     NotFoundError,
     NotLeaderError,
+    NotReadyError,
     RefusedError,
     UnavailableError,
 )
+from bookkeeper.master.books import Books
+from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.security.access import client_credentials, peer_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
+from tests.support.faults import fault
 from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster, eventually
 from tests.support.tservers import wait_until
@@ -103,10 +110,56 @@ def test_a_failed_operation_is_kept_and_shown(master: LocalMaster) -> None:
 
 
 def test_the_facts_of_a_leader(master: LocalMaster) -> None:
-    facts = eventually(master.calls.status)
+    facts = until_known(master)
     assert int(facts["epoch"]) == 1
     assert facts["outstanding_files"] == "0"
     assert "last_cycle_error" not in facts
+
+
+def until_known(master: LocalMaster) -> Mapping[str, str]:
+    """The facts of a leader that has read the books."""
+    wait_until(lambda: "outstanding_files" in master.calls.status(), "a first full cycle")
+    return master.calls.status()
+
+
+def asked_before_the_first_cycle(settings: Settings) -> None:
+    """A master that leads and can't read the books yet says so, whatever it is asked that may be empty."""
+    metadata = UnavailableError("the metadata table does not answer")
+    with patch.object(Books, "look", side_effect=metadata), LocalMaster(settings) as master:
+        wait_until(lambda: int(master.calls.status()["failed_cycles"]) > 0, "a cycle that failed")
+        for ask in (master.calls.replication_status, master.calls.quarantine):
+            with pytest.raises(NotReadyError, match=r"just begun to lead.* the metadata table does not answer"):
+                ask("")
+        facts = master.calls.status()
+        assert facts.keys().isdisjoint({"outstanding_files", "tablets", "live_tservers"})
+        assert "has not read the books yet" in facts["books"]
+        seen = MasterSource(master.process, settings, master.coordination, SystemClock()).observe()
+        assert (seen.leads, seen.books) == (True, None)
+        assert "has not read the books yet" in seen.problem
+
+
+def test_a_master_that_has_read_nothing_says_so_and_answers_when_it_has(settings: Settings) -> None:
+    asked_before_the_first_cycle(settings)
+    with LocalMaster(settings) as master:
+        until_known(master)
+        report = master.calls.replication_status("")
+        assert (list(report.targets), report.problem) == ([], "")
+        assert list(master.calls.quarantine("")) == []
+
+
+def test_without_the_rule_a_master_that_has_read_nothing_answers_nothing(settings: Settings) -> None:
+    with fault("unknown-is-nothing"), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        asked_before_the_first_cycle(settings)
+
+
+def test_a_master_whose_cycles_fail_says_how_old_its_answer_is(master: LocalMaster) -> None:
+    until_known(master)
+    with patch.object(Books, "look", side_effect=UnavailableError("the metadata table does not answer")):
+        master.leadership.inbox.ask_full()
+        wait_until(lambda: master.calls.replication_status("").problem != "", "word of a failed cycle")
+        problem = master.calls.replication_status("").problem
+    assert re.fullmatch(r"what is shown was read .* s ago: the last \d+ cycles failed, unavailable: the .*", problem)
+    wait_until(lambda: not master.calls.replication_status("").problem, "a cycle that works")
 
 
 def test_replication_without_a_peer_that_answers_changes_nothing(master: LocalMaster) -> None:
@@ -123,12 +176,12 @@ def test_two_clusters_replicate_a_table_and_stop_it_again(tmp_path: Path, master
             one.calls.create_table("t", [], [], {})
         info = master.calls.define_cluster("east", peer.address)
         assert (info.quorum, info.instance_id) == (peer.address, peer.settings.instance.instance_id)
-        (config,) = master.calls.enable_replication("t", [], "east", "")
+        (config,) = master.calls.enable_replication("t", [], "east", "").targets
         assert (config.table, config.groups, config.remote_table) == ("t", (), "t")
         assert list(master.calls.replication_config()) == [config]
-        assert list(master.calls.replication_status("t")) == []
+        assert list(eventually(lambda: master.calls.replication_status("t")).targets) == []
         assert list(master.calls.replication_pending([], "t", "east")) == []
-        assert list(master.calls.disable_replication("t", [], "east")) == []
+        assert list(master.calls.disable_replication("t", [], "east").targets) == []
         master.calls.delete_cluster("east", peer.address)
         with pytest.raises(NotFoundError):
             master.calls.delete_cluster("east", peer.address)
@@ -165,5 +218,5 @@ def test_nudges_and_reports_of_anybody_harm_nothing(master: LocalMaster) -> None
 def test_a_cluster_directory_belongs_to_one_instance(settings: Settings, tmp_path: Path) -> None:
     other = init_cluster(tmp_path / "east", "east", overrides=UNHURRIED)
     mixed = settings.model_copy(update={"instance": other.instance})
-    with pytest.raises(RefusedError, match="belongs to instance"):
+    with pytest.raises(RefusedError, match="holds the books of instance"):
         LocalMaster(mixed)

@@ -92,7 +92,7 @@ def test_a_parked_tablet_is_nobodys_and_is_looked_at_where_it_was() -> None:
     seen = _take([Row(row.key, {**row.cells, keys.LOCATION: Cell(5, parked)})])
     (view,) = seen.tablets.values()
     assert (view.session, view.address, view.parked_at) == (None, None, "s1")
-    assert seen.tablets_of_session() == {"s1": [b"1<"]}, "it may have begun to use a log a moment ago"
+    assert seen.tablets_of_session() == {"s1": {b"1<": None}}, "it may have begun to use a log a moment ago"
 
 
 def test_offsets_are_safe_as_far_as_they_were_known_before_the_scan() -> None:
@@ -196,4 +196,4 @@ def test_without_the_chain_a_reference_that_a_merge_moved_is_missed() -> None:
 def test_the_highest_rank_of_a_location_is_noted() -> None:
     seen = _take([tablet_row(b"m", None, session="s1", rank=77), tablet_row(None, b"m", session="s2", rank=5)])
     assert seen.highest_rank == 77
-    assert seen.tablets_of_session() == {"s1": [b"1;m"], "s2": [b"1<"]}
+    assert seen.tablets_of_session() == {"s1": {b"1;m": None}, "s2": {b"1<": None}}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bookkeeper.master.files import FileEntry
+from bookkeeper.master.packing import Amount
 from bookkeeper.master.shipping import Flight, Shipping
 from bookkeeper.master.status import Now, TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
-W1, W2 = name("s1"), name("s2")
+W1, W2, W3 = name("s1"), name("s2"), name("s1", 2)
 NOW = Now(boot_ns=1_000_000_000, wall_ms=61_000)
 
 
@@ -25,6 +28,28 @@ def test_a_file_that_waits_shows_its_lag_in_records_bytes_and_seconds() -> None:
     state = _state(entry(W1, 9, done={EAST: 4}))
     assert (state.phase, state.needed, state.finished, state.lag_records, state.lag_bytes) == ("waiting", 9, 4, 5, 500)
     assert state.lag_seconds == 60.0
+
+
+def test_lag_is_the_targets_share_of_the_log_and_not_the_log() -> None:
+    made = entry(W1, 100_010, done={EAST: 4})
+    made.amounts = (Amount(10, 900),)
+    state = _state(made)
+    assert (state.needed, state.finished) == (100_010, 4)
+    assert (state.lag_records, state.lag_bytes) == (6, 500), "of 10 records of the target, 4 are there"
+
+
+def test_a_log_without_a_record_for_the_target_lacks_nothing_though_it_is_not_passed_yet() -> None:
+    made = entry(W1, 9)
+    made.amounts = ()
+    state = _state(made)
+    assert (state.phase, state.lag_records, state.lag_bytes, state.lag_seconds) == ("waiting", 0, 0, 0.0)
+
+
+def test_a_report_that_is_newer_than_the_books_counts() -> None:
+    work = shipping()
+    work.report(replace(report(W1, 6), share=Amount(5, 500)), 0)
+    state = _state(entry(W1, 9, done={EAST: 4}), work)
+    assert (state.finished, state.lag_records, state.lag_bytes) == (6, 4, 400)
 
 
 def test_lag_counts_from_when_the_target_fell_behind() -> None:
@@ -64,6 +89,13 @@ def test_a_file_without_anything_left_is_done_whatever_the_peer_does() -> None:
     state = _state(entry(W1, 9, done={EAST: 9}), work)
     assert (state.phase, state.lag_records, state.lag_bytes, state.lag_seconds) == ("done", 0, 0, 0.0)
     assert (state.last_error, state.next_try_in_ms) == (None, None)
+
+
+def test_a_log_whose_tserver_died_is_not_done_before_it_is_sealed() -> None:
+    lost = replace(NOW, has_lost_owner=lambda uri: uri != W2.decode())
+    files = by_name(*(entry(file, 9, closed=file == W3, done={EAST: 9}) for file in (W1, W2, W3)))
+    found = {state.file: state.phase for state in target_states(files, shipping(), lost, lambda t: t.key == EAST, 5)}
+    assert found == {W1.decode(): "unsealed", W2.decode(): "done", W3.decode(): "done"}
 
 
 def test_counts_of_reports_are_shown() -> None:

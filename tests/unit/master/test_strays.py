@@ -34,8 +34,12 @@ def master(world: World) -> Master:
 @pytest.fixture
 def strays(world: World, master: Master) -> Strays:
     settings = world.settings
-    live = master.tservers.live
-    return Strays(world.table, master.reign, world.clock, settings.tables_dir, settings.wal_dir, FLIGHT_MS, live)
+    return made(world, master, settings.tables_dir, settings.wal_dir)
+
+
+def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> Strays:
+    live, rounds = master.tservers.live, world.rounds(master.reign)
+    return Strays(world.table, master.reign, world.clock, tables_dir, wal_dir, FLIGHT_MS, live, world.config, rounds)
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
@@ -155,8 +159,7 @@ def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left:
 
 def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
     nowhere = Path("/nowhere")
-    strays = Strays(world.table, master.reign, world.clock, nowhere, nowhere, FLIGHT_MS, master.tservers.live)
-    assert strays.run_once() == []
+    assert made(world, master, nowhere, nowhere).run_once() == []
 
 
 def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: Strays) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import combiners
 from bookkeeper.master.files import FileEntry
 from bookkeeper.master.finished import is_complete
+from bookkeeper.master.packing import NO_PROGRESS, Progress
 from bookkeeper.master.work_maker import RankWatch, RowChange, changed_value, is_unconfigured, join, make_work
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
@@ -90,8 +91,8 @@ def test_a_target_of_a_table_that_does_not_refer_to_the_file_keeps_its_column() 
 def test_progress_is_read_from_done_cells_and_only_of_targets_that_count() -> None:
     made = entry(W1, 5, known=BOTH)
     _make(made, books_row(W1, {}, {EAST: 5, OLD: 3}))
-    assert made.progress_of(EAST) == (5, 500)
-    assert made.progress_of(NORTH) == (0, 0)
+    assert made.progress_of(EAST) == Progress(5, 500)
+    assert made.progress_of(NORTH) == NO_PROGRESS
 
 
 def test_garbage_in_a_done_cell_counts_as_nothing_and_is_named() -> None:

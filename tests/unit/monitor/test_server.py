@@ -64,7 +64,7 @@ def test_metrics_are_those_of_the_list_and_parse() -> None:
         code, text = get(monitor, "metrics")
     assert code == 200
     found = {family.name: family for family in text_string_to_metric_families(text)}
-    assert found.keys() == {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}leads"}
+    assert found.keys() == {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}leads", f"{PREFIX}master_knows"}
     for metric in METRICS:
         family = found[PREFIX + metric.name]
         assert family.type == metric.kind
@@ -82,6 +82,25 @@ def test_a_master_that_stands_by_is_well_and_says_who_leads() -> None:
         assert get(monitor, "ready")[0] == 200
         assert "bookkeeper_leads" in get(monitor, "metrics")[1]
         assert json.loads(get(monitor, "api/overview")[1])["leads"] is False
+
+
+def test_a_leader_that_has_read_nothing_shows_no_number_and_is_not_ready() -> None:
+    problem = "this master has just begun to lead and has not read the books yet"
+    with serving(SetSource(replace(LEADING, books=None, problem=problem))) as monitor:
+        families = {family.name: family for family in text_string_to_metric_families(get(monitor, "metrics")[1])}
+        assert families.keys() == {f"{PREFIX}leads", f"{PREFIX}master_knows"}, "no lag rather than a lag of 0"
+        assert families[f"{PREFIX}leads"].samples[0].value == 1
+        assert families[f"{PREFIX}master_knows"].samples[0].value == 0
+        code, body = get(monitor, "ready")
+        assert (code, json.loads(body)["reason"]) == (503, problem)
+        for path in ("api/tables", "api/peers", "api/files", "api/quarantine", "api/kept"):
+            code, body = get(monitor, path)
+            assert (code, json.loads(body)["error"]) == (503, problem), path
+        overview = json.loads(get(monitor, "api/overview")[1])
+        assert overview["problem"] == problem
+        assert "lag_records" not in overview
+        for path in ("", "tables", "peers", "files", "kept"):
+            assert problem in get(monitor, path)[1]
 
 
 def test_nothing_is_loaded_or_asked_until_somebody_comes() -> None:
@@ -150,5 +169,25 @@ def test_with_tls_it_shows_its_certificate_and_speaks_nothing_else(tmp_path: Pat
             urlopen(monitor.url + "ready", timeout=LIMIT_S)  # a CA that nobody knows
         with pytest.raises(OSError, match=r"closed|reset|Remote end"):
             urlopen(monitor.url.replace("https", "http") + "ready", timeout=LIMIT_S)
+        old = ssl.create_default_context(cafile=str(files.ca))
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(URLError, match=r"(?i)protocol"):
+            urlopen(monitor.url + "ready", timeout=LIMIT_S, context=old)
+    finally:
+        monitor.stop()
+
+
+def test_with_certified_callers_it_asks_for_their_certificate(tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path / "ca")
+    files = replace(authority.sign("west"), clients_certified=True)
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), WHOEVER, 0, files)
+    monitor.start()
+    try:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        with pytest.raises(OSError, match=r"(?i)certificate.required|reset|closed"):
+            urlopen(monitor.url + "ready", timeout=LIMIT_S, context=context)
+        context.load_cert_chain(str(files.certificate), str(files.key))
+        with urlopen(monitor.url + "ready", timeout=LIMIT_S, context=context) as answer:
+            assert json.loads(answer.read())["ready"]
     finally:
         monitor.stop()

@@ -20,6 +20,7 @@ from bookkeeper.errors import (
     OverloadedError,
     RefusedError,
     StreamExpiredError,
+    TableGoneError,
     UnavailableError,
 )
 from bookkeeper.model import StreamKey
@@ -153,6 +154,17 @@ def test_a_tserver_that_moved_the_table_away_is_left_for_another(
     assert session.ship(message(0, 5)) == Acked(5, 5, 0)
     assert session.tserver == peer.tservers[1].address
     assert len(clock.waits_ms) == 1
+
+
+@pytest.mark.parametrize("call", ["pick_tserver", "open_stream", "replicate"])
+def test_a_table_that_is_gone_is_told_as_such_by_whichever_call_misses_it(
+    peer: ThriftPeer, settings: Settings, clock: NoWait, call: str
+) -> None:
+    session = opened(peer, settings, clock)
+    peer.missing = call
+    with pytest.raises(TableGoneError, match="has no table r1: there is no table with id r1"):
+        session.ship(message(0, 5))
+    assert clock.waits_ms == [], "another try can't help"
 
 
 def test_a_tserver_that_died_is_left_for_another(peer: ThriftPeer, settings: Settings, clock: NoWait) -> None:

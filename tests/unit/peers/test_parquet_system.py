@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from bookkeeper.peers.parquet.records import CHANGE_SCHEMA
 from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, open_store
 from bookkeeper.peers.protocol import BlockFacts, InstalledSystem, Message, Peer
 from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.directory_senders import DAY_MS, source_block
 from tests.support.wal_files import WEST
@@ -44,7 +46,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def peer(root: Path) -> Peer:
-    return Peer("lake", str(root), ParquetSystem().identify(str(root)).instance_id)
+    return Peer("lake", str(root), ParquetSystem(roots=ANYWHERE).prepare(str(root)).instance_id)
 
 
 def message(*parts: tuple[int, int, int]) -> Message:
@@ -55,17 +57,17 @@ def message(*parts: tuple[int, int, int]) -> Message:
 
 
 def test_it_is_a_replica_system_that_the_master_can_ask() -> None:
-    assert isinstance(ParquetSystem(), InstalledSystem)
+    assert isinstance(ParquetSystem(roots=ANYWHERE), InstalledSystem)
 
 
 def test_a_directory_is_made_and_says_for_ever_who_it_is(root: Path) -> None:
-    system = ParquetSystem()
-    first = system.identify(str(root))
+    system = ParquetSystem(roots=ANYWHERE)
+    first = system.prepare(str(root))
     assert first.instance_id
-    assert system.identify(str(root)) == first
-    assert ParquetSystem(opener=remote_twin).identify(str(root)) == first
+    assert system.prepare(str(root)) == system.identify(str(root)) == first
+    assert ParquetSystem(opener=remote_twin, roots=ANYWHERE).prepare(str(root)) == first
     assert json.loads((root / "_bookkeeper.json").read_text())["files"] == "runs"
-    other = system.identify(str(root.with_name("other")))
+    other = system.prepare(str(root.with_name("other")))
     assert other.instance_id != first.instance_id
 
 
@@ -79,9 +81,11 @@ def test_of_two_that_make_one_directory_at_once_both_get_the_identity_that_holds
             LocalStore.prepare(self)
             if not other:
                 other.append("asked")
-                other.append(ParquetSystem().identify(str(root)).instance_id)
+                other.append(ParquetSystem(roots=ANYWHERE).prepare(str(root)).instance_id)
 
-    made = ParquetSystem(opener=lambda quorum: Late(Path(quorum))).identify(str(root))
+    made = ParquetSystem(opener=lambda quorum, roots: Late(Path(quorum), roots=roots), roots=ANYWHERE).prepare(
+        str(root)
+    )
     assert other[1] == made.instance_id
     assert DirectoryPeer(root).leftovers == []
 
@@ -91,7 +95,7 @@ def test_a_directory_with_something_else_in_it_is_refused(root: Path) -> None:
     (root / "_SUCCESS").touch()
     (root / "photos").mkdir()
     with pytest.raises(RefusedError, match="photos"):
-        ParquetSystem().identify(str(root))
+        ParquetSystem(roots=ANYWHERE).prepare(str(root))
     assert not (root / "_bookkeeper.json").exists()
 
 
@@ -99,13 +103,29 @@ def test_a_directory_that_is_not_mounted_is_unavailable_and_nothing_is_made_in_i
     root: Path, settings: Settings
 ) -> None:
     lake = peer(root)
-    session = ParquetSystem().open(lake, STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
     root.rename(root.with_name("away"))
     with pytest.raises(UnavailableError):
         session.ship(message((1, 1, 1)))
     with pytest.raises(UnavailableError, match="not mounted"):
-        ParquetSystem().open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
     assert not root.exists()
+
+
+def test_a_directory_that_was_replaced_by_an_empty_one_stays_as_it_is_and_the_reason_is_told(
+    root: Path, settings: Settings
+) -> None:
+    lake = peer(root)
+    root.rename(root.with_name("away"))
+    root.mkdir()
+    system = ParquetSystem(roots=ANYWHERE)
+    for ask in (lambda: system.identify(str(root)), lambda: system.open(lake, STREAM, settings)):
+        with pytest.raises(UnavailableError, match=r"_bookkeeper\.json: the directory is gone, .* or replaced"):
+            ask()
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    root.with_name("away").rename(root)
+    system.open(lake, STREAM, settings).ship(message((1, 1, 1)))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"format": 1, "files": "x"}', b"[" * 9000])
@@ -113,28 +133,28 @@ def test_an_identity_that_does_not_parse_is_damage(root: Path, settings: Setting
     lake = peer(root)
     (root / "_bookkeeper.json").write_bytes(content)
     with pytest.raises(CorruptionError, match=r"_bookkeeper\.json"):
-        ParquetSystem().open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
 
 
 def test_a_newer_format_and_a_weaker_way_there_are_refused(root: Path, settings: Settings) -> None:
     lake = peer(root)
     with pytest.raises(IncompatibleError, match="exclusive"):
-        ParquetSystem(opener=remote_twin).open(lake, STREAM, settings)
+        ParquetSystem(opener=remote_twin, roots=ANYWHERE).open(lake, STREAM, settings)
     told = json.loads((root / "_bookkeeper.json").read_text())
     (root / "_bookkeeper.json").write_text(json.dumps(told | {"format": 2}))
     with pytest.raises(IncompatibleError, match="upgrade"):
-        ParquetSystem().open(lake, STREAM, settings)
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
 
 
 def test_a_directory_of_single_blocks_stays_one_wherever_it_is_mounted(root: Path, settings: Settings) -> None:
-    made = ParquetSystem(opener=remote_twin).identify(str(root))
-    session = ParquetSystem().open(Peer("lake", str(root), made.instance_id), STREAM, settings)
+    made = ParquetSystem(opener=remote_twin, roots=ANYWHERE).prepare(str(root))
+    session = ParquetSystem(roots=ANYWHERE).open(Peer("lake", str(root), made.instance_id), STREAM, settings)
     session.ship(message((1, 1, 1), (2, 2, 3)))
     assert len(DirectoryPeer(root).messages) == 2
 
 
 def test_every_record_says_what_it_was_and_where_it_comes_from(root: Path, settings: Settings) -> None:
-    session = ParquetSystem().open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
     session.ship(message((1, 2, 2), (5, 2, 9)))
     (path,) = DirectoryPeer(root).messages
     assert str(path.relative_to(root).parent) == stream_directory(STREAM, "2024-10-04")
@@ -154,7 +174,7 @@ def test_records_that_were_filtered_keep_the_places_of_the_others(root: Path, se
     whole = message((1, 4, 4))
     rest = source_block(1, 2, 4, NOON_MS).block
     facts = BlockFacts(NOON_MS, 100, pa.array([1, 3], pa.uint64()))
-    session = ParquetSystem().open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
     session.ship(Message(whole.provenance, 0, 0, 4, (rest,), (facts,)))
     found = DirectoryPeer(root).table()
     assert found.column("_offset").to_pylist() == [2, 4]
@@ -163,7 +183,7 @@ def test_records_that_were_filtered_keep_the_places_of_the_others(root: Path, se
 
 def test_a_sender_that_tells_no_facts_and_a_block_that_lies_are_refused(root: Path, settings: Settings) -> None:
     told = message((1, 2, 2))
-    session = ParquetSystem().open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
     with pytest.raises(IncompatibleError, match="write times"):
         session.ship(Message(told.provenance, 0, 0, 2, told.blocks))
     block = told.blocks[0]
@@ -175,7 +195,7 @@ def test_a_sender_that_tells_no_facts_and_a_block_that_lies_are_refused(root: Pa
 
 
 def test_a_message_without_a_block_is_nothing_to_write(root: Path, settings: Settings) -> None:
-    session = ParquetSystem().open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
     assert session.ship(Message((WEST,), 0, 0, 9, ())).offset == 9
     assert session.ship(Message((WEST,), 0, 9, 12, ())).offset == 12
     assert DirectoryPeer(root).messages == []
@@ -184,7 +204,7 @@ def test_a_message_without_a_block_is_nothing_to_write(root: Path, settings: Set
 @pytest.mark.parametrize("damage", ["garbage", "moved", "foreign"])
 def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, settings: Settings, damage: str) -> None:
     lake = peer(root)
-    ParquetSystem().open(lake, STREAM, settings).ship(message((1, 2, 2)))
+    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
     (path,) = DirectoryPeer(root).messages
     if damage == "garbage":
         path.write_bytes(b"PAR1 and no more")
@@ -195,17 +215,17 @@ def test_a_file_that_is_not_what_its_name_says_is_damage(root: Path, settings: S
         (root / stream_directory(other, "2024-10-04")).mkdir(parents=True)
         path.rename(root / stream_directory(other, "2024-10-04") / path.name)
         with pytest.raises(CorruptionError, match="was it moved"):
-            ParquetSystem().open(lake, other, settings).ship(message((1, 2, 2)))
+            ParquetSystem(roots=ANYWHERE).open(lake, other, settings).ship(message((1, 2, 2)))
         return
     with pytest.raises(CorruptionError, match=path.name):
-        ParquetSystem().open(lake, STREAM, settings).ship(message((1, 2, 2)))
+        ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
 
 
 def test_files_that_are_not_ours_are_passed_over(root: Path, settings: Settings) -> None:
     assert last_file(["x.parquet", "00000000000000000007.parquet", "9.parquet", "_SUCCESS"]) == (
         "00000000000000000007.parquet"
     )
-    session = ParquetSystem().open(peer(root), STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(peer(root), STREAM, settings)
     directory = root / stream_directory(STREAM, "2024-10-04")
     directory.mkdir(parents=True)
     (directory / "notes.txt").touch()
@@ -221,17 +241,17 @@ def test_what_crashes_left_is_swept_when_a_stream_is_over_and_it_is_old(root: Pa
 
     lake = peer(root)
     (root / "_unfinished" / "x.tmp").touch()
-    ParquetSystem().stream_done(lake, [STREAM])
+    ParquetSystem(roots=ANYWHERE).stream_done(lake, [STREAM])
     assert len(DirectoryPeer(root).leftovers) == 1
     for opener in (open_store, remote_twin):
         (root / "_unfinished" / "x.tmp").touch()
-        ParquetSystem(clock=LaterClock(), opener=opener).stream_done(lake, [STREAM])  # type: ignore[arg-type]
+        ParquetSystem(clock=LaterClock(), opener=opener, roots=ANYWHERE).stream_done(lake, [STREAM])  # type: ignore[arg-type]
         assert DirectoryPeer(root).leftovers == []
 
 
 @pytest.mark.parametrize("name", ["cities", "a.b-c_d", "_x", "9"])
 def test_a_table_is_a_part_of_a_path(root: Path, name: str) -> None:
-    assert ParquetSystem().resolve_table(peer(root), name) == name
+    assert ParquetSystem(roots=ANYWHERE).resolve_table(peer(root), name) == name
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a=b", "ü", "x" * 300, "a b", "a\n"])
@@ -241,19 +261,53 @@ def test_a_name_that_can_not_be_one_is_refused(name: str) -> None:
 
 
 def test_quorums_are_paths_or_uris(tmp_path: Path) -> None:
-    assert isinstance(open_store(str(tmp_path)), LocalStore)
-    local = open_store(tmp_path.as_uri())
+    roots = FileRoots((Path("/"),), ("mock:///a", "nowhere://x"))
+    assert isinstance(open_store(str(tmp_path), roots), LocalStore)
+    local = open_store(tmp_path.as_uri(), roots)
     assert isinstance(local, LocalStore)
     assert local.root == tmp_path
-    assert isinstance(open_store("mock:///a/b"), RemoteStore)
+    assert isinstance(open_store("mock:///a/b", roots), RemoteStore)
     for wrong in ("relative/path", "nowhere://x/y", "", "lake"):
         with pytest.raises(InvalidInputError, match="names no directory"):
-            open_store(wrong)
+            open_store(wrong, roots)
+
+
+def test_a_directory_below_no_root_is_refused_when_it_is_opened(root: Path, settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="there is none"):
+        ParquetSystem().prepare(str(root))
+    assert not root.exists()
+    system = ParquetSystem(roots=FileRoots((root.parent / "open",)))
+    for wrong in (root, root.parent / "open" / ".." / "lake"):
+        with pytest.raises(RefusedError, match="below a directory"):
+            system.prepare(str(wrong))
+    with pytest.raises(RefusedError, match="below a directory"):
+        system.prepare("s3://bucket/lake")
+    place = root.parent / "open" / "lake"
+    lake = Peer("lake", str(place), system.prepare(str(place)).instance_id)
+    session = system.open(lake, STREAM, settings)
+    session.ship(message((1, 2, 2)))
+    moved = tmp_path / "moved"
+    place.rename(moved)
+    place.symlink_to(moved)
+    before = sorted(moved.rglob("*"))
+    for use in (lambda: session.ship(message((3, 4, 4))), lambda: system.open(lake, STREAM, settings)):
+        with pytest.raises(RefusedError, match="below a directory"):
+            use()
+    assert sorted(moved.rglob("*")) == before
+
+
+def test_files_are_as_open_as_their_directory(root: Path, settings: Settings) -> None:
+    lake = peer(root)
+    root.chmod(0o750)
+    ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings).ship(message((1, 2, 2)))
+    (file,) = DirectoryPeer(root).messages
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert {stat.S_IMODE(place.stat().st_mode) for place in file.parents if root in place.parents} == {0o750}
 
 
 def test_a_full_disk_leaves_no_part_and_is_tried_again(root: Path, settings: Settings) -> None:
     lake = peer(root)
-    session = ParquetSystem().open(lake, STREAM, settings)
+    session = ParquetSystem(roots=ANYWHERE).open(lake, STREAM, settings)
     (root / "_unfinished").rename(root / "_gone")
     with pytest.raises(UnavailableError, match="can't be written"):
         session.ship(message((1, 2, 2)))

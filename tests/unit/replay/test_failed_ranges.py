@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,12 +20,22 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BlockRange, Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
+from bookkeeper.replay import descents
 from bookkeeper.replay.ranges import RangeResult, results_from_table, results_to_batch
-from bookkeeper.storage.wal import decode_batch, read_blocks, read_headers, whole_behind
+from bookkeeper.storage.wal import (
+    Block,
+    FileHeader,
+    WalWriter,
+    decode_batch,
+    read_blocks,
+    read_headers,
+    whole_behind,
+)
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench, rows, specs_of
-from tests.support.wal_files import EAST, TO_EAST, Spec, damage, write_wal
+from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, append, damage, write_wal
+from tests.support.wal_files import block as block_of
 
 OTHER = TargetKey("east", "r2", "t2", 2)
 
@@ -49,6 +60,35 @@ def refuses(row: bytes, error: BookkeeperError) -> Callable[[Message], frozenset
 def position_of(file: str, offset: int) -> tuple[int, int]:
     """Where the block of a record lies."""
     return next((at.position, at.end_position) for at in read_headers(file) if at.last_offset >= offset)
+
+
+def test_a_block_whose_records_do_not_parse_is_named_and_what_lies_before_it_travels(bench: Bench) -> None:
+    """Its checksum is right: it was written so. Only who has to take it apart finds out."""
+    writer = WalWriter.create(bench.directory / "w" / "1.wal", FileHeader(instance_id=WEST))
+    append(writer, specs_of([2, 3]))
+    groups = [("g", [b"f"]), ("h", [b"x"])]
+    mixed = block_of(Spec([b"z"], stamps=[Stamp(TO_EAST, ("g",))], groups=groups), 6)
+    writer.append([Block(mixed.header, pa.py_buffer(b"no Arrow message"))])
+    writer.seal()
+    (result,) = bench.ship([a_range(writer.uri, 1, 6)])
+    assert result.error is not None
+    assert result.error.code == "corruption"
+    assert (result.acked_offset, bench.east.rows) == (5, rows(1, 5))
+    assert result.failed == BlockRange(6, 6, *position_of(writer.uri, 6))
+
+
+def test_a_block_that_can_not_be_taken_apart_now_is_not_its_records_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_wal(bench.directory / "w", specs_of([2]))
+
+    def fail(*_arguments: object) -> None:
+        raise UnavailableError("no memory")
+
+    monkeypatch.setattr(descents, "descent_of", fail)
+    (result,) = bench.ship([a_range(file, 1, 2)])
+    assert result.error is not None
+    assert (result.error.code, result.failed, result.acked_offset) == ("unavailable", None, 0)
 
 
 def check_narrowed(bench: Bench, sizes: list[int], bad: int) -> RangeResult:

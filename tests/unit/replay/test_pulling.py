@@ -10,17 +10,17 @@ import pytest
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.replay.filters import Share, decide
 from bookkeeper.storage.wal import read_blocks, read_seal
 from combiners import ReplicationStatus
+from tests.support.books import sqlite_books
 from tests.support.wal_files import EAST, TO_EAST, WEST, Spec, write_wal
 
 
 @pytest.fixture
 def books(tmp_path: Path) -> Iterator[MetadataTable]:
-    with closing(SqliteMetadataTable(tmp_path / "metadata.db")) as table:
+    with closing(sqlite_books(tmp_path / "metadata.db")) as table:
         yield table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from bookkeeper.storage.wal import path_of, read_headers
 from bookkeeper.storage.wal.files import beside
 from tests.support.faults import fault
 from tests.support.given_files import TARGET, Given, given_files
+from tests.support.jumping_clock import TestClock
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.ranges import a_range
 from tests.support.ship_bench import Bench
@@ -52,6 +54,7 @@ class _WholeSession:
     def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
         del give_up_ns
         self.peer.offers.append(whole)
+        self.peer.takes()
         if self.peer.error is not None:
             raise self.peer.error
         return WholeAnswer(self.peer.declines, 0 if self.peer.declines else whole.log.size_bytes)
@@ -67,6 +70,8 @@ class WholePeer:
     memory: MemoryPeer
     declines: str | None = None
     error: Exception | None = None
+    takes: Callable[[], None] = lambda: None
+    """How long an offer takes."""
     offers: list[WholeFile] = field(default_factory=list)
     name: str = "memory"
 
@@ -166,6 +171,17 @@ def test_what_was_declined_when_the_time_is_up_still_gets_on(tmp_path: Path, giv
     peer.declines = "it took too long"
     (early,) = _shipper(tmp_path, peer).ship([_range(given)], 0)
     assert (early.acked_offset, early.blocks, peer.offers) == (0, 0, [])
+
+
+def test_what_was_declined_late_goes_as_records_though_the_time_is_up(
+    tmp_path: Path, given: Given, peer: WholePeer
+) -> None:
+    """The offer took all of the run. Without a record each run would offer the file again, and get nowhere."""
+    clock = TestClock()
+    peer.declines, peer.takes = "it took too long", lambda: clock.jump(3_600_000)
+    shipper = replace(_shipper(tmp_path, peer), clock=clock)
+    (late,) = shipper.ship([_range(given)], 60_000)
+    assert (late.acked_offset, len(peer.offers)) == (3, 1)
 
 
 def test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path: Path) -> None:

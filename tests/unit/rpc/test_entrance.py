@@ -231,7 +231,8 @@ def test_another_version_is_told_both_versions() -> None:
 @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.REFUSAL])
 def test_a_caller_tells_that_the_server_has_another_version(kind: Kind) -> None:
     newer = PROTOCOL_VERSION + 1
-    body = bytes(72) if kind is Kind.CHALLENGE else b'{"code": "incompatible", "message": "speaks 3, not 2"}'
+    refusal = f'{{"code": "incompatible", "message": "speaks {newer}, not {PROTOCOL_VERSION}"}}'
+    body = bytes(72) if kind is Kind.CHALLENGE else refusal.encode()
     with socket.create_server(("127.0.0.1", 0)) as listener, pooled() as pool:
         listener.settimeout(30)
         address = f"127.0.0.1:{listener.getsockname()[1]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 import re
 import stat
 import traceback
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config import new_settings
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.access import (
@@ -42,11 +42,15 @@ def store(tmp_path: Path) -> SecretStore:
 
 
 def _settle(store: SecretStore) -> None:
-    """As if what was changed was changed a while ago."""
-    for directory in (store.directory, *store.directory.iterdir()):
-        if directory.is_dir():
-            before_ns = directory.stat().st_mtime_ns - 2 * SETTLED_NS
-            os.utime(directory, ns=(before_ns, before_ns))
+    """As if what was changed was changed a while ago, and whatever is changed from now on, too."""
+    store._clock = LaterClock()
+
+
+class LaterClock(SystemClock):
+    """Shows what the system's will in a while."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 2 * SETTLED_NS // 1_000_000
 
 
 # ---- one file
@@ -227,6 +231,29 @@ def test_a_change_is_seen_at_once_and_nothing_is_read_without_one(store: SecretS
     for number in range(20):
         made = SecretStore(store.directory.parent).make_for_peer(f"p{number}", "west", "i-west")
         assert made.secret.id in store.accepted()
+
+
+def _replaced_in_place(store: SecretStore) -> None:
+    """As ``cat new > old`` does: the directory and the file's name stay as they were."""
+    _settle(store)
+    kept = store.make_for_peer("east", "west", "i-west")
+    assert kept.secret.id in store.accepted()
+    other = SecretStore(store.directory.parent / "elsewhere").make_for_peer("east", "west", "i-west")
+    before = kept.path.parent.stat().st_mtime_ns
+    with kept.path.open("r+") as file:
+        file.write(format_secret(other.secret))
+    assert kept.path.parent.stat().st_mtime_ns == before
+    assert other.secret.id in store.accepted()
+    assert kept.secret.id not in store.accepted()
+
+
+def test_a_secret_that_is_replaced_in_place_is_noticed(store: SecretStore) -> None:
+    _replaced_in_place(store)
+
+
+def test_without_a_look_at_files_it_is_not(store: SecretStore) -> None:
+    with fault("only-directories-are-looked-at"), pytest.raises(AssertionError):
+        _replaced_in_place(store)
 
 
 def test_one_bad_file_keeps_nobody_else_out(store: SecretStore, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bookkeeper.config import SETTINGS_FILE, Sections, explain, new_settings, write_settings
+from bookkeeper.config import SETTINGS_FILE, Sections, explain
+from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    write_settings(new_settings(tmp_path / "west", "west", overrides={"master.scan_interval_ms": 9}))
+    init_cluster(tmp_path / "west", "west", overrides={"master.scan_interval_ms": 9})
     return tmp_path / "west"
 
 
@@ -32,9 +34,31 @@ def config_json(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple
 
 def test_a_good_file_has_no_problem(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = directory / SETTINGS_FILE
+    before = sorted(directory.rglob("*"))
     assert config(capsys, "check", directory) == (ExitCode.OK, [f"{file}: no problem"], "")
     assert config_json(capsys, "check", directory) == (ExitCode.OK, {"file": str(file), "problems": []})
-    assert sorted(path.name for path in directory.iterdir()) == [SETTINGS_FILE]
+    assert sorted(directory.rglob("*")) == before
+
+
+def found_wrong(directory: Path, capsys: pytest.CaptureFixture[str], key: str, said: str) -> None:
+    code, (line,), _ = config(capsys, "check", directory)
+    assert code == ExitCode.FAILED
+    assert line.startswith(f"{directory / SETTINGS_FILE}: {key}: ")
+    assert said in line
+    assert len(line.split("; ")) > 1, "and what to do"
+
+
+def test_the_stores_that_a_good_file_names_are_looked_at(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    books, store = directory / "metadata.db", directory / "coordination" / "coordination.db"
+    init_cluster(directory.parent / "east", "east")
+    shutil.copy(directory.parent / "east" / "metadata.db", books)
+    found_wrong(directory, capsys, "metadata.url", "holds the books of instance")
+    books.unlink()
+    found_wrong(directory, capsys, "metadata.url", "does not exist or is empty")
+    assert not books.exists(), "nothing is made"
+    store.unlink()
+    found_wrong(directory, capsys, "coordination.url", "there is no coordination store")
+    assert not store.exists()
 
 
 def test_every_problem_is_a_line_with_file_key_reason_and_next_step(

@@ -7,7 +7,7 @@ import json
 import click
 import pytest
 
-from bookkeeper.errors import BookkeeperError, NotFoundError, NotLeaderError, UnavailableError
+from bookkeeper.errors import BookkeeperError, NotFoundError, NotLeaderError, NotReadyError, UnavailableError
 from shell.failures import ExitCode, WaitTimedOutError, run
 
 
@@ -28,6 +28,7 @@ def _ending(error: BaseException | None) -> click.Command:
         (BookkeeperError("whatever"), ExitCode.FAILED),
         (UnavailableError("no answer\nfrom there"), ExitCode.UNAVAILABLE),
         (NotLeaderError("not me"), ExitCode.UNAVAILABLE),
+        (NotReadyError("not read yet"), ExitCode.UNAVAILABLE),
         (WaitTimedOutError("waited 3 s"), ExitCode.TIMED_OUT),
         (click.UsageError("wrong"), ExitCode.USAGE),
         (click.FileError("f", "gone"), ExitCode.FAILED),

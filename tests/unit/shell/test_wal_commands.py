@@ -44,7 +44,7 @@ def test_blocks_are_lines_with_all_that_their_headers_say(log: Path, capsys: pyt
     code, lines, err = show(capsys, log)
     assert (code, err) == (ExitCode.OK, "")
     assert lines[0] == f"{log.as_uri()}: {log.stat().st_size} bytes, sealed at offset 6, byte {log.stat().st_size}"
-    assert lines[1].startswith(f"format 1, written by session s of instance {WEST}, created 1970-01-01T00:00:00.001Z")
+    assert lines[1].startswith(f"format 2, written by session s of instance {WEST}, created 1970-01-01T00:00:00.001Z")
     assert lines[2].split() == [
         "OFFSETS",
         "RECORDS",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Callable
 from contextlib import closing
@@ -13,10 +14,22 @@ from bookkeeper.config import SETTINGS_FILE, Settings, load_settings, new_settin
 from bookkeeper.coordination.config_changes import create_table_record, set_table_state
 from bookkeeper.coordination.config_tree import Instance, read_config
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, RefusedError, TransientError
-from bookkeeper.metadata.opening import open_metadata, sqlite_url
-from bookkeeper.metadata.table import Column, RowPut
+from bookkeeper.errors import (
+    CorruptionError,
+    ExistsError,
+    InvalidInputError,
+    NotFoundError,
+    RefusedError,
+    TransientError,
+)
+from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.opening import sqlite_url
+from bookkeeper.metadata.owner import ROUND_NAME
+from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.standalone.books import make_books
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
+from tests.support.books import books_of
 from tests.support.faults import fault
 
 
@@ -97,9 +110,7 @@ def test_a_path_that_can_not_be_a_directory_is_named(tmp_path: Path) -> None:
 
 def test_books_of_another_cluster_are_not_shared(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "books.db")
-    books = open_metadata(url)
-    books.put([RowPut(b"1<", {Column("tablet", b"dir"): b"t0"})], 1)
-    books.close()
+    init_cluster(tmp_path / "east", "east", metadata_url=url)
     with pytest.raises(ExistsError, match="holds the books"):
         init_cluster(tmp_path / "west", "west", metadata_url=url)
     assert not (tmp_path / "west").exists()
@@ -108,7 +119,7 @@ def test_books_of_another_cluster_are_not_shared(tmp_path: Path) -> None:
 def test_a_metadata_store_that_does_not_answer_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.standalone.directory.METADATA_RETRY_MS", 100)
+    monkeypatch.setattr("bookkeeper.standalone.books.RETRY_MS", 100)
     with pytest.raises(TransientError):
         init_cluster(tmp_path / "west", "west", metadata_url="hbase://127.0.0.1:1/west")
     assert not _paths(tmp_path)
@@ -116,6 +127,7 @@ def test_a_metadata_store_that_does_not_answer_leaves_nothing_behind(
 
 def test_what_a_cut_left_out_is_completed(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
+    make_books(settings)
     write_settings(settings)
     complete_cluster(settings)
     complete_cluster(settings)
@@ -124,20 +136,21 @@ def test_what_a_cut_left_out_is_completed(tmp_path: Path) -> None:
 
 
 def test_a_copied_coordination_store_is_refused(tmp_path: Path) -> None:
-    settings = init_cluster(tmp_path, "west")
-    other = new_settings(tmp_path, "west")
-    assert settings.instance.instance_id != other.instance.instance_id
+    mine, other = (init_cluster(tmp_path / name, name) for name in ("mine", "other"))
+    shutil.copy(other.coordination_dir / "coordination.db", mine.coordination_dir / "coordination.db")
     with pytest.raises(RefusedError, match="belongs to instance"):
-        complete_cluster(other)
+        complete_cluster(mine)
 
 
 def _used(home: Path) -> Settings:
     """A cluster with a table, stopped."""
     settings = init_cluster(home, "west")
     complete_cluster(settings)
-    with closing(open_coordination(settings)) as coordination, closing(open_metadata(settings.metadata_url)) as books:
+    with closing(open_coordination(settings)) as coordination, closing(books_of(settings)) as books:
         create_table_record(coordination, "1", "t", [], {})
-        books.put([RowPut(b"1<", {Column("tablet", b"dir"): b"t0"})], 1)
+        books.put(new_tablet_rows("1", ()), 1)
+        books.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], 1)
+        coordination.raise_number(ROUND_NAME, 1)
         set_table_state(coordination, "1", "online")
     complete_cluster(settings)
     return settings
@@ -145,10 +158,10 @@ def _used(home: Path) -> Settings:
 
 def check_lost_stores(home: Path, leave: Callable[[Path], None]) -> None:
     """One store is lost: the other one must not be taken for that of a new cluster."""
-    for name in ("metadata.db", "coordination/coordination.db"):
+    for name, error in (("metadata.db", NotFoundError), ("coordination/coordination.db", CorruptionError)):
         settings = _used(home / name)
         leave(settings.directory / name)
-        with pytest.raises(CorruptionError, match=rf"{name} is damaged: it is gone or empty.* restore its directory"):
+        with pytest.raises(error, match=rf"{name} .*empty.*restore"):
             complete_cluster(settings)
 
 
@@ -157,6 +170,59 @@ def test_a_store_that_is_lost_is_not_made_anew(tmp_path: Path, leave: Callable[[
     check_lost_stores(tmp_path, leave)
     with fault("lost-stores-are-new"), pytest.raises(pytest.fail.Exception):
         check_lost_stores(tmp_path / "again", leave)
+
+
+def check_older_copies(home: Path) -> None:
+    """One of the two stores is put back as it was before the latest rounds."""
+    for name, said in (("metadata.db", "is of round 1, and round 3 had begun"), ("coordination.db", "of round 1 only")):
+        settings = _used(home / name)
+        file = next(settings.directory.rglob(name))
+        shutil.copy(file, home / "copy")
+        with closing(open_coordination(settings)) as coordination, closing(books_of(settings)) as books:
+            for number in (2, 3):
+                books.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], number)
+                coordination.raise_number(ROUND_NAME, number)
+        complete_cluster(settings)
+        shutil.copy(home / "copy", file)
+        with pytest.raises(RefusedError, match=rf"(?s)(?=.*{said}).*older copy.*restore the directory"):
+            complete_cluster(settings)
+
+
+def test_an_older_copy_of_a_store_is_refused(tmp_path: Path) -> None:
+    check_older_copies(tmp_path)
+    for switch in ("older-books-are-believed", "older-coordination-is-believed"):
+        with fault(switch), pytest.raises(pytest.fail.Exception):
+            check_older_copies(tmp_path / switch)
+
+
+def test_a_round_that_was_cut_between_the_stores_keeps_no_cluster_from_starting(tmp_path: Path) -> None:
+    settings = _used(tmp_path)
+    with closing(books_of(settings)) as books:
+        books.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], 2)
+    complete_cluster(settings)
+
+
+def check_emptied_books(home: Path) -> None:
+    """Owner and round are there, and of a table that is online no tablet is: somebody deleted rows."""
+    settings = _used(home)
+    with closing(books_of(settings)) as books:
+        books.purge([CellKey(row.key, column) for row in books.scan() for column in row.cells])
+    with pytest.raises(CorruptionError, match=r"no tablets of table t \(id 1\), which is online.*restore"):
+        complete_cluster(settings)
+
+
+def test_books_without_a_table_that_is_online_stop_the_start(tmp_path: Path) -> None:
+    check_emptied_books(tmp_path / "west")
+    with fault("tables-without-rows-are-whole"), pytest.raises(pytest.fail.Exception):
+        check_emptied_books(tmp_path / "again")
+
+
+def test_an_init_that_was_cut_leaves_books_that_the_next_one_does_not_share(tmp_path: Path) -> None:
+    make_books(new_settings(tmp_path, "west"))
+    with pytest.raises(ExistsError, match=r"holds the books of instance .*cut may be deleted"):
+        init_cluster(tmp_path, "west")
+    (tmp_path / "metadata.db").unlink()
+    init_cluster(tmp_path, "west")
 
 
 def test_books_of_another_cluster_are_not_taken_over(tmp_path: Path) -> None:

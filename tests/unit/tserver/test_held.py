@@ -1,19 +1,25 @@
-"""What a tablet remembers of roots is forgotten when they are over, and its bound refuses, never loses (R22)."""
+"""What a tablet remembers of roots: each record once, whatever splits and merges make of it; forgotten when they are
+over; and its bound refuses, never loses (R22).
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bookkeeper.errors import OverloadedError
+from bookkeeper.metadata.held_json import decode_held, encode_held
 from bookkeeper.model import RowRange
-from bookkeeper.roots import Held, Part, Root, RootLog, Runs, root_of
+from bookkeeper.roots import Held, Part, Root, RootLog, Runs, joined_roots, root_of
 from bookkeeper.storage.wal.descent import Descent, exact_claims
 from bookkeeper.tserver import held as bounds
 from bookkeeper.tserver.held import HeldRoots
 from bookkeeper.tserver.replicated import ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.tablet import ReceivedBlock
+from tests.support.faults import fault
 from tests.unit.tserver.test_commit import RANGE, STREAM, desk, served
 
 ROWS = RowRange(None, None)
@@ -29,6 +35,82 @@ def holding(*pairs: tuple[int, int], last_ms: int = 0) -> Held:
 
 def a_log(number: int) -> RootLog:
     return a_root(number).log
+
+
+# ---- parts
+
+
+LOW, MIDDLE, HIGH = RowRange(b"g", b"t"), RowRange(b"k", b"t"), RowRange(b"k", None)
+
+
+def after_a_split() -> Held:
+    """A tablet (g, t] got some of a log by one path, and some of its rows by another one; then it is split at k."""
+    whole = Held((Part(LOW, None, Runs.of((1, 8))), Part(HIGH, None, Runs.of((1, 12)))))
+    return whole.inside(MIDDLE).taking(Part(MIDDLE, None, Runs.of((13, 13))), 0)
+
+
+def test_r22_parts_that_a_split_leaves_with_the_same_rows_are_one() -> None:
+    assert after_a_split() == Held((Part(MIDDLE, None, Runs.of((1, 13))),))
+
+
+def test_r22_red_when_parts_of_the_same_rows_stay_apart() -> None:
+    with fault("parts-of-the-same-rows-stay-apart"):
+        assert after_a_split().runs_of(MIDDLE, None) == Runs.of((1, 8), (13, 13)), "9 to 12 would be taken again"
+
+
+ROW_RANGES = [RowRange(low, high) for low in (None, b"b", b"d") for high in (b"c", b"e", None) if (low or b"") < b"c"]
+Records = set[tuple[bytes, bytes, int]]
+
+
+def records_in(held: Held) -> Records:
+    """Every record that parts name: row, family and offset."""
+    return {
+        (row, family, offset)
+        for part in held.parts
+        for row in (b"b", b"c", b"d", b"e", b"f")
+        for family in (b"g", b"h")
+        for offset in range(1, 10)
+        if part.rows.contains(row) and part.family in (None, family) and part.runs.meets(Runs.of((offset, offset)))
+    }
+
+
+some_part = st.builds(
+    lambda rows, family, first, more: Part(rows, family, Runs.of((first, min(9, first + more)))),
+    st.sampled_from(ROW_RANGES), st.sampled_from([None, b"g", b"h"]), st.integers(1, 9), st.integers(0, 4),
+)  # fmt: skip
+
+
+@given(st.lists(some_part, max_size=8), some_part, st.sampled_from(ROW_RANGES))
+def test_r22_however_it_is_made_a_part_has_its_rows_and_family_alone_and_no_record_is_lost(
+    parts: list[Part], news: Part, rows: RowRange
+) -> None:
+    held, root = Held(tuple(parts)), a_root(1)
+    said = records_in(Held((news,)))
+    for part in parts:
+        said |= records_in(Held((part,)))
+    inside = {record for record in said if rows.contains(record[0])}
+    both = joined_roots([{root: Held(tuple(parts))}, {root: Held((news, news))}])[root]
+    for made, wanted in (
+        (held.taking(news, 1), said),
+        (held.taking(news, 1).inside(rows), inside),
+        (both, said),
+        (both.inside(rows), inside),
+        (decode_held(encode_held({root: both}))[root], said),
+    ):
+        places = [(part.rows, part.family) for part in made.parts]
+        assert len(set(places)) == len(places)
+        assert records_in(made) == wanted
+
+
+def test_r22_a_state_that_names_rows_twice_is_read_as_one_part() -> None:
+    encoded = encode_held({a_root(1): holding((1, 8))})
+    (logs,) = encoded.values()
+    (log,) = logs.values()
+    log[1].append([None, None, None, Runs.of((1, 12)).flat()])
+    assert decode_held(encoded) == {a_root(1): holding((1, 12))}
+
+
+# ---- what is remembered
 
 
 def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> None:

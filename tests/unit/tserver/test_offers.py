@@ -144,16 +144,20 @@ def _file(tmp_path: Path) -> OfferedFile:
     return OfferedFile(_entry(), sha256_of(tmp_path / "f"))
 
 
+def unchecked(path: Path, offered: OfferedFile) -> None:
+    """Whatever a whole file is, it is taken."""
+
+
 def _part(start: int, content: bytes, number: int = 0) -> SegmentPart:
     return SegmentPart("t", STREAM, number, start, content)
 
 
 def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Incoming) -> None:
     file = _file(tmp_path)
-    assert incoming.begin(STREAM, 2, [file]) == (0,)
+    assert incoming.begin(STREAM, 2, [file], unchecked) == (0,)
     incoming.put(_part(0, CONTENT[:4]))
     incoming.put(_part(0, CONTENT[:4]))
-    assert incoming.begin(STREAM, 2, [file]) == (4,)
+    assert incoming.begin(STREAM, 2, [file], unchecked) == (4,)
     with pytest.raises(InvalidInputError), incoming.taken(STREAM):
         pass
     incoming.put(_part(2, CONTENT[2:]))
@@ -167,29 +171,29 @@ def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Incomin
 
 @pytest.mark.parametrize("part", [_part(1, b"x"), _part(0, CONTENT + b"x"), _part(0, b"x", 1), _part(0, b"x", -1)])
 def test_parts_that_do_not_belong_are_refused(tmp_path: Path, incoming: Incoming, part: SegmentPart) -> None:
-    incoming.begin(STREAM, 2, [_file(tmp_path)])
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(InvalidInputError):
         incoming.put(part)
 
 
 def test_files_that_did_not_get_to_tablets_stay_for_the_next_try(tmp_path: Path, incoming: Incoming) -> None:
-    incoming.begin(STREAM, 2, [_file(tmp_path)])
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
     with pytest.raises(UnavailableError), incoming.taken(STREAM):
         raise UnavailableError("a tablet moves")
-    assert incoming.begin(STREAM, 2, [_file(tmp_path)]) == (len(CONTENT),)
+    assert incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked) == (len(CONTENT),)
 
 
 def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
     tmp_path: Path, incoming: Incoming, clock: TestClock
 ) -> None:
-    incoming.begin(STREAM, 2, [_file(tmp_path)])
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
     with incoming.taken(STREAM) as upload:
         clock.jump(700_000)
         incoming.expire()
         assert not upload.over
-    incoming.begin(STREAM, 2, [_file(tmp_path)])
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT[:4]))
     clock.jump(300_000)
     incoming.expire()
@@ -204,9 +208,9 @@ def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
 def test_disk_for_files_on_their_way_is_bounded(tmp_path: Path, incoming: Incoming) -> None:
     file = _file(tmp_path)
     with patch("bookkeeper.tserver.incoming.TOTAL_BYTES_MAX", 15):
-        incoming.begin(STREAM, 2, [file])
+        incoming.begin(STREAM, 2, [file], unchecked)
         with pytest.raises(OverloadedError):
-            incoming.begin(replace(STREAM, file="file:///2.wal"), 2, [file])
+            incoming.begin(replace(STREAM, file="file:///2.wal"), 2, [file], unchecked)
 
 
 class _FullDisk(FileOps):
@@ -220,11 +224,11 @@ class _FullDisk(FileOps):
 
 def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock) -> None:
     incoming = Incoming(tmp_path / "incoming", clock, 600_000, pytest.fail, _FullDisk())
-    incoming.begin(STREAM, 2, [_file(tmp_path)])
+    incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(NoSpaceError, match="no space"):
         incoming.put(_part(0, CONTENT))
     assert list((tmp_path / "incoming").iterdir()) == []
-    assert incoming.begin(STREAM, 2, [_file(tmp_path)]) == (0,)
+    assert incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked) == (0,)
 
 
 # ---- the gate

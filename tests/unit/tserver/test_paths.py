@@ -9,9 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.support.faults import fault
 from tests.support.path_world import Cluster, Record, check_once, runs_held, settle
 
 Step = tuple[str, int, int, int]
@@ -289,3 +291,48 @@ def test_r22_while_edges_come_and_go_what_is_sent_is_applied_once(
                 places.join(toggled + ["", "g", "h"][step[2] % 3])
         places.settle()
         places.check()
+
+
+# ---- tablets that are cut otherwise on each path, and anew in between
+
+TRIANGLE = [("ab", ""), ("ac", ""), ("bc", "")]
+ON_THE_WAY = ["write", "write", "straight", "around", "split", "merge", "renew", "crash"]
+on_the_way = st.lists(st.tuples(st.sampled_from(ON_THE_WAY), st.integers(0, 5)), min_size=8, max_size=40)
+
+
+def cut_on_the_way(cut: list[bytes], todo: list[tuple[str, int]]) -> None:
+    """What a writes comes to c straight and by way of b, whose tablets end at ``cut``; c's are split and merged. The
+    straight path, renewed, knows nothing of what it brought before, so nothing that c forgets of it is made good.
+    """
+    with places_of(TRIANGLE, ([], cut, [], [])) as places:
+        for kind, number in todo:
+            if kind == "write":
+                places.write("a", BOTH)
+            elif kind == "straight":
+                places.ship("ac", 1 + number)
+            elif kind == "around":
+                places.ship("ab")
+                places.ship("bc", 1 + number)
+            elif kind == "renew":
+                places.ship("ac")
+                (straight,) = (edge for edge in places["a"].edges if edge.to.name == "c")
+                places["a"].disable(straight)
+                places.join("ac")
+            else:
+                perform(places, (kind, 2, number, 0), [])
+        places.settle()
+        places.check()
+
+
+@settings(many, max_examples=100)
+@given(borders, on_the_way)
+def test_r22_however_tablets_are_cut_on_the_way_every_record_is_applied_once(
+    cut: list[bytes], todo: list[tuple[str, int]]
+) -> None:
+    cut_on_the_way(cut, todo)
+
+
+def test_r22_the_search_finds_parts_of_the_same_rows_that_stay_apart() -> None:
+    search = settings(many, max_examples=300, derandomize=True, database=None, phases=[Phase.generate])
+    with fault("parts-of-the-same-rows-stay-apart"), pytest.raises(AssertionError, match="twice"):
+        search(given(borders, on_the_way)(cut_on_the_way))()

@@ -16,7 +16,7 @@ from tests.support.tservers import records
 WHOLE = Extent("1", None, None)
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 TARGET = stamp_to_pb(Stamp(TargetKey("east", "r1", "1", 1), None))
-VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,))
+VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,), ("instance-east",))
 
 
 def share(*rows: bytes, timestamp: int | None = None) -> Share:

@@ -15,7 +15,6 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
 from bookkeeper.errors import OverloadedError, UnavailableError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.model import BlockRange, Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
@@ -23,11 +22,13 @@ from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
+from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.wal import read_blocks
 from bookkeeper.tserver import worker_books
 from bookkeeper.tserver.worker import ReplicationWorker
 from bookkeeper.tserver.worker_lane import pick_replay
 from bookkeeper.tserver.worker_plan import Fact
+from tests.support.books import books_of
 from tests.support.faults import fault
 from tests.support.local_replay import LocalReplay
 from tests.support.memory_peer import MemoryPeer, MemorySystem
@@ -96,7 +97,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     settings = new_settings(tmp_path, "west", instance_id=WEST, overrides={"security.authentication": "none"})
-    metadata = open_metadata(settings.metadata_url)
+    make_books(settings)
+    metadata = books_of(settings)
     coordination = open_coordination(settings)
     peers = {"east": MemoryPeer(EAST), "north": MemoryPeer(NORTH)}
     system = MemorySystem(peers)

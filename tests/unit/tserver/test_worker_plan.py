@@ -72,7 +72,13 @@ HELD = BlockRange(5, 9, 40, 90)
 def test_r19_a_fact_moves_past_what_is_in_quarantine_right_behind_it(
     fact: Fact, passed: list[BlockRange], after: Fact
 ) -> None:
-    assert pass_over(fact, passed) == after
+    assert pass_over(fact, passed, lambda _blocks: (0, 0)) == after
+
+
+def test_what_is_in_quarantine_is_not_lacked_twice() -> None:
+    said = {HELD: (7, 700), BlockRange(10, 10, 90, 0): (0, 0)}
+    fact = pass_over(Fact(4, 4, 40, 3, 300), said, said.__getitem__)
+    assert fact == Fact(10, 10, 0, 7, 700), "a damaged block says nothing, and no sum falls"
 
 
 def test_a_range_ends_before_what_is_in_quarantine_and_the_rest_stays_queued() -> None:
@@ -95,7 +101,7 @@ def test_a_run_of_its_own_is_a_stream_of_its_own() -> None:
     run = replace(item(5, 9), run_id="again", passed=(BlockRange(1, 4, 0, 40),))
     plan = plan_with(item(1, 20), run)
     assert [(queued.item.run_id) for queued in plan.take()] == ["", "again"]
-    fact = pass_over(Fact(0, 0), run.passed)
+    fact = pass_over(Fact(0, 0), run.passed, lambda _blocks: (0, 0))
     (shipped,) = ranges_of([Queued(run, 1)], [fact], WEST)
     assert (shipped.first, shipped.last, shipped.finished, shipped.position_hint) == (5, 9, 4, 40)
     assert shipped.stream.run_id == "again"

@@ -15,6 +15,7 @@ from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.model import TargetKey
 from combiners import ReplicationStatus
 from tests.soak.watch import Watch
+from tests.support.books import sqlite_books
 
 FILE = "file:///wal/tserver-1-a/000001.wal"
 EAST = TargetKey("east", "2", "1", 1)
@@ -23,7 +24,7 @@ ROW = keys.repl_row(FILE)
 
 @pytest.fixture
 def books(tmp_path: Path) -> Iterator[SqliteMetadataTable]:
-    with closing(SqliteMetadataTable(tmp_path / "metadata.db")) as table:
+    with closing(sqlite_books(tmp_path / "metadata.db")) as table:
         yield table
 
 

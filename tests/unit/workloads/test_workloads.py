@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, Location
 from bookkeeper.model import StreamKey, TargetKey
-from tests.soak.plan import STEPS_MAX, Fault, plan_round
+from tests.soak.__main__ import store_of, turns
+from tests.soak.faults import InvariantError
+from tests.soak.plan import HBASE_FAULTS, STEPS_MAX, Fault, plan_round
+from tests.soak.schedules import run_schedules
+from tests.soak.trace import Trace
+from tests.support.faults import fault
 from tests.support.workloads import Expectation, LinkedList, Mix, Workload, cells_after, undefined_pointers
 from tests.support.workloads_books import ClusterView, leftovers
 from tests.support.workloads_run import DIFFERENCES_MAX, differences, replica_differences
@@ -130,8 +136,30 @@ def test_files_that_nothing_names_are_left_behind(tmp_path: Path) -> None:
 # ---- the soak's plan
 
 
-def test_a_plan_is_bounded_repeatable_and_reaches_every_fault() -> None:
-    plans = [plan_round(5, number) for number in range(200)]
-    assert plans == [plan_round(5, number) for number in range(200)]
+@pytest.mark.parametrize("hbase", [False, True])
+def test_a_plan_is_bounded_repeatable_and_reaches_every_fault(hbase: bool) -> None:
+    plans = [plan_round(5, number, hbase=hbase) for number in range(200)]
+    assert plans == [plan_round(5, number, hbase=hbase) for number in range(200)]
     assert {len(plan) for plan in plans} == set(range(1, STEPS_MAX + 1))
-    assert {step.fault for plan in plans for step in plan} == set(Fault)
+    there = set(Fault) if hbase else set(Fault) - set(HBASE_FAULTS)
+    assert {step.fault for plan in plans for step in plan} == there
+
+
+def test_each_store_has_its_turn_and_a_round_has_the_same_one_in_every_run() -> None:
+    assert turns(1, 12) == [range(1, 6), range(6, 11), range(11, 13)]
+    assert turns(4, 3) == [range(4, 6), range(6, 7)]
+    assert turns(7, 1) == [range(7, 8)]
+    for first, count in ((1, 12), (4, 3), (9, 30)):
+        for rounds in turns(first, count):
+            assert len({store_of(number) for number in rounds}) == 1
+    assert [store_of(number) for number in (1, 5, 6, 10, 11)] == ["sqlite", "sqlite", "hbase", "hbase", "sqlite"]
+
+
+def test_a_schedule_that_breaks_a_law_is_told_by_its_seed_and_how_it_came_about(tmp_path: Path) -> None:
+    trace = Trace(SystemClock())
+    run_schedules(tmp_path, [16], trace)
+    assert "1 schedules of three clusters held" in trace.lines[-1]
+    with fault("paths-are-not-compared"), pytest.raises(InvariantError, match="--first-schedule 16") as told:
+        run_schedules(tmp_path, [16], trace)
+    assert "twice" in str(told.value)
+    assert "rpc-replicate" in (tmp_path / "schedule-16.txt").read_text()

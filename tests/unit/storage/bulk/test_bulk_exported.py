@@ -36,6 +36,12 @@ def _without(name: str) -> Any:
     return lambda found: found.pop(name)
 
 
+def _with_entry(found: Any, **said: Any) -> None:
+    """The entry of the first tablet's file says something else."""
+    ((name, raw),) = found["tablets"][0]["segments"].items()
+    found["tablets"][0]["segments"][name] = json.dumps(json.loads(raw) | said)
+
+
 SPOILT: list[tuple[str, Any]] = [
     ("no kind", _without("kind")),
     ("another kind", lambda found: found.update(kind="backup")),
@@ -50,6 +56,12 @@ SPOILT: list[tuple[str, Any]] = [
     ("a checksum of no file", lambda found: found["checksums"].update(more="0")),
     ("a segment that is none", lambda found: found["tablets"][0].update(segments={"000000.parquet": "{}"})),
     ("properties that are no text", lambda found: found["properties"].update(more=1)),
+    ("a number of which none is behind", lambda found: found["tablets"][0].update(last_seq=2**63 - 1)),
+    ("a time of which none is behind", lambda found: found["tablets"][0].update(last_time_ms=2**63 - 1)),
+    ("a number below those of its file", lambda found: found["tablets"][0].update(last_seq=1)),
+    ("rows of another tablet", lambda found: _with_entry(found, min_row="eg==", max_row="eg==")),
+    ("ranges of another tablet", lambda found: _with_entry(found, ranges=[["eg==", None]])),
+    ("a shift behind all numbers", lambda found: _with_entry(found, shift=2**62)),
     ("families that are no list", lambda found: found["groups"].update(g="f")),
 ]
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.errors import InvalidInputError
+from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.bulk import read_inputs
 from bookkeeper.storage.tablet import BatchLimits
 
@@ -26,7 +27,7 @@ def _parquet(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _rows(directory: Path) -> list[tuple[Any, ...]]:
-    batches = list(read_inputs(directory, NOW_MS, LIMITS))
+    batches = list(read_inputs(directory, NOW_MS, LIMITS, ANYWHERE))
     assert all(batch.schema.equals(MUTATION_SCHEMA) for batch in batches)
     return [tuple(record.values()) for batch in batches for record in batch.to_pylist()]
 
@@ -75,6 +76,17 @@ def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     _parquet(tmp_path / "c.parquet", PLAIN | {"row": ["3", "4"]})
     (tmp_path / "a.csv").write_text("row,family,qualifier,value\n1,f,q,v\n")
     assert [record[0] for record in _rows(tmp_path)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_file_that_leads_out_of_the_roots_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "a.csv").write_text("row,family,qualifier,value\n1,f,q,v\n")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "a.csv").symlink_to(tmp_path / "closed" / "a.csv")
+    for directory in ("open", "closed"):
+        with pytest.raises(RefusedError, match="not below a directory"):
+            list(read_inputs(tmp_path / directory, NOW_MS, LIMITS, FileRoots((tmp_path / "open",))))
+    assert len(list(read_inputs(tmp_path / "open", NOW_MS, LIMITS, FileRoots((tmp_path,))))) == 1
 
 
 def _csv(text: str) -> Callable[[Path], object]:

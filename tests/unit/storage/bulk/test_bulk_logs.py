@@ -19,7 +19,7 @@ STAMP = Stamp(TargetKey("east", "r1", "1", 3), ("geo",))
 
 def _logs(place: Path) -> ImportLogs:
     header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
-    return ImportLogs(place, "name", header, EXTENTS, GroupMap({"geo": [b"g"]}), [STAMP])
+    return ImportLogs(place, "name", header, EXTENTS, GroupMap({"geo": [b"g"]}), [STAMP], ["east"])
 
 
 def _put(row: bytes, value: bytes, family: bytes = b"f") -> Record:
@@ -78,7 +78,7 @@ def test_any_number_of_tablets_takes_a_bounded_number_of_descriptors(
     rows = [b"%04d" % number for number in range(60)]
     extents = [Extent("1", end, start) for start, end in pairwise([None, *rows, None])]
     header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)
-    logs = ImportLogs(tmp_path, "name", header, extents, GroupMap({}), [STAMP])
+    logs = ImportLogs(tmp_path, "name", header, extents, GroupMap({}), [STAMP], ["east"])
     before = descriptors()
     for _ in range(2):
         logs.add(to_batch([_put(row, b"v") for row in rows]))

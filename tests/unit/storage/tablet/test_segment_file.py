@@ -140,7 +140,7 @@ def test_any_parquet_reader_reads_a_segment(tmp_path: Path) -> None:
     assert table.schema.remove_metadata().equals(ENTRY_SCHEMA)
     assert [tuple(row.values()) for row in table.to_pylist()] == EXPECTED
     metadata = pq.read_metadata(path)
-    assert metadata.metadata[b"bookkeeper.format_version"] == b"1"
+    assert metadata.metadata[b"bookkeeper.format_version"] == b"2"
     assert metadata.metadata[b"bookkeeper.group"] == b"default"
     column = metadata.row_group(1).column(0)
     assert (column.compression, column.statistics.min) == ("LZ4", b"row016")
@@ -255,11 +255,19 @@ def test_the_books_must_mean_this_file(tmp_path: Path) -> None:
         read(replace(ref, max_row=b"row048"))
 
 
+def test_a_row_group_ends_at_its_bytes_where_few_entries_are_most_of_them(tmp_path: Path) -> None:
+    records = [Record(b"%03d" % i, b"f", b"q", b"", 5, False, b"v" * (1_500 if i < 4 else 0)) for i in range(16)]
+    ref = write(tmp_path, records)
+    metadata = pq.read_metadata(path_of(ref.uri))
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1, 1, 1, 12, 1]
+    assert [row for row, *_ in read(ref)] == [record.row for record in records]
+
+
 def test_a_later_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(form, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(form, "FORMAT_VERSION", 3)
     ref = write_unchecked(tmp_path, monkeypatch)
-    monkeypatch.setattr(form, "FORMAT_VERSION", 1)
-    with pytest.raises(IncompatibleError, match=r"format version b'2': upgrade"):
+    monkeypatch.setattr(form, "FORMAT_VERSION", 2)
+    with pytest.raises(IncompatibleError, match=r"format version b'3': upgrade"):
         read(ref)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.wal import Seal, file_summary, path_of, read_blocks, uri_of
-from bookkeeper.storage.wal.seal import decode_seal, encode_seal
+from bookkeeper.storage.wal.seal import SealFile, decode_seal, encode_seal
 from tests.support.wal_files import Spec, write_wal
 from tests.support.wal_files import lay_out as lay_out_at
 
@@ -83,19 +83,19 @@ def test_garbage_is_no_seal(whole: Path, copy: Path, seal: bytes) -> None:
 
 @given(st.integers(0, 2**63), st.integers(0, 2**63))
 def test_a_seal_comes_back(offset: int, position: int) -> None:
-    assert decode_seal(encode_seal(Seal(offset, position))) == Seal(offset, position)
+    assert decode_seal(encode_seal(SealFile(Seal(offset, position)))) == SealFile(Seal(offset, position))
 
 
 @pytest.mark.parametrize("shift", [-64, -8, 8])
 def test_a_seal_that_does_not_fit_the_log_is_corruption(whole: Path, copy: Path, shift: int) -> None:
     seal = Seal(53, len(whole.read_bytes()) + shift)
     with pytest.raises(CorruptionError):
-        read_all(lay_out(copy, whole.read_bytes(), encode_seal(seal)))
+        read_all(lay_out(copy, whole.read_bytes(), encode_seal(SealFile(seal))))
 
 
 @pytest.mark.parametrize("offset", [52, 54])
 def test_a_seal_with_another_count_is_corruption(whole: Path, copy: Path, offset: int) -> None:
-    uri = lay_out(copy, whole.read_bytes(), encode_seal(Seal(offset, len(whole.read_bytes()))))
+    uri = lay_out(copy, whole.read_bytes(), encode_seal(SealFile(Seal(offset, len(whole.read_bytes())))))
     with pytest.raises(CorruptionError):
         file_summary(uri)
     with pytest.raises(CorruptionError):

@@ -192,11 +192,12 @@ def test_a_log_without_its_header_is_not_there_yet(tmp_path: Path, content: byte
         read_blocks(uri_of(path), 1, 1)
 
 
-def test_a_newer_format_says_that_it_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_says_which_side_is_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
-    monkeypatch.setattr(formats, "FORMAT_VERSION", 0)
-    with pytest.raises(IncompatibleError, match="format 1"):
-        read_blocks(uri, 1, 1)
+    for known, told in ((0, "reads up to 0: upgrade"), (3, "reads 3 only: let the version that wrote it")):
+        monkeypatch.setattr(formats, "FORMAT_VERSION", known)
+        with pytest.raises(IncompatibleError, match=f"has format 2, this version {told}"):
+            list(read_blocks(uri, 1, 1))
 
 
 def test_formats_are_chosen_by_magic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

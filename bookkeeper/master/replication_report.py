@@ -1,0 +1,59 @@
+"""What the leading master answers about replication: the status, the quarantine, and what is below marks.
+
+Arrives: the parts of a leadership, the configuration. Leaves: messages of the wire contract. A master that has not read
+the books yet answers with :class:`NotReadyError`: an empty list would say that nothing waits. Nothing survives a crash.
+Sources: design section 1; the wire contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.master.knowledge import expect_known
+from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.status import target_state, target_states
+from bookkeeper.rpc.messages import FileMark, QuarantinedRange, ReplicationReport, TargetStatus
+
+
+def status_report(lead: Leadership, config: ClusterConfig, table: str) -> ReplicationReport:
+    """Outstanding files of a table, or of all (""), and how old that is. Raises NotFoundError, NotReadyError."""
+    wanted = None if not table else config.table_named(table).table_id
+    known = expect_known(lead.knowledge())
+    now = lead.moment()
+    states = target_states(
+        lead.books.snapshot.files,
+        lead.cycle.dispatcher.shipping,
+        now,
+        lambda target: wanted in (None, target.key.source_table_id),
+        lead.settings.replication.quarantine_tries,
+    )
+    names = table_names(config.tables.values())
+    held = lead.quarantine.statuses(wanted, names, now.wall_ms)
+    targets = (*(status_message(state, names) for state in states), *held)
+    return ReplicationReport(targets, int(known.age_ms or 0), known.problem)
+
+
+def quarantine_report(lead: Leadership, config: ClusterConfig, table: str) -> list[QuarantinedRange]:
+    """What blocks its queue, and what is set aside, of a table or of all (""). Raises NotFoundError, NotReadyError: no
+    range can have failed before the master has read the books.
+    """
+    wanted = None if not table else config.table_named(table).table_id
+    expect_known(lead.knowledge())
+    told = lead.quarantine.told(table_names(config.tables.values()))
+    return [found for found in told if wanted in (None, found.target.source_table_id)]
+
+
+def pending_report(
+    lead: Leadership, config: ClusterConfig, marks: Sequence[FileMark], table: str, cluster: str
+) -> list[TargetStatus]:
+    """What is below the marks, read from the books now: the answer needs no full cycle. Raises NotFoundError."""
+    shipping, files, now = lead.cycle.dispatcher.shipping, lead.books.snapshot.files, lead.moment()
+    tries = lead.settings.replication.quarantine_tries
+    names = table_names(config.tables.values())
+    found = []
+    for entry, target, progress in lead.queries.pending(marks, table, cluster):
+        known = files.get(entry.file) or entry
+        found.append(status_message(target_state(known, target, progress, files, shipping, now, tries), names))
+    return found + lead.quarantine.below(marks, config.table_named(table).table_id, cluster, names, now.wall_ms)

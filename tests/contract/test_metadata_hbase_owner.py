@@ -1,0 +1,126 @@
+"""HBase's table is another one all at once: noticed before anything is written, behind any connection."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import LostBooksError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.opening import make_metadata, open_metadata
+from bookkeeper.metadata.table import Cell, Column, MetadataTable, RowPut
+from bookkeeper.standalone.hbase_process import HBaseProcess, why_not_runnable
+from tests.support.books import OWNER, made_books
+from tests.support.faults import fault
+from tests.support.hbase import HBaseInstance
+from tests.support.hbase_copies import TableCopy, tables
+from tests.support.metadata_stores import hbase_url
+
+pytestmark = [pytest.mark.hbase, pytest.mark.integration]
+
+REPL = Column("repl", b"f")
+Accident = Callable[[TableCopy], None]
+
+
+def put(table: MetadataTable, rank: int) -> None:
+    table.put([RowPut(b"1<", {REPL: b"v"})], rank)
+
+
+def begin(table: MetadataTable, number: int) -> None:
+    table.put([RowPut(keys.owner_row(), {keys.ROUND: b""})], number)
+
+
+def truncated(copy: TableCopy) -> None:
+    copy.truncate()
+
+
+def replaced(copy: TableCopy) -> None:
+    """By another instance's table of the same name."""
+    copy.truncate()
+    make_metadata(f"hbase://{copy.hbase.host}:{copy.hbase.thrift_port}/{copy.table.removesuffix('_metadata')}", "other")
+
+
+def restored(copy: TableCopy) -> None:
+    """From a copy of this very table that was made before the latest round."""
+    copy.drop()
+    copy.put_back()
+
+
+ACCIDENTS: dict[Accident, str] = {
+    truncated: "has no owner row",
+    replaced: "holds the books of instance other",
+    restored: "older copy: it is of round 1, and round 2 had begun",
+}
+
+
+def check_noticed(hbase: HBaseInstance, accident: Accident) -> None:
+    """The connection goes on all the time, and the next write is refused."""
+    url = hbase_url(hbase)
+    with closing(made_books(url)) as leader:
+        begin(leader, 1)
+        copy = TableCopy.of(hbase, url.rpartition("/")[2] + "_metadata")
+        begin(leader, 2)
+    table = open_metadata(url, OWNER, least_round=2)
+    accident(copy)
+    before = TableCopy.of(hbase, copy.table).cells
+    try:
+        for use in (lambda: put(table, 5), lambda: list(table.scan()), lambda: table.get(b"1<")):
+            with pytest.raises(LostBooksError, match=ACCIDENTS[accident]):
+                use()
+        assert TableCopy.of(hbase, copy.table).cells == before, "nothing was written"
+    finally:
+        table.close()
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS)
+def test_a_table_that_became_another_one_is_not_written(hbase: HBaseInstance, accident: Accident) -> None:
+    check_noticed(hbase, accident)
+    with fault("proofs-last-for-ever"), pytest.raises(pytest.fail.Exception):
+        check_noticed(hbase, accident)
+
+
+def test_a_table_that_was_dropped_is_not_made_anew_and_goes_on_when_it_is_back(hbase: HBaseInstance) -> None:
+    url = hbase_url(hbase)
+    table = made_books(url)
+    put(table, 5)
+    copy = TableCopy.of(hbase, url.rpartition("/")[2] + "_metadata")
+    copy.drop()
+    for _ in range(2):
+        with pytest.raises(LostBooksError, match="does not exist"):
+            put(table, 6)
+    assert copy.table not in tables(hbase)
+    copy.put_back()
+    put(table, 7)
+    row = table.get(b"1<")
+    assert row is not None
+    assert row.cells[REPL] == Cell(7, b"v")
+    table.close()
+
+
+def test_another_hbase_at_the_address_is_not_written(tmp_path: Path) -> None:
+    """The same ports, another data directory: a real HBase that knows nothing of this cluster."""
+    if (reason := why_not_runnable()) is not None:
+        pytest.skip(f"NO REAL HBASE (local): {reason}")
+    with HBaseProcess(tmp_path / "mine") as mine:
+        url = f"hbase://{mine.host}:{mine.thrift_port}/west"
+        make_metadata(url, OWNER)
+        table = open_metadata(url, OWNER, retry_for_ms=120_000)
+        put(table, 5)
+        mine.stop()
+        (tmp_path / "other").mkdir()
+        shutil.copy(tmp_path / "mine" / "ports.json", tmp_path / "other" / "ports.json")
+        with HBaseProcess(tmp_path / "other") as other:
+            with pytest.raises(LostBooksError, match="does not exist"):
+                put(table, 6)
+            assert tables(other) == set()
+            make_metadata(url, "other")
+            with pytest.raises(LostBooksError, match="holds the books of instance other"):
+                put(table, 6)
+            assert TableCopy.of(other, "west_metadata").cells.keys().isdisjoint({6})
+        mine.start()
+        put(table, 7)
+        table.close()

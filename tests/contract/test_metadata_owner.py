@@ -1,0 +1,108 @@
+"""Whose books a table holds: each store is made for one instance, and is opened, written and read for that one only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bookkeeper.errors import BookkeeperError, ExistsError, IncompatibleError, NotFoundError, RefusedError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.opening import make_metadata, open_metadata
+from bookkeeper.metadata.owner import FORMAT_VERSION, look_at_owner, owner_of, round_of
+from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
+from tests.support.faults import fault
+from tests.support.metadata_stores import Store
+
+ME, OTHER = "c4b4d4d2", "ff9fae57"
+REPL = Column("repl", b"f")
+
+
+def opened(store: Store, instance_id: str = ME, least_round: int = 0) -> MetadataTable:
+    """As a process of an instance opens it; closed with the test."""
+    store.opened.append(open_metadata(store.url, instance_id, least_round=least_round, retry_for_ms=5_000))
+    return store.opened[-1]
+
+
+def begin(table: MetadataTable, number: int) -> None:
+    table.put([RowPut(keys.owner_row(), {keys.ROUND: values.EMPTY})], number)
+
+
+def refused(store: Store, error: type[BookkeeperError], said: str, instance_id: str = ME, least_round: int = 0) -> None:
+    """Opening fails so, and says what to do."""
+    with pytest.raises(error, match=rf"(?s){said}.*(metadata\.url|restore|use the version)"):
+        opened(store, instance_id, least_round)
+
+
+def test_only_init_makes_a_table(store: Store) -> None:
+    refused(store, NotFoundError, "does not exist")
+    refused(store, NotFoundError, "does not exist")
+    make_metadata(store.url, ME)
+    owner = owner_of(look_at_owner(opened(store)))
+    assert owner == values.Owner(ME, FORMAT_VERSION)
+
+
+def test_a_table_is_made_once_and_for_one_instance(store: Store) -> None:
+    make_metadata(store.url, ME)
+    make_metadata(store.url, ME)
+    with pytest.raises(ExistsError, match=f"holds the books of instance {ME}; name another"):
+        make_metadata(store.url, OTHER)
+    opened(store)
+
+
+def test_a_table_with_rows_and_no_owner_is_nobodys_to_take(store: Store) -> None:
+    make_metadata(store.url, ME)
+    table = opened(store)
+    table.put([RowPut(b"1<", {REPL: b"v"})], 1)
+    table.purge([CellKey(keys.owner_row(), keys.OWNER)])
+    refused(store, NotFoundError, "has no owner row")
+    with pytest.raises(ExistsError, match="holds the books of a cluster"):
+        make_metadata(store.url, OTHER)
+
+
+def check_another(store: Store) -> None:
+    make_metadata(store.url, OTHER)
+    refused(store, RefusedError, f"holds the books of instance {OTHER}, not of {ME}")
+
+
+def test_the_books_of_another_instance_are_refused(store: Store) -> None:
+    check_another(store)
+    with fault("owners-are-not-asked"), pytest.raises(pytest.fail.Exception):
+        check_another(store)
+
+
+def test_another_format_is_refused(store: Store) -> None:
+    make_metadata(store.url, ME)
+    newer = values.Owner(ME, FORMAT_VERSION + 1).encode()
+    opened(store).put([RowPut(keys.owner_row(), {keys.OWNER: newer})], 2**61)
+    refused(store, IncompatibleError, f"has format {FORMAT_VERSION + 1}; this version knows {FORMAT_VERSION} only")
+
+
+def check_older(store: Store) -> None:
+    make_metadata(store.url, ME)
+    begin(opened(store), 4)
+    opened(store, least_round=4)
+    refused(store, RefusedError, "older copy: it is of round 4, and round 5 had begun", least_round=5)
+
+
+def test_books_of_an_older_round_than_is_known_are_refused(store: Store) -> None:
+    check_older(store)
+    with fault("older-books-are-believed"), pytest.raises(pytest.fail.Exception):
+        check_older(store)
+
+
+def test_a_round_that_comes_late_turns_nothing_back(store: Store) -> None:
+    make_metadata(store.url, ME)
+    table = opened(store)
+    for number in (1, 3, 2):
+        begin(table, number)
+    assert round_of(look_at_owner(table)) == 3
+
+
+def test_the_owner_is_seen_by_those_who_ask_for_it(store: Store) -> None:
+    make_metadata(store.url, ME)
+    table = opened(store)
+    assert list(table.scan()) == []
+    assert table.get(keys.owner_row()) is None
+    whole: Callable[[], list[bytes]] = lambda: [row.key for row in table.scan(families=("owner",))]  # noqa: E731
+    assert whole() == [keys.owner_row()]

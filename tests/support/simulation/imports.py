@@ -1,0 +1,122 @@
+"""Imports in a simulated world: real files, real segments and logs, of which the ledger hears when a tablet takes them.
+
+Arrives: logs that imports write, tablets that take files. Leaves: in the ledger, the records of logs that count from
+then on, at the places that they have in their tablet, and what came to a tablet as files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.model import StreamKey
+from bookkeeper.peers.whole_files import parts_of
+from bookkeeper.rpc.offers import AdoptRequest, SegmentPart
+from bookkeeper.storage.bulk import segment_ref
+from bookkeeper.storage.bulk.whole import WholeLog
+from bookkeeper.storage.wal import Block, WalWriter
+from bookkeeper.tserver.adopter import Follow
+from bookkeeper.tserver.incoming import Upload
+from bookkeeper.tserver.tablet import ServedTablet
+from tests.support.simulation.ledger import LoggedBlock, logged_block
+from tests.support.simulation.primitives import SimLock, kernel
+from tests.support.simulation.tablets import Entry, SimTabletData, entries_in
+from tests.support.simulation.wal import Watch
+
+PART_BYTES = 2_048
+
+GIVEN = "given"
+"""Where operators put files to be imported, in the world's directory."""
+
+
+class Newborns:
+    """Logs that an import has written and that no tablet has taken yet."""
+
+    blocks: dict[str, list[Block]] = {}  # noqa: RUF012 - one world at a time
+
+
+class NewbornWriter(WalWriter):
+    """The product's writer of an import's logs; nobody hears of a log before a tablet takes it."""
+
+    def append(self, blocks: Sequence[Block]) -> None:
+        super().append(blocks)
+        Newborns.blocks.setdefault(self.uri, []).extend(blocks)
+
+
+class NotedFollow(Follow):
+    """Made when the books have an import of a tablet: its log counts from now on, and so does what it brought."""
+
+    def __init__(self, tablet: ServedTablet, state: FlushState, request: AdoptRequest) -> None:
+        super().__init__(tablet, state, request)
+        data: object = tablet.data
+        assert isinstance(data, SimTabletData)
+        here = {entry.value: entry for entry in data.entries()}
+        instance = Watch.instance_of(data.directory.as_uri())
+        if request.log is not None:
+            found = [placed(request.log.uri, block, here) for block in Newborns.blocks.pop(request.log.uri)]
+            Watch.ledger.named(request.log.uri, instance, Watch.machine_of(request.log.uri), found)
+        elif request.through is not None:
+            Watch.ledger.took(instance, block_of(tablet, request))
+
+
+def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
+    """A block of an import's log, its records with the numbers that they have in their tablet."""
+    logged = logged_block(uri, block)
+    return replace(logged, entries=tuple(here[entry.value] for entry in logged.entries))
+
+
+def block_of(tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
+    """What a tablet took as files, as if it had come in one block."""
+    refs = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
+    entries = [entry for ref in refs for entry in entries_in(ref) if request.extent.contains(entry.row)]
+    stream = request.stream
+    return LoggedBlock(
+        file=stream.file,
+        first=1,
+        last=len(entries),
+        tablet=tablet.key,
+        stamps=frozenset(),
+        provenance=(stream.source_instance_id,),
+        came_through=(
+            stream.source_instance_id, stream.source_table_id, stream.target_table_id, stream.incarnation,
+        ),
+        groups={},
+        entries=tuple(entries),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class SimUpload(Upload):
+    """Its lock is one of tasks: it is held while tablets take the files."""
+
+    lock: SimLock = field(default_factory=SimLock)  # type: ignore[assignment]
+
+
+class SimUuid:
+    """Stands for the module ``uuid``: names are the kernel's, so that a seed is a schedule."""
+
+    @staticmethod
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(int=kernel().rng.getrandbits(128))
+
+
+def small_parts_of(
+    token: str, stream: StreamKey, log: WholeLog, held: Sequence[int], part_bytes: int
+) -> Iterator[SegmentPart]:
+    """Files come in a few parts, though messages hold one block each."""
+    del part_bytes
+    return parts_of(token, stream, log, held, PART_BYTES)
+
+
+def write_input(directory: Path, rows: Sequence[dict[str, object]]) -> None:
+    """A directory as ``importdirectory`` takes it."""
+    directory.mkdir(parents=True)
+    names = ("row", "family", "qualifier", "value")
+    columns = {name: pa.array([row[name] for row in rows], pa.binary()) for name in names}
+    pq.write_table(pa.table(columns), directory / "given.parquet")

@@ -1,0 +1,228 @@
+"""The record of an operation is written, and nobody knows whether it is there: what its user is told, and what becomes
+of it. The answer may be lost, the write may never have come, or it may land when its master is long over.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.master.fate_store import FateStore
+from bookkeeper.master.leader import campaign
+from bookkeeper.master.operations import replicate
+from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.standalone.directory import init_cluster
+from tests.support.cuts import Crash, cut_at
+from tests.support.faults import fault
+from tests.support.master_world import UNHURRIED
+from tests.support.masters import LocalMaster
+from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
+
+KINDS = [kind for kind in SCENES if kind != replicate.KIND]
+"""Those that somebody asks for."""
+
+DELETES = "delete_table"
+CREATES = create_table_args(NAME, [b"m"], [], {})
+
+Begun = Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
+    """Shared by all: each cluster has its own identity."""
+    home: Path = tmp_path_factory.mktemp("peer")
+    with LocalMaster(init_cluster(home / "peer", "peer", overrides=UNHURRIED)) as made:
+        made.calls.create_table("remote", [], [], {})
+        yield made
+        made.leadership.stop()
+
+
+def is_beginning(rows: Sequence[RowPut]) -> bool:
+    """Whether a put is that of an operation's record."""
+    return any(keys.FATE_OP in row.values for row in rows)
+
+
+@contextmanager
+def in_doubt(scene: Scene, landed: bool) -> Iterator[Begun]:
+    """The beginning of an operation gets no answer; ``landed``: it was written. What is yielded writes it late."""
+    put, late = scene.world.table.put, list[Callable[[], None]]()
+
+    def unanswered(rows: Sequence[RowPut], rank: int) -> None:
+        if not is_beginning(rows):
+            return put(rows, rank)
+        if landed:
+            put(rows, rank)
+        late.append(lambda: put(rows, rank))
+        raise UnavailableError("no answer")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scene.world.table, "put", unanswered)
+        yield lambda: late[0]()
+
+
+def records(scene: Scene) -> list[Row]:
+    """Of operations in the books."""
+    return list(scene.world.table.scan(*keys.section(keys.FATE_PREFIX)))
+
+
+def is_idle(scene: Scene) -> bool:
+    """Nothing is under way, nothing has failed, and no record is left."""
+    return scene.master.fate.pending() == [] and records(scene) == []
+
+
+def states(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
+    """What is there before an operation, and after it."""
+    with scene_at(directory / "west", peer) as scene:
+        args = SCENES[kind].prepare(scene)
+        before = end_state(scene)
+        SCENES[kind].run(scene, args)
+        return before, end_state(scene)
+
+
+def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> None:
+    """Its user is told that it may still happen; this master goes on, whatever landed."""
+    _, after = states(kind, directory / "sure", peer)
+    with scene_at(directory / "west", peer) as scene:
+        args = SCENES[kind].prepare(scene)
+        with in_doubt(scene, landed):
+            for _ in range(2):  # who asks again joins it
+                with pytest.raises(UnavailableError, match="not sure that"):
+                    scene.master.fate.submit(kind, args)
+            (running,) = scene.master.fate.pending()
+            scene.world.clock.jump(60_000)
+            assert scene.master.fate.step_once()
+            assert (running.begun, running.note) == (False, "no answer")
+        scene.finish()
+        assert running.error is None
+        assert is_idle(scene)
+        assert end_state(scene) == after
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operation_whose_beginning_is_in_doubt_goes_on(
+    kind: str, landed: bool, tmp_path: Path, peer: LocalMaster
+) -> None:
+    check_doubt(tmp_path, peer, kind, landed)
+
+
+def test_red_its_user_hears_that_it_failed_and_finds_it_done(tmp_path: Path, peer: LocalMaster) -> None:
+    with fault("a-doubt-is-a-failure"), pytest.raises(Exception, match="has failed"):
+        check_doubt(tmp_path, peer, "create_table", True)
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_next_master_executes_what_landed_in_time_and_nothing_comes_later(
+    kind: str, landed: bool, tmp_path: Path, peer: LocalMaster
+) -> None:
+    before, after = states(kind, tmp_path / "sure", peer)
+    with scene_at(tmp_path / "west", peer) as scene:
+        args = SCENES[kind].prepare(scene)
+        with in_doubt(scene, landed) as land, pytest.raises(UnavailableError, match="not sure that"):
+            scene.master.fate.submit(kind, args)
+        scene.master = scene.world.depose(scene.master)
+        SCENES[kind].go_on(scene)
+        assert is_idle(scene)
+        expected = after if landed else before
+        assert end_state(scene) == expected
+        land()
+        for _ in range(2):
+            scene.master = scene.world.depose(scene.master)
+            SCENES[kind].go_on(scene)
+            assert is_idle(scene)
+            assert end_state(scene) == expected
+
+
+# ---- what lands late
+
+
+def check_late_delete(directory: Path, peer: LocalMaster) -> None:
+    """A user deletes a table, gets no answer, asks the next master, which does it; then makes a table of that name. The
+    first request lands in the books, and later the master changes: the new table stays.
+    """
+    with scene_at(directory / "west", peer) as scene:
+        scene.create_table()
+        with in_doubt(scene, landed=False) as land, pytest.raises(UnavailableError):
+            scene.master.fate.submit(DELETES, {"name": NAME})
+        scene.master = scene.world.depose(scene.master)
+        scene.run(DELETES, {"name": NAME})
+        table_id = scene.create_table()
+        land()
+        scene.master = scene.world.depose(scene.master)
+        scene.finish()
+        assert scene.world.config().table_named(NAME).table_id == table_id
+        assert is_idle(scene)
+
+
+def test_a_request_that_lands_when_it_was_asked_again_is_void(tmp_path: Path, peer: LocalMaster) -> None:
+    check_late_delete(tmp_path, peer)
+
+
+def test_red_a_table_is_deleted_because_of_an_old_request(tmp_path: Path, peer: LocalMaster) -> None:
+    with fault("late-operations-count"), pytest.raises(Exception, match=NAME):
+        check_late_delete(tmp_path, peer)
+
+
+def test_a_void_record_goes_while_its_master_leads(tmp_path: Path, peer: LocalMaster) -> None:
+    with scene_at(tmp_path / "west", peer) as scene:
+        with in_doubt(scene, landed=False) as land, pytest.raises(UnavailableError):
+            scene.master.fate.submit("create_table", CREATES)
+        scene.master = scene.world.depose(scene.master)
+        kept = scene.master.fate.submit(DELETES, {"name": NAME})
+        land()
+        assert len(records(scene)) == 2
+        scene.master.collect(1)
+        assert [row.key for row in records(scene)] == [keys.fate_row(kept.txid)]
+
+
+# ---- masters that die while they take over
+
+
+def dies_as_it_takes_over(scene: Scene, write: int, behind: bool) -> bool:
+    """A master that dies at one of its first writes; whether there were so many."""
+    session = scene.world.coordination.open_session("master", "127.0.0.1:1")
+    reign = campaign(scene.world.coordination, session)
+    assert reign is not None
+    with cut_at(scene.world, write, behind) as has_died:
+        with suppress(Crash):
+            FateStore(scene.world.table, reign).load()
+        died = has_died()
+    session.close()
+    return died
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
+def test_an_operation_survives_any_number_of_masters_that_die_as_they_take_over(
+    behind: bool, tmp_path: Path, peer: LocalMaster
+) -> None:
+    _, after = states("create_table", tmp_path / "sure", peer)
+    for write in itertools.count():
+        with scene_at(tmp_path / str(write) / "west", peer) as scene:
+            args = SCENES["create_table"].prepare(scene)
+            scene.master.fate.submit("create_table", args)
+            scene.master.fate.step_once()
+            scene.master.session.close()
+            cut = [dies_as_it_takes_over(scene, write, behind) for _ in range(3)]
+            scene.master = scene.world.master()
+            scene.finish()
+            assert is_idle(scene)
+            assert end_state(scene) == after
+        if not any(cut):
+            assert write == 2, "every step anew, and that all are taken over"
+            return
+
+
+def test_what_the_books_refuse_is_no_operation(tmp_path: Path, peer: LocalMaster) -> None:
+    with scene_at(tmp_path / "west", peer) as scene:
+        for _ in range(2):
+            with pytest.raises(InvalidInputError):
+                scene.master.fate.submit(DELETES, {"name": float("nan")})
+        assert is_idle(scene)
