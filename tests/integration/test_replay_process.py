@@ -328,7 +328,8 @@ def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_
         assert (result.acked_offset, result.error) == (40, None)
         assert east.memory.rows == rows(1, 40)
 
-        family, lost = hang_in_a_task(second, file, east)
+        other = wal(tmp_path, "v", 4, 10)  # of the first log it remembers that all of it arrived
+        family, lost = hang_in_a_task(second, other, east)
         os.kill(second.jvm().pid, signal.SIGKILL)
         assert second.process.wait(LIMIT_S) == EXIT_BROKEN
         assert all_gone(family)

@@ -97,6 +97,8 @@ class _Findings:
             self._received_row(row)
         elif row.key.startswith(keys.FATE_PREFIX):
             self._operation(row)
+        elif row.key == keys.FATE_REIGN_ROW:
+            pass  # which reign has taken over; it stays for ever
         elif row.key.startswith(keys.DEL_PREFIX):
             self.lines.append(f"a deletion candidate: {row.key!r}")
         else:

@@ -102,9 +102,9 @@ class ImportDirectory:
 
     def check(self, call: Call) -> Outcome:
         """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
-        self.context.files.resolve(Path(text(call.args, "directory")))
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
+        self.context.files.resolve(Path(text(call.args, "directory")))
         known = find_receipt(self.context, self._stream(table.table_id, call))
         if known is not None:
             return Done(known)
