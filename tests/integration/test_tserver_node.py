@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -133,22 +133,34 @@ def test_flushes_under_load_lose_nothing_and_let_logs_go(west: Ground) -> None:
     node = west.local()
     west.assign(node, extent)
     written: dict[bytes, bytes] = {}
-    stop = threading.Event()
+    stop, grown = threading.Event(), threading.Condition()
 
     def write() -> None:
-        for number in range(10_000):
-            if stop.is_set():
-                return
-            row = b"%06d" % number
-            west.write(node, extent, records([(row, row)]))
-            written[row] = row
+        while not stop.is_set():
+            row = b"%06d" % len(written)
+            assert west.write(node, extent, records([(row, row)])) == ()
+            with grown:
+                written[row] = row
+                grown.notify_all()
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    for _ in range(5):
-        west.tserver(node).flush_tablet(extent)
-    stop.set()
-    writer.join()
+    def is_grown(count: int) -> bool:
+        with grown:
+            return grown.wait_for(lambda: len(written) >= count or writing.done(), 60.0)
+
+    def tell(_writing: Future[None]) -> None:
+        with grown:
+            grown.notify_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        writing.add_done_callback(tell)
+        try:
+            for flush in range(5):
+                assert is_grown(20 * (flush + 1))
+                west.tserver(node).flush_tablet(extent)
+        finally:
+            stop.set()
+        writing.result(60.0)
     node.stop()
     assert logs_in_row(west, extent) == set()
     other = west.local()

@@ -167,8 +167,9 @@ def test_without_its_segments_a_log_goes_as_records(tmp_path: Path, given: Given
     assert peer.offers == []
 
 
-def test_what_was_declined_when_the_time_is_up_still_gets_on(tmp_path: Path, given: Given, peer: WholePeer) -> None:
-    peer.declines = "it took too long"
+def test_a_run_whose_time_is_up_before_it_begins_offers_and_sends_nothing(
+    tmp_path: Path, given: Given, peer: WholePeer
+) -> None:
     (early,) = _shipper(tmp_path, peer).ship([_range(given)], 0)
     assert (early.acked_offset, early.blocks, peer.offers) == (0, 0, [])
 
