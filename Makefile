@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock hbase hbase-image lint docs test demo bench soak clean
+.PHONY: help system-deps venv lock hbase hbase-image lint docs test demo bench soak mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -13,6 +13,7 @@ ROUNDS ?= 10
 SCHEDULES ?= 200
 SEED ?=
 UPGRADE ?= 0
+MUTANTS ?= 40
 export PYTHON METADATA
 
 help: ## List the targets
@@ -68,6 +69,11 @@ soak: ## Run clusters under random faults of processes, network, disk, HBase (RO
 	@docker/system-deps.sh hbase
 	@docker/hbase/assemble.sh
 	@$(PY) -m tests.soak --rounds $(ROUNDS) --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED))
+
+mutants: ## Change the code in one place at a time, and list what no test notices (MUTANTS=40; SEED=... to repeat a run)
+	@docker/system-deps.sh runtime
+	@docker/venv.sh
+	@$(PY) -m tests.mutants --count $(MUTANTS) $(if $(SEED),--seed $(SEED))
 
 clean: ## Remove what was built, not the engine's images; unmount the disks of tests that were killed
 	@[ ! -x $(PY) ] || $(PY) -m tests.support.small_disk
