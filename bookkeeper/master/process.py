@@ -23,6 +23,7 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.table_rights import TableRights
 from bookkeeper.security.access import entrance_of, peer_credentials, process_credentials
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ class MasterProcess:
         register_instance(coordination, Instance(own.instance_id, own.name))
         self._settings, self._coordination, self._table, self._clock = settings, coordination, table, clock
         self._rng = rng or random.Random()
-        self._service = MasterService(coordination)
+        entrance = entrance_of(settings)
+        self._service = MasterService(coordination, TableRights(entrance.accepted))
         self._server = RpcServer(
             "Master",
             self._service,
@@ -63,7 +65,7 @@ class MasterProcess:
             host=settings.master.host,
             port=settings.master.port if port is None else port,
             concurrency=CONCURRENCY,
-            entrance=entrance_of(settings),
+            entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._peer_pool = RpcPool(hello, settings.rpc, clock, peer_credentials(settings))

@@ -13,7 +13,7 @@ from typing import cast
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
-from bookkeeper.errors import NotLeaderError, NotServingError, RefusedError, UnavailableError
+from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
 from bookkeeper.master.compaction import compact
 from bookkeeper.master.fate import Args
@@ -56,6 +56,7 @@ from bookkeeper.rpc.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
+from bookkeeper.rpc.table_rights import TableRights
 
 FATE_WAIT_MS = 25_000
 """ms that a call waits for its operation; then the client is told to ask again. Less than a client waits."""
@@ -92,8 +93,10 @@ CONCURRENCY = {
 class MasterService:
     """Handler of the service ``Master``."""
 
-    def __init__(self, coordination: Coordination) -> None:
+    def __init__(self, coordination: Coordination, rights: TableRights | None = None) -> None:
+        """``rights``: which tables a peer may replicate to; None = every table."""
         self._coordination = coordination
+        self._rights = rights or TableRights()
         self._leadership: Leadership | None = None
         self.monitor_url: Callable[[], str] = lambda: ""
 
@@ -305,19 +308,26 @@ class MasterService:
     # ---- other clusters
 
     def resolve_table(self, name: str) -> str:
-        """The id of a table. Raises NotFoundError."""
+        """The id of a table. Raises NotFoundError, UnauthorizedError."""
         self._lead.reign.check()
+        self._rights.check_name(caller(), name)
         return self._config().table_named(name).table_id
 
     def pick_tserver(self, table_id: str) -> str:
-        """See :meth:`Queries.pick_tserver`."""
-        return self._lead.queries.pick_tserver(table_id)
+        """See :meth:`Queries.pick_tserver`. Raises UnauthorizedError."""
+        lead = self._lead
+        self._rights.check_id(caller(), table_id, self._name_of)
+        return lead.queries.pick_tserver(table_id)
+
+    def _name_of(self, table_id: str) -> str | None:
+        table = self._config().tables.get(table_id)
+        return None if table is None else table.name
 
     def stream_done(self, streams: Sequence[StreamKey]) -> None:
-        """Rule R20: the caller will never send these again. It is in the books when this returns."""
-        lead, hello = self._lead, caller()
-        if hello is not None and any(stream.source_instance_id != hello.instance_id for stream in streams):
-            raise RefusedError(f"instance {hello.instance_id or 'none'} can't end the streams of another one")
+        """Rule R20: the caller, whose streams they are, will never send these again. It is in the books when this
+        returns.
+        """
+        lead = self._lead
         for first in range(0, len(streams), STREAMS_MAX):
             lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
 

@@ -26,7 +26,7 @@ from bookkeeper.rpc.admission import Admitted
 from bookkeeper.rpc.envelope import MessageKind, MessageStart, MethodCodec, method_codec, read_start, unknown_method
 from bookkeeper.rpc.faults import internal_fault, to_fault
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
-from bookkeeper.rpc.rights import refuse_call
+from bookkeeper.rpc.rights import Caller, refuse_call, refuse_foreign_source
 from bookkeeper.rpc.schema import load_contract
 from bookkeeper.rpc.wire import Buffers
 
@@ -37,10 +37,10 @@ HELLO = "hello"
 _CALL = threading.local()
 
 
-def caller() -> Hello | None:
+def caller() -> Caller | None:
     """Who made the call that this thread answers now; None outside a call."""
-    hello: Hello | None = getattr(_CALL, "caller", None)
-    return hello
+    found: Caller | None = getattr(_CALL, "caller", None)
+    return found
 
 
 @dataclass(slots=True)
@@ -128,11 +128,13 @@ class Dispatcher:
     def _run(
         self, codec: MethodCodec, start: MessageStart, arguments: Sequence[Any], conversation: Conversation
     ) -> Buffers | None:
-        _CALL.caller = conversation.hello
         try:
             secret = conversation.admitted.secret if conversation.admitted is not None else None
             if secret is not None:
                 refuse_call(secret.kind, self._service, codec.name, secret.holder)
+            if conversation.hello is not None:
+                _CALL.caller = Caller(conversation.hello, secret)
+                refuse_foreign_source(_CALL.caller, self._service, codec.name, arguments)
             result = self._gated(codec.name, arguments)
             return None if codec.oneway else codec.success(start.sequence, result, self._frame_bytes_max)
         except BookkeeperError as error:

@@ -27,7 +27,7 @@ CLIENT_ADVICE = (
 )
 PROCESS_ADVICE = "all processes of a cluster need the same DIR/secrets/cluster.secret"
 PEER_ADVICE = (
-    "let its operator make a secret for this cluster (bookkeeper secret make DIR NAME), then: definecluster ALIAS "
+    "let its operator make a secret for this cluster (bookkeeper secret make), then: definecluster ALIAS "
     "QUORUM --secret-file FILE"
 )
 

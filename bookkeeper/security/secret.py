@@ -16,6 +16,7 @@ import secrets
 import stat
 import tomllib
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -32,7 +33,7 @@ Kind = Literal["cluster", "client", "peer", "monitor"]
 MEANING: dict[Kind, str] = {
     "cluster": "Whoever has it is taken for a process of this cluster.",
     "client": "Whoever has it may use and administer this cluster.",
-    "peer": "Whoever has it may replicate to this cluster, and nothing else.",
+    "peer": "Whoever has it may replicate to the tables of this cluster that it opens there, and nothing else.",
     "monitor": "Whoever has it may look at the monitor of this cluster, and nothing else.",
 }
 
@@ -45,7 +46,8 @@ class Secret:
     """A key, and what it opens. ``cluster`` and ``instance_id`` are of the cluster that lets its holder in; empty: any.
 
     ``holder`` says for whom it was made; a ``holder_instance_id`` that is not empty is the only instance that may use
-    it. ``id`` is public: 16 hexadecimal digits by which both sides mean the same secret.
+    it. ``id`` is public: 16 hexadecimal digits by which both sides mean the same secret. A peer's secret opens the
+    ``tables`` of these names, or ``all_tables``: what the file of the cluster that lets it in says now.
     """
 
     id: str
@@ -56,10 +58,23 @@ class Secret:
     made_ms: int
     key: bytes = field(repr=False)
     holder_instance_id: str = ""
+    tables: tuple[str, ...] = ()
+    all_tables: bool = False
+
+    def opens(self, table: str) -> bool:
+        """Whether a peer may replicate to the table of this name."""
+        return self.all_tables or table in self.tables
 
 
 def new_secret(
-    kind: Kind, cluster: str, instance_id: str, holder: str, made_ms: int, holder_instance_id: str = ""
+    kind: Kind,
+    cluster: str,
+    instance_id: str,
+    holder: str,
+    made_ms: int,
+    holder_instance_id: str = "",
+    tables: Collection[str] = (),
+    all_tables: bool = False,
 ) -> Secret:
     """A fresh one from the operating system's randomness."""
     return Secret(
@@ -71,6 +86,8 @@ def new_secret(
         made_ms,
         secrets.token_bytes(KEY_BYTES),
         holder_instance_id,
+        tuple(sorted(set(tables))),
+        all_tables,
     )
 
 
@@ -132,6 +149,8 @@ def format_secret(secret: Secret) -> str:
         "made_ms": secret.made_ms,
         "key": base64.b64encode(secret.key).decode(),
     }
+    if secret.kind == "peer":
+        values |= {"tables": list(secret.tables), "all_tables": secret.all_tables}
     lines = [f"# A secret of tablet-bookkeeper. {MEANING[secret.kind]} Keep it to yourself."]
     lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
     return "\n".join(lines) + "\n"
@@ -155,8 +174,17 @@ def parse_secret(path: Path, raw: bytes) -> Secret:
     made_ms = data.get("made_ms")
     if not isinstance(made_ms, int) or isinstance(made_ms, bool):
         raise _no_secret(path, "made_ms is missing, or no number")
+    tables, all_tables = data.get("tables", []), data.get("all_tables", False)
+    if not isinstance(tables, list) or not all(isinstance(table, str) for table in tables):
+        raise _no_secret(path, "tables is no list of names")
+    if not isinstance(all_tables, bool):
+        raise _no_secret(path, "all_tables is neither true nor false")
     return Secret(
-        made_ms=made_ms, **{name: data[name] for name in _TEXTS if name != "key"}, key=_key(path, data["key"])
+        made_ms=made_ms,
+        **{name: data[name] for name in _TEXTS if name != "key"},
+        key=_key(path, data["key"]),
+        tables=tuple(tables),
+        all_tables=all_tables,
     )
 
 

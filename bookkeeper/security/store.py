@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bookkeeper.clock import Clock, SystemClock
@@ -103,15 +103,26 @@ class SecretStore:
             if not self.file_of(kind).exists():
                 self._put_new(self.file_of(kind), new_secret(kind, cluster, instance_id, holder, self._clock.wall_ms()))
 
-    def make_for_peer(self, name: str, cluster: str, instance_id: str, holder_instance_id: str = "") -> Kept:
-        """The secret with which the cluster ``name`` may replicate to this one; the same again is fine.
+    def make_for_peer(
+        self,
+        name: str,
+        cluster: str,
+        instance_id: str,
+        holder_instance_id: str = "",
+        tables: Collection[str] = (),
+        all_tables: bool = False,
+    ) -> Kept:
+        """The secret with which the cluster ``name`` may replicate to these tables of this one; the same again is fine.
 
-        Raises InvalidInputError on a name that can't be one, ExistsError when there is one for another instance.
+        Raises InvalidInputError on a name that can't be one, ExistsError when there is one for another instance, or
+        for other tables.
         """
         if name in OWN_HOLDERS.values():
             raise InvalidInputError(f"{name!r} are not a cluster: choose another name for it")
         path = self.directory / "from" / f"{_file_name(name)}{SUFFIX}"
-        made = new_secret("peer", cluster, instance_id, name, self._clock.wall_ms(), holder_instance_id)
+        now_ms = self._clock.wall_ms()
+        wanted = new_secret("peer", cluster, instance_id, name, now_ms, holder_instance_id, tables, all_tables)
+        made = wanted
         try:
             write_secret(path, made)
         except ExistsError:
@@ -120,6 +131,8 @@ class SecretStore:
             raise ExistsError(
                 f"{path} is for instance {made.holder_instance_id or '(any)'}: bookkeeper secret forget --all it first"
             )
+        if (made.tables, made.all_tables) != (wanted.tables, wanted.all_tables):
+            raise ExistsError(f"{path} opens other tables: bookkeeper secret tables changes which")
         return Kept(path, made)
 
     def renew(self, who: str) -> Kept:
@@ -130,12 +143,23 @@ class SecretStore:
         old, before = read_secret(path), previous_of(path)
         if before.exists():
             raise ExistsError(f"{before} is let in still: when nobody needs it any more, bookkeeper secret forget it")
-        made = new_secret(
-            old.kind, old.cluster, old.instance_id, old.holder, self._clock.wall_ms(), old.holder_instance_id
-        )
+        fresh = new_secret(old.kind, old.cluster, old.instance_id, old.holder, self._clock.wall_ms())
+        made = replace(old, id=fresh.id, key=fresh.key, made_ms=fresh.made_ms)
         write_secret(before, old)
         write_secret(path, made, replace=True)
         return Kept(path, made)
+
+    def change_tables(self, name: str, change: Callable[[Secret], Secret]) -> Kept:
+        """Let a peer's secret open other tables, the one before it too; connections that came with it see it with
+        their next call. Returns the present one. Raises NotFoundError, and RefusedError for others than peers.
+        """
+        if name in OWN_HOLDERS.values():
+            raise RefusedError(f"the secret of {name} opens every table: only a peer's is for some")
+        path = self._file_of_holder(name)
+        for file in (previous_of(path), path):
+            if file.exists():
+                write_secret(file, change(read_secret(file)), replace=True)
+        return Kept(path, read_secret(path))
 
     def forget(self, who: str, everything: bool = False) -> Sequence[Kept]:
         """Let a holder's previous secret in no more; ``everything``: a peer's present one neither. Returns which.
@@ -160,7 +184,8 @@ class SecretStore:
         return path
 
     def keep_for_peer(self, alias: str, given: Secret) -> Secret | None:
-        """Show ``given`` to the cluster that is defined as ``alias``, from now on; returns what was shown before.
+        """Show ``given`` to the cluster that is defined as ``alias``, from now on; returns what was shown before. Which
+        tables it opens says the file of that cluster, not this copy.
 
         Raises InvalidInputError when it is no secret of that kind.
         """
@@ -171,7 +196,7 @@ class SecretStore:
             )
         path = self.file_to(alias)
         before = read_secret(path) if path.exists() else None
-        write_secret(path, given, replace=True)
+        write_secret(path, replace(given, tables=(), all_tables=False), replace=True)
         return before
 
     def forget_peer(self, alias: str) -> None:

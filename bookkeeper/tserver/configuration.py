@@ -60,6 +60,13 @@ class Configuration:
             self.refresh()
             return self._path.desk.view.table(table_id)
 
+    def name_of(self, table_id: str) -> str | None:
+        """The name of a table that takes writes; None when there is none."""
+        try:
+            return self.table(table_id).name
+        except NotFoundError:
+            return None
+
     def refresh(self) -> None:
         """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
         with self._lock:

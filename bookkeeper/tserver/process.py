@@ -23,6 +23,7 @@ from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.table_rights import TableRights
 from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import BatchLimits
@@ -89,6 +90,7 @@ class TServerProcess:
         eighth = max(1, settings.rpc.threads_max // 8)
         bounds = {"replicate": replicate_calls(settings), "offer_segments": eighth, "take_segments": eighth}
         entrance = entrance_of(settings)
+        self._rights = TableRights(entrance.accepted)
         self._server = RpcServer(
             "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
         )
@@ -192,6 +194,7 @@ class TServerProcess:
             marks=marks,
             worker=worker,
             limits=limits,
+            rights=self._rights,
         )
         return parts, link
 

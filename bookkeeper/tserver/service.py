@@ -37,6 +37,7 @@ from bookkeeper.rpc.messages import (
     WriteResult,
 )
 from bookkeeper.rpc.offers import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.table_rights import TableRights
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver import attempts
@@ -97,6 +98,7 @@ class Parts:
     marks: RootMarks
     worker: ReplicationWorker
     limits: ServiceLimits
+    rights: TableRights
 
 
 def asked_durability(name: str) -> Durability | None:
@@ -127,10 +129,11 @@ class TServerService:
 
     def _own_cluster_only(self) -> Parts:
         """Raise RefusedError when a process of another cluster calls: addresses may come to belong to another."""
-        parts, hello = self._parts, caller()
-        if hello is not None and hello.instance_id != parts.own_instance_id:
+        parts, asking = self._parts, caller()
+        if asking is not None and asking.instance_id != parts.own_instance_id:
             raise RefusedError(
-                f"this tserver belongs to instance {parts.own_instance_id}, the caller to {hello.instance_id or 'none'}"
+                f"this tserver belongs to instance {parts.own_instance_id}, "
+                f"the caller to {asking.instance_id or 'none'}"
             )
         return parts
 
@@ -272,25 +275,31 @@ class TServerService:
 
     # ---- other clusters, and tservers of this one
 
+    def _receiving(self, stream: StreamKey) -> Parts:
+        """Raises UnauthorizedError when the caller's secret does not open the table of the stream."""
+        parts = self._parts
+        parts.rights.check_id(caller(), stream.target_table_id, parts.configuration.name_of)
+        return parts
+
     def open_stream(self, stream: StreamKey) -> str:
         """See :meth:`Receiver.open_stream`."""
-        return self._parts.receiver.open_stream(stream)
+        return self._receiving(stream).receiver.open_stream(stream)
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""
-        return self._parts.receiver.replicate(request)
+        return self._receiving(request.stream).receiver.replicate(request)
 
     def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer:
         """See :meth:`Taker.offer`."""
-        return self._parts.taker.offer(offer)
+        return self._receiving(offer.stream).taker.offer(offer)
 
     def put_segment(self, part: SegmentPart) -> None:
         """See :meth:`Taker.put`."""
-        self._parts.taker.put(part)
+        self._receiving(part.stream).taker.put(part)
 
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer:
         """See :meth:`Taker.take`."""
-        return self._parts.taker.take(stream_session, stream)
+        return self._receiving(stream).taker.take(stream_session, stream)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """See :meth:`Receiver.apply_replicated`."""

@@ -105,7 +105,7 @@ def connect(stage: Stage, screen: Screen) -> None:
         tablets = f"{len(SPLITS) + 1} tablets on {len(holders)} tservers"
         screen.say(f"{side.name}: createtable {TABLE}: {tablets}, locality groups {', '.join(GROUPS)}")
     replication, east = stage.west.client.replication, stage.east
-    peer = replication.define_cluster(east.name, east.quorum, stage.secret_file())
+    peer = replication.define_cluster(east.name, east.quorum, stage.secret_file(TABLE))
     screen.say(f"west: definecluster {east.name} {east.quorum}   (instance {peer.instance_id})")
     replication.enable(TABLE, east.name)
     screen.say(f"west: enablereplication -t {TABLE} --all-loc-groups {east.name}")

@@ -57,11 +57,15 @@ class Stage:
     west: Side
     east: Side
 
-    def secret_file(self) -> Path:
-        """With what is in it, west may replicate to east."""
+    def secret_file(self, table: str) -> Path:
+        """With what is in it, west may replicate to the table of east."""
         east = self.east.process.settings
         own = east.instance
-        return SecretStore(east.directory).make_for_peer(self.west.name, own.name, own.instance_id).path
+        west = self.west.process.settings.instance
+        made = SecretStore(east.directory).make_for_peer(
+            west.name, own.name, own.instance_id, west.instance_id, [table]
+        )
+        return made.path
 
 
 @contextmanager

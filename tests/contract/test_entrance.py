@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import struct
 from collections.abc import Iterator
@@ -97,8 +98,17 @@ def test_a_client_does_not_act_as_a_process(west: Cluster) -> None:
 
 
 def test_a_peers_secret_reads_nothing(west: Cluster) -> None:
-    made = quick("secret", "make", str(west.directory), "spy", "--json")
-    assert made.code == ExitCode.OK
+    make = ("secret", "make", str(west.directory), "spy")
+    assert quick(*make, "--any-instance").code == quick(*make, "--tables", "t").code == ExitCode.USAGE
+    made = quick(*make, "--any-instance", "--tables", "t", "--json")
+    assert (made.code, json.loads(made.out)["tables"]) == (ExitCode.OK, ["t"])
+    change = ("secret", "tables", str(west.directory), "spy")
+    changed = quick(*change, "--add", "u,v", "--remove", "t", "--json")
+    assert (changed.code, json.loads(changed.out)["tables"]) == (ExitCode.OK, ["u", "v"])
+    assert quick(*change).code == quick(*change, "--set", "t", "--add", "u").code == ExitCode.USAGE
+    assert json.loads(quick(*change, "--all-tables", "--json").out)["tables"] == ["(all)"]
+    assert quick(*change, "--add", "t").code == ExitCode.USAGE
+    assert quick(*change, "--set", "").out == "spy may replicate to no table of west\n"
     (shown,) = (west.directory / "secrets" / "from").glob("spy.secret")
     pool = RpcPool(plain_hello(), RpcSettings(), None, file_credentials(shown))
     assert pool.master(west.quorum).leader() == west.quorum

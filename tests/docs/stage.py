@@ -23,6 +23,7 @@ from typing import Protocol
 from shell import main
 from shell.failures import run
 from tests.docs.page import Step, steps
+from tests.support.trust import ALIAS
 
 ADDRESSES = {"west": "127.0.0.1:9797", "east": "127.0.0.1:9798"}
 """Where the masters answer, in the words of the pages."""
@@ -66,6 +67,8 @@ class Stage:
         self._as_json = as_json
         self._code = 0
         directory.mkdir()
+        for cluster in clusters.values():
+            forget_other_pages(cluster.directory)
 
     def perform(self, text: str) -> list[Performed]:
         """Run a page; each step with its exit code and what it printed, standard error included."""
@@ -134,3 +137,10 @@ class Stage:
             port, shown = cluster.quorum.rpartition(":")[2], ADDRESSES[name].rpartition(":")[2]
             printed = re.sub(rf"\b{port}\b", shown, printed)
         return printed.replace(str(self._directory), HOME)
+
+
+def forget_other_pages(home: Path) -> None:
+    """What another page made of secrets for peers is gone, so that each begins alike."""
+    for kept in (home / "secrets").glob("*/*.secret"):
+        if kept.stem != ALIAS:
+            kept.unlink()

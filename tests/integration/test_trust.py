@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.client import Client
 from bookkeeper.errors import (
+    ExistsError,
     IncompatibleError,
     InvalidInputError,
     NotAdmittedError,
@@ -50,9 +52,13 @@ def _store(cluster: LocalCluster) -> SecretStore:
     return SecretStore(cluster.directory)
 
 
-def _secret_for_west(east: LocalCluster) -> Path:
+def _secret_for_west(west: LocalCluster, east: LocalCluster) -> Path:
     own = east.settings.instance
-    return _store(east).make_for_peer("west", own.name, own.instance_id).path
+    west_id = west.settings.instance.instance_id
+    try:
+        return _store(east).make_for_peer("west", own.name, own.instance_id, west_id, ["t"]).path
+    except ExistsError:  # another test has changed its tables
+        return _store(east).directory / "from" / "west.secret"
 
 
 def test_a_cluster_that_is_not_trusted_is_no_peer_and_nothing_is_kept(pair: Pair, tmp_path: Path) -> None:
@@ -69,7 +75,7 @@ def test_a_cluster_that_is_not_trusted_is_no_peer_and_nothing_is_kept(pair: Pair
     with pytest.raises(NotFoundError, match="no secret at"):
         define("east", east.quorum, tmp_path / "nothing")
     readable = tmp_path / "readable.secret"
-    readable.write_bytes(_secret_for_west(east).read_bytes())
+    readable.write_bytes(_secret_for_west(west, east).read_bytes())
     readable.chmod(0o644)
     with pytest.raises(RefusedError, match="chmod 600"):
         define("east", east.quorum, readable)
@@ -91,7 +97,7 @@ def test_a_cluster_that_meets_itself_says_so_whatever_it_shows(pair: Pair) -> No
 def test_what_one_writes_arrives_on_the_other_while_the_secret_is_changed(pair: Pair) -> None:
     west, east = pair
     replication = west.client.replication
-    given = _secret_for_west(east)
+    given = _secret_for_west(west, east)
     assert replication.define_cluster("east", east.quorum, given).instance_id == east.settings.instance.instance_id
     replication.enable("t", "east")
     west.put("t", b"a", b"1")
@@ -104,6 +110,35 @@ def test_what_one_writes_arrives_on_the_other_while_the_secret_is_changed(pair: 
     west.put("t", b"c", b"3")
     assert not replication.wait("t")
     assert east.rows("t") == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+def test_a_table_that_the_secret_does_not_open_waits_and_goes_on_when_it_does(pair: Pair) -> None:
+    west, east = pair
+    replication = west.client.replication
+    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
+    for cluster in pair:
+        cluster.client.tables.create("u")
+    for name in ("u", "nothing"):
+        with pytest.raises(UnauthorizedError, match=rf"of west does not open table {name}: .*secret tables DIR west"):
+            replication.enable("u", "east", remote_table=name)
+    _store(east).change_tables("west", lambda found: replace(found, tables=("t", "u")))
+    replication.enable("u", "east")
+    west.put("u", b"a", b"1")
+    assert not replication.wait("u")
+    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
+    west.put("u", b"b", b"2")
+    wait_until(
+        lambda: any("does not open a table with id" in (found.last_error or "") for found in replication.status("u")),
+        "the reason in the status",
+    )
+    west.put("t", b"u", b"not held up")
+    assert not replication.wait("t")
+    assert east.rows("u") == {b"a": b"1"}
+    _store(east).change_tables("west", lambda found: replace(found, tables=("u",)))
+    assert not replication.wait("u")
+    assert east.rows("u") == {b"a": b"1", b"b": b"2"}
+    assert not list(replication.quarantine())
+    _store(east).change_tables("west", lambda found: replace(found, tables=("t",)))
 
 
 def test_a_client_needs_secret_ca_and_certificate(
@@ -139,6 +174,6 @@ def test_a_peer_that_is_turned_away_waits_and_its_queue_says_why(pair: Pair) -> 
         "the reason in the status",
     )
     assert not list(replication.quarantine("t")), "it is not about the records"
-    replication.define_cluster("east", east.quorum, _secret_for_west(east))
+    replication.define_cluster("east", east.quorum, _secret_for_west(west, east))
     assert not replication.wait("t")
     assert east.rows("t")[b"d"] == b"4"

@@ -57,6 +57,18 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda kind, service, method: True,  # noqa: ARG005
         "issue 5: a peer's secret gives the rights of a client, a client's those of a process",
     ),
+    "peers-speak-for-others": (
+        "bookkeeper.rpc.rights",
+        "is_itself",
+        lambda caller, source: True,  # noqa: ARG005
+        "a peer opens a stream in another one's name, and this cluster drops that one's records as known",
+    ),
+    "peers-reach-every-table": (
+        "bookkeeper.rpc.table_rights",
+        "opens",
+        lambda secret, table: True,  # noqa: ARG005
+        "a peer's secret opens every table",
+    ),
     "any-name-will-do": (
         "bookkeeper.rpc.client",
         "refuse_impostor",

@@ -38,7 +38,8 @@ class Echo:
         self.calls += 1
 
     def run(self, ranges: bytes) -> bytes:
-        self.last_caller = caller()
+        found = caller()
+        self.last_caller = None if found is None else found.hello
         return self.on_run(ranges)
 
 

@@ -18,7 +18,9 @@ from bookkeeper.security.access import SECRET_FILE_VARIABLE
 from bookkeeper.security.secret import Secret, write_secret
 from bookkeeper.security.store import SecretStore
 
-PAIR = Secret("00000000000000aa", "peer", "tests", "", "tests", 0, hashlib.sha256(b"clusters of tests").digest())
+PAIR = Secret(
+    "00000000000000aa", "peer", "tests", "", "tests", 0, hashlib.sha256(b"clusters of tests").digest(), all_tables=True
+)
 """One for all of them. Its instance is empty: it is no proof of which of them answers."""
 
 CLIENT = Secret("00000000000000cc", "client", "tests", "", "tests", 0, hashlib.sha256(b"clients of tests").digest())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from bookkeeper.errors import (
     NotLeaderError,
     NotReadyError,
     RefusedError,
+    UnauthorizedError,
     UnavailableError,
 )
 from bookkeeper.master.books import Books
@@ -25,7 +27,8 @@ from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.security.access import client_credentials, peer_credentials
+from bookkeeper.security.access import client_credentials, file_credentials, peer_credentials
+from bookkeeper.security.store import SecretStore
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.faults import fault
@@ -192,7 +195,7 @@ def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: 
     stranger = RpcPool(
         Hello(PROTOCOL_VERSION, "north-instance", "north", "master"), settings.rpc, None, peer_credentials(settings)
     )
-    with pytest.raises(RefusedError, match="can't end the streams of another"):
+    with pytest.raises(UnauthorizedError, match="can't speak for instance"):
         stranger.master(master.address).stream_done([stream])
     source = RpcPool(
         Hello(PROTOCOL_VERSION, "east-instance", "east", "master"), settings.rpc, None, peer_credentials(settings)
@@ -203,6 +206,28 @@ def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: 
     assert operations == ["forget_streams"], "told twice, done once"
     stranger.close()
     source.close()
+
+
+def test_a_peer_finds_the_tables_that_its_secret_opens_and_no_others(settings: Settings, master: LocalMaster) -> None:
+    own, store = settings.instance, SecretStore(settings.directory)
+    made = store.make_for_peer("east", own.name, own.instance_id, "i-east", ["a"])
+    pool = RpcPool(Hello(PROTOCOL_VERSION, "i-east", "east", "master"), settings.rpc, None, file_credentials(made.path))
+    open_table, closed = (master.calls.create_table(name, [], [], {}).table_id for name in ("a", "b"))
+    peer = pool.master(master.address)
+    assert peer.resolve_table("a") == open_table
+    for ask, table in ((peer.resolve_table, "b"), (peer.resolve_table, "nothing")):
+        with pytest.raises(UnauthorizedError, match=f"secret {made.secret.id} of east does not open table {table}: if"):
+            ask(table)
+    for table_id in (closed, "99"):
+        with pytest.raises(UnauthorizedError, match=f"does not open a table with id {table_id}: if there is one"):
+            peer.pick_tserver(table_id)
+    with pytest.raises(UnavailableError, match="no tserver"):
+        peer.pick_tserver(open_table)
+    store.change_tables("east", lambda found: replace(found, tables=("b",)))
+    assert peer.resolve_table("b") == closed
+    with pytest.raises(UnauthorizedError):
+        peer.resolve_table("a")
+    pool.close()
 
 
 def test_nudges_and_reports_of_anybody_harm_nothing(master: LocalMaster) -> None:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from bookkeeper.errors import UnauthorizedError
-from bookkeeper.rpc.rights import CLIENT_METHODS, EVERYBODY, PEER_METHODS, PROCESS_METHODS, may_call, refuse_call
+from bookkeeper.model import StreamKey
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest
+from bookkeeper.rpc.offers import SegmentPart, SegmentsOffer
+from bookkeeper.rpc.rights import (
+    CLIENT_METHODS,
+    EVERYBODY,
+    PEER_METHODS,
+    PROCESS_METHODS,
+    SOURCES,
+    Caller,
+    may_call,
+    refuse_call,
+    refuse_foreign_source,
+)
 from bookkeeper.rpc.schema import load_contract
+from bookkeeper.security.secret import Kind, Secret, new_secret
+from tests.support.faults import fault
 
 
 @pytest.mark.parametrize("service", ["Master", "TServer", "Replay"])
@@ -44,3 +62,58 @@ def test_the_secret_of_the_monitor_opens_nothing_else() -> None:
     assert not [call for call in calls if may_call("monitor", *call)]
     with pytest.raises(UnauthorizedError, match="is for the monitor only"):
         refuse_call("monitor", "Master", "tables", "viewers")
+
+
+# ---- for whom a caller speaks
+
+OTHERS = StreamKey("i-other", "file:///w/1.wal", "s", "t", 1)
+NAMING: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("Master", "stream_done"): ([replace(OTHERS, source_instance_id="i-peer"), OTHERS],),
+    ("TServer", "open_stream"): (OTHERS,),
+    ("TServer", "replicate"): (ReplicateRequest("token", OTHERS, ("i-other",), 0, 0, 1, ()),),
+    ("TServer", "offer_segments"): (SegmentsOffer("token", OTHERS, ("i-other",), 1, (), 0, 0, 0, ()),),
+    ("TServer", "put_segment"): (SegmentPart("token", OTHERS, 0, 0, b""),),
+    ("TServer", "take_segments"): ("token", OTHERS),
+}
+"""Every method with an argument that names a source, and arguments that name another instance."""
+
+NAMING_NOBODY = {("Master", method) for method in ("leader", "resolve_table", "pick_tserver")}
+JUDGED_BY_WHAT_CAME = {("Master", method) for method in ("root_standings", "roots_over")}
+
+
+def test_every_method_of_a_peer_has_a_check_of_its_source() -> None:
+    methods = {(service, method) for service, names in PEER_METHODS.items() for method in names}
+    assert set(SOURCES) == methods
+    assert {*NAMING, *NAMING_NOBODY, *JUDGED_BY_WHAT_CAME} == methods
+
+
+def _caller(instance_id: str, secret: Secret | None) -> Caller:
+    return Caller(Hello(PROTOCOL_VERSION, instance_id, "peer", "replay"), secret)
+
+
+def _secret(kind: Kind, holder_instance_id: str) -> Secret:
+    return new_secret(kind, "west", "i-west", "peer", 0, holder_instance_id)
+
+
+@pytest.mark.parametrize(("service", "method"), NAMING)
+def test_a_peer_speaks_for_itself_only(service: str, method: str) -> None:
+    arguments = NAMING[service, method]
+    bound, any_instance = _secret("peer", "i-peer"), _secret("peer", "")
+    for caller in (_caller("i-peer", bound), _caller("i-other", bound), _caller("i-peer", any_instance)):
+        with pytest.raises(UnauthorizedError, match="instance i-peer can't speak for instance i-other"):
+            refuse_foreign_source(caller, service, method, arguments)
+    with pytest.raises(UnauthorizedError):
+        refuse_foreign_source(_caller("i-peer", None), service, method, arguments)
+    if method != "stream_done":
+        refuse_foreign_source(_caller("i-other", None), service, method, arguments)
+        refuse_foreign_source(_caller("i-other", _secret("peer", "i-other")), service, method, arguments)
+
+
+def test_without_its_rule_a_peer_speaks_for_others() -> None:
+    with fault("peers-speak-for-others"), pytest.raises(pytest.fail.Exception):
+        test_a_peer_speaks_for_itself_only("TServer", "replicate")
+
+
+def test_processes_of_the_cluster_hand_on_what_others_sent() -> None:
+    for (service, method), arguments in NAMING.items():
+        refuse_foreign_source(_caller("i-west", _secret("cluster", "")), service, method, arguments)

@@ -209,6 +209,39 @@ def test_a_peer_may_be_turned_away_and_the_cluster_itself_not(store: SecretStore
         store.forget("clients", everything=True)
 
 
+def test_a_peers_secret_opens_the_tables_that_its_file_names_here(store: SecretStore) -> None:
+    made = store.make_for_peer("east", "west", "i-west", "i-east", ["b", "a", "b"])
+    assert store.make_for_peer("east", "west", "i-west", "i-east", ["a", "b"]) == made
+    assert read_secret(made.path) == made.secret
+    assert [made.secret.opens(table) for table in ("a", "b", "c")] == [True, True, False]
+    for others in ({}, {"tables": ["a"]}, {"all_tables": True}):
+        with pytest.raises(ExistsError, match="secret tables changes which"):
+            store.make_for_peer("east", "west", "i-west", "i-east", **others)
+    renewed = store.renew("east").secret
+    assert (renewed.tables, renewed.holder_instance_id) == (("a", "b"), "i-east")
+    changed = store.change_tables("east", lambda found: replace(found, tables=("c",)))
+    assert changed.secret == replace(renewed, tables=("c",))
+    assert {store.accepted()[known].tables for known in (made.secret.id, renewed.id)} == {("c",)}
+    with pytest.raises(NotFoundError):
+        store.change_tables("north", lambda found: found)
+    with pytest.raises(RefusedError, match="only a peer's"):
+        store.change_tables("clients", lambda found: found)
+
+
+def test_without_a_word_a_secret_opens_no_table(store: SecretStore) -> None:
+    assert not store.make_for_peer("east", "west", "i-west").secret.opens("a")
+    older = _written(MADE).replace(b"tables = []\nall_tables = false\n", b"")
+    assert parse_secret(Path("a"), older) == MADE
+    for wrong in (b"tables = 1", b"tables = [1]", b"all_tables = 1"):
+        with pytest.raises(InvalidInputError, match=r"^a is no secret: (tables|all_tables) is"):
+            parse_secret(Path("a"), older + wrong)
+
+
+def test_what_a_copy_opens_is_not_in_it(store: SecretStore) -> None:
+    store.keep_for_peer("east", replace(MADE, tables=("a",), all_tables=True))
+    assert list(store.presented()) == [MADE]
+
+
 def test_only_a_secret_for_replication_is_shown_to_a_peer(store: SecretStore) -> None:
     assert store.keep_for_peer("east", MADE) is None
     assert list(store.presented()) == [MADE]
