@@ -107,6 +107,12 @@ class TServerSettings(Section):
         64 * KIB, "Largest row, family, qualifier or visibility", "keys are held in memory and compared"
     )
     value_bytes_max: Bytes = setting(8 * MIB, "Largest value", "one must fit in a message")
+    future_timestamp_max_ms: Annotated[int, Field(ge=0, le=100 * 366 * 24 * 3_600_000), Unit("ms")] = setting(
+        24 * 3_600_000,
+        "How far a timestamp may lie ahead of this cluster's clock: in what users write and import, and in what peers "
+        "send; 0: any",
+        "a delete far ahead hides a cell for ever, and no clock that anybody looks after is wrong by a day",
+    )
     scan_page_bytes_max: Bytes = setting(
         4 * MIB, "Largest page of a scan, whatever the reader asks for", "a page is held in memory on both sides"
     )

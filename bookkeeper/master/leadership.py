@@ -318,7 +318,12 @@ def operation_context(
 def batch_limits(settings: Settings) -> BatchLimits:
     """Largest parts of an imported record: those of a written one."""
     tserver = settings.tserver
-    return BatchLimits(tserver.row_bytes_max, tserver.row_bytes_max, tserver.value_bytes_max)
+    return BatchLimits(
+        tserver.row_bytes_max,
+        tserver.row_bytes_max,
+        tserver.value_bytes_max,
+        future_ms=tserver.future_timestamp_max_ms,
+    )
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:

@@ -17,7 +17,14 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.roots import Root, Runs
 from bookkeeper.rpc.messages import SourceBlock
-from bookkeeper.storage.tablet import BatchLimits, check_labels, check_limits, places_in_tablets, take_sorted
+from bookkeeper.storage.tablet import (
+    BatchLimits,
+    check_labels,
+    check_limits,
+    check_times,
+    places_in_tablets,
+    take_sorted,
+)
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.storage.wal.descent import (
     Descent,
@@ -29,21 +36,22 @@ from bookkeeper.storage.wal.descent import (
 from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
 
 
-def decode_records(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
-    """A batch that is safe to keep; raises InvalidInputError."""
+def decode_records(records: bytes, limits: BatchLimits, latest_ms: int | None = None) -> pa.RecordBatch:
+    """A batch that is safe to keep, with no timestamp above ``latest_ms``; raises InvalidInputError."""
     try:
         batch = decode_batch(records)
     except CorruptionError as error:
         raise InvalidInputError(f"records do not parse: {error.message}") from error
     check_limits(batch, limits)
+    check_times(batch, latest_ms)
     return batch
 
 
-def decode_labelled(records: bytes, limits: BatchLimits) -> pa.RecordBatch:
+def decode_labelled(records: bytes, limits: BatchLimits, latest_ms: int | None = None) -> pa.RecordBatch:
     """As :func:`decode_records`, for a user's write: every visibility label is an expression, too. What another cluster
     sends was checked there, and must not be held up here.
     """
-    batch = decode_records(records, limits)
+    batch = decode_records(records, limits, latest_ms)
     check_labels(batch)
     return batch
 
@@ -59,12 +67,17 @@ def share_for(extent: Extent, batch: pa.RecordBatch) -> Share:
 
 
 def received_block(
-    block: SourceBlock, limits: BatchLimits, own: Root | None = None, straight: bool = False
+    block: SourceBlock,
+    limits: BatchLimits,
+    own: Root | None = None,
+    straight: bool = False,
+    latest_ms: int | None = None,
 ) -> ReceivedBlock | None:
     """A block of a source file, checked; None when a filter left nothing of it. ``own``: the root of the stream;
-    ``straight``: its records were first written there. Raises InvalidInputError.
+    ``straight``: its records were first written there. ``latest_ms``: the greatest timestamp, None = any. Raises
+    InvalidInputError.
     """
-    batch = decode_records(block.records, limits)
+    batch = decode_records(block.records, limits, latest_ms)
     if batch.num_rows != block.record_count:
         raise InvalidInputError(f"a block announces {block.record_count} records and holds {batch.num_rows}")
     if batch.num_rows > block.last_offset - block.first_offset + 1:

@@ -330,6 +330,7 @@ def service_limits(settings: Settings) -> ServiceLimits:
         row_bytes_max=tserver.row_bytes_max,
         column_bytes_max=tserver.row_bytes_max,
         value_bytes_max=tserver.value_bytes_max,
+        future_ms=tserver.future_timestamp_max_ms,
     )
     return ServiceLimits(batch, tserver.scan_page_bytes_max)
 

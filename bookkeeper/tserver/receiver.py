@@ -126,6 +126,10 @@ class Receiver:
         self._retry.close()
         self._forwards.shutdown()
 
+    def latest_ms(self) -> int | None:
+        """The greatest timestamp that is taken of other clusters now; None = any."""
+        return self.limits.latest_ms(self._path.desk.clock.wall_ms())
+
     # ---- from other clusters
 
     def open_stream(self, stream: StreamKey) -> str:
@@ -144,7 +148,7 @@ class Receiver:
         self._streams.check(request.stream_session, stream)
         table_id = self._configuration.table(stream.target_table_id).table_id
         check_range(request.acked_offset, request.after_offset, request.to_offset, request.blocks)
-        blocks = decode_blocks(request, self.limits)
+        blocks = decode_blocks(request, self.limits, self.latest_ms())
         parts = self._part(table_id, blocks)
         in_front = self._in_front(request)
         request = self._with_proof(request, parts, in_front)
@@ -305,15 +309,18 @@ class Receiver:
         return ReplicateResult(applied.high_water, applied.applied, applied.dropped)
 
 
-def decode_blocks(request: ReplicateRequest | ApplyRequest, limits: BatchLimits) -> list[ReceivedBlock]:
+def decode_blocks(
+    request: ReplicateRequest | ApplyRequest, limits: BatchLimits, latest_ms: int | None = None
+) -> list[ReceivedBlock]:
     """Blocks of a message, checked; those of which a filter left nothing are left out. Raises InvalidInputError."""
     own, straight = root_of(request.stream), len(request.provenance) == 1
-    found = (received_block(block, limits, own, straight) for block in request.blocks)
+    found = (received_block(block, limits, own, straight, latest_ms) for block in request.blocks)
     return [block for block in found if block is not None]
 
 
 def limits_of_parts(limits: BatchLimits) -> BatchLimits:
-    """What a tablet's part of a message may hold: whatever the message may: who parted it has checked that.
+    """What a tablet's part of a message may hold: whatever the message may: who parted it has checked that, and its
+    timestamps.
 
     Two tservers may have different settings for a while. If each checked its part, one would take its half of a block
     and the other refuse it for good; a retry out of quarantine, a run of its own, would be applied to the first one

@@ -145,6 +145,7 @@ class TServerService:
         """
         parts = self._parts
         asked = asked_durability(durability)
+        latest_ms = parts.limits.batch.latest_ms(parts.path.desk.clock.wall_ms())
         shares: list[tuple[ServedTablet, Share]] = []
         elsewhere: list[Extent] = []
         for batch in batches:
@@ -152,7 +153,7 @@ class TServerService:
             if tablet is None or not tablet.accepting or attempts.is_for_another(batch.placed, tablet.placed):
                 elsewhere.append(batch.extent)
                 continue
-            records = decode_labelled(batch.records, parts.limits.batch)
+            records = decode_labelled(batch.records, parts.limits.batch, latest_ms)
             if records.num_rows:
                 shares.append((tablet, share_for(batch.extent, records)))
                 parts.flusher.make_room(tablet)
@@ -167,9 +168,10 @@ class TServerService:
         parts = self._parts
         asked = asked_durability(durability)
         tablet = parts.registry.serving(extent)
-        share = share_for(extent, decode_labelled(records, parts.limits.batch))
-        check_conditional(conditions, share)
         desk = parts.path.desk
+        latest_ms = parts.limits.batch.latest_ms(desk.clock.wall_ms())
+        share = share_for(extent, decode_labelled(records, parts.limits.batch, latest_ms))
+        check_conditional(conditions, share)
         refuse_conditional_write(desk.view.table(extent.table_id))
         if not holds_now(tablet.data, share.min_row, conditions, desk.clock.wall_ms()):
             parts.session.check()

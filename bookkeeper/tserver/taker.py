@@ -136,7 +136,9 @@ class Taker:
         if reason is not None:
             LOG.info("%s comes as records: %s", stream.file, reason)
             return OfferAnswer(DECLINED, reason)
-        check = partial(check_received, bounds=received_bounds(self._receiver.limits, view.groups))
+        check = partial(
+            check_received, bounds=received_bounds(self._receiver.limits, view.groups, self._receiver.latest_ms())
+        )
         return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files, check, onward))
 
     def put(self, part: SegmentPart) -> None:
@@ -222,9 +224,9 @@ class Taker:
         adopt(request)
 
 
-def received_bounds(limits: BatchLimits, groups: GroupMap) -> Bounds:
-    """What a file from another cluster may hold, for a table of these groups."""
-    return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups)
+def received_bounds(limits: BatchLimits, groups: GroupMap, latest_ms: int | None = None) -> Bounds:
+    """What a file from another cluster may hold, for a table of these groups; no timestamp above ``latest_ms``."""
+    return Bounds(limits, RECEIVED_TAIL_BYTES_MAX, groups, latest_ms)
 
 
 def check_received(path: Path, offered: OfferedFile, bounds: Bounds) -> None:

@@ -145,7 +145,9 @@ class ImportDirectory:
         extents = [tablet.extent for tablet in chained_tablets(self.context, table.table_id)]
         groups = GroupMap({group.name: group.families for group in table.groups})
         time_ms = number(call.state, "time_ms")
-        inputs = read_inputs(Path(text(call.args, "directory")), time_ms, self.context.batch_limits, self.context.files)
+        limits = self.context.batch_limits
+        directory = Path(text(call.args, "directory"))
+        inputs = read_inputs(directory, time_ms, limits, self.context.files, limits.latest_ms(self._now_ms()))
         stamps = config.stamps_of(table.table_id)
         peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
         if not stamps:
@@ -153,8 +155,8 @@ class ImportDirectory:
         header = FileHeader(
             instance_id=self.context.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
-        directory = self.context.tservers.wal_dir / IMPORT_SESSION
-        logs = ImportLogs(directory, uuid.uuid4().hex, header, extents, groups, stamps, peers)
+        logs_dir = self.context.tservers.wal_dir / IMPORT_SESSION
+        logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, stamps, peers)
         try:
             segments = convert(inputs, extents, groups, place, self.context.reign.check, logs.add)
             by_extent = logs.finish()

@@ -29,6 +29,7 @@ from bookkeeper.coordination.config_changes import (
 from bookkeeper.errors import (
     CorruptionError,
     ExistsError,
+    InvalidInputError,
     PermanentError,
     RefusedError,
     TransientError,
@@ -57,6 +58,7 @@ from bookkeeper.storage.bulk import segment_ref
 from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
 from bookkeeper.storage.bulk.manifest import NAME, manifest_error
 from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.storage.tablet.routing import is_too_late
 from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.segment_format import ENDING
 from bookkeeper.storage.wal.files import FileOps, make_directory, path_of, sync_directory, uri_of
@@ -242,6 +244,8 @@ class ImportTable:
             raise ExistsError(f"there is a table {name} already; an import makes a new one")
         exported = self._exported(Path(text(call.args, "directory")))
         parse_properties(exported.properties)
+        latest_ms = self.context.batch_limits.latest_ms(self.context.clock.wall_ms())
+        check_server_times(exported, latest_ms)
         open_request(self.context, stream)
         table_id = new_table_id(self.context.coordination)
         return Next("copy", {"table_id": table_id, "records": exported.records})
@@ -263,9 +267,11 @@ class ImportTable:
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
                 copied.rename(target / name)
             sync_directory(target, OPS)
+            limits = self.context.batch_limits
+            latest_ms = limits.latest_ms(self.context.clock.wall_ms())
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
-                    bounds = exported_bounds(self.context.batch_limits, entry.size_bytes)
+                    bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
                     check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.reign.check)
             exported.write(target, OPS)
         except PermanentError:
@@ -345,9 +351,23 @@ class ImportTable:
         return request_stream(self.context, "importtable", text(call.args, "request_id"))
 
 
-def exported_bounds(limits: BatchLimits, size_bytes: int) -> Bounds:
-    """What an exported file of this size may hold. Its groups may be those that its table had when it was written."""
-    return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS))
+def exported_bounds(limits: BatchLimits, size_bytes: int, latest_ms: int | None = None) -> Bounds:
+    """What an exported file of this size may hold, with no timestamp above ``latest_ms``. Its groups may be those that
+    its table had when it was written.
+    """
+    return Bounds(limits, max(TAIL_BYTES_MIN, size_bytes // TAIL_PARTS), timestamp_max=latest_ms)
+
+
+def check_server_times(exported: Exported, latest_ms: int | None) -> None:
+    """Raise InvalidInputError when a tablet of an export has given a time above this one to its records; None = any.
+    The new tablet goes on from there: whatever users write without a timestamp would lie ahead, too.
+    """
+    newest = max(tablet.last_time_ms for tablet in exported.tablets)
+    if latest_ms is not None and is_too_late(newest, latest_ms):
+        raise InvalidInputError(
+            f"a tablet of the export was at {newest} ms, more than tserver.future_timestamp_max_ms ahead of this "
+            f"cluster's clock: at most {latest_ms} is taken now"
+        )
 
 
 def is_damaged(found: str, wanted: str) -> bool:

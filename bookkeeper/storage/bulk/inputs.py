@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import BatchLimits, check_labels, validate_batch
+from bookkeeper.storage.tablet import BatchLimits, check_labels, check_times, validate_batch
 
 REQUIRED = ("row", "family", "qualifier", "value")
 OPTIONAL = ("visibility", "timestamp")
@@ -49,10 +49,12 @@ def find_inputs(directory: Path) -> list[Path]:
     return names
 
 
-def read_inputs(directory: Path, time_ms: int, limits: BatchLimits, roots: FileRoots) -> Iterator[pa.RecordBatch]:
-    """The records of all files, at least one a batch; those without a timestamp get ``time_ms``. Raises RefusedError
-    for what lies below none of the roots, InvalidInputError, also while iterating; UnavailableError when a file can't
-    be read.
+def read_inputs(
+    directory: Path, time_ms: int, limits: BatchLimits, roots: FileRoots, latest_ms: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of all files, at least one a batch; those without a timestamp get ``time_ms``, and none may have one
+    above ``latest_ms``. Raises RefusedError for what lies below none of the roots, InvalidInputError, also while
+    iterating; UnavailableError when a file can't be read.
     """
     roots.resolve(directory)
     for path in find_inputs(directory):
@@ -60,7 +62,7 @@ def read_inputs(directory: Path, time_ms: int, limits: BatchLimits, roots: FileR
             with roots.opened(path) as opened:
                 for batch in _batches(path, opened):
                     if batch.num_rows:
-                        yield _checked(path, to_mutations(path, batch, time_ms), limits)
+                        yield _checked(path, to_mutations(path, batch, time_ms), limits, latest_ms)
         except pa.ArrowException as error:
             raise InvalidInputError(f"{path} can't be read: {_one_line(error)}") from error
         except (PermissionError, FileNotFoundError) as error:
@@ -151,9 +153,10 @@ def _times(path: Path, column: pa.Array) -> pa.Array:
     return column.cast(pa.int64())
 
 
-def _checked(path: Path, batch: pa.RecordBatch, limits: BatchLimits) -> pa.RecordBatch:
+def _checked(path: Path, batch: pa.RecordBatch, limits: BatchLimits, latest_ms: int | None) -> pa.RecordBatch:
     try:
         validate_batch(batch, limits)
+        check_times(batch, latest_ms)
         check_labels(batch)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path} can't be imported: {error.message}") from error

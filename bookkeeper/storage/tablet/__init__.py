@@ -14,6 +14,7 @@ from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
 from bookkeeper.storage.tablet.routing import (
     check_limits,
+    check_times,
     places_in_tablets,
     split_by_tablets,
     take_sorted,
@@ -42,6 +43,7 @@ __all__ = [
     "check_label",
     "check_labels",
     "check_limits",
+    "check_times",
     "due_merges",
     "leftovers",
     "mask_for_groups",

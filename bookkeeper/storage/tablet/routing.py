@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
@@ -52,6 +53,32 @@ def check_limits(batch: pa.RecordBatch, limits: BatchLimits) -> None:
                 field.name, limits.column_bytes_max
             )
             _check_lengths(field.name, batch.column(field.name), most)
+
+
+def check_times(batch: pa.RecordBatch, latest_ms: int | None) -> None:
+    """Raise InvalidInputError when a timestamp is above this one; None = any. A delete that lies far ahead would hide a
+    cell for ever. Records that leave theirs to the server have none.
+    """
+    if latest_ms is None:
+        return
+    newest = newest_time(batch.column("timestamp"))
+    if is_too_late(newest, latest_ms):
+        raise InvalidInputError(
+            f"timestamp {newest} lies more than tserver.future_timestamp_max_ms ahead of this cluster's clock: at most "
+            f"{latest_ms} is taken now"
+        )
+
+
+def newest_time(times: pa.Array) -> int | None:
+    """The greatest of these that are given; None when none is."""
+    if times.null_count == len(times):
+        return None
+    return int(pc.max(times).as_py() if times.null_count else times.to_numpy().max())
+
+
+def is_too_late(newest_ms: int | None, latest_ms: int) -> bool:
+    """Whether the newest timestamp of some records lies too far ahead; None = they have none."""
+    return newest_ms is not None and newest_ms > latest_ms
 
 
 def _check_lengths(name: str, column: pa.Array, most: int) -> None:

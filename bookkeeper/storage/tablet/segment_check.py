@@ -28,7 +28,7 @@ from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, FIXED_BYTES, SEQ, TI
 from bookkeeper.storage.tablet.groups import GroupMap
 from bookkeeper.storage.tablet.order import order_entries
 from bookkeeper.storage.tablet.parquet_pages import size_of_chunk
-from bookkeeper.storage.tablet.routing import check_limits
+from bookkeeper.storage.tablet.routing import check_limits, is_too_late
 from bookkeeper.storage.tablet.segment_format import DICTIONARY_COLUMNS, SegmentRef, corrupt
 from bookkeeper.storage.tablet.segment_reader import Chunks, Segment, Tail
 from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
@@ -166,7 +166,7 @@ class _Check:
         if not bloom.holds_all(self._tail.filter_bytes, bloom.hash_rows(entries.column("row"))):
             raise ValueError(f"its filter hides rows of row group {number}")
         latest = pc.max(entries.column(TIMESTAMP)).as_py()
-        if self._bounds.timestamp_max is not None and latest > self._bounds.timestamp_max:
+        if self._bounds.timestamp_max is not None and is_too_late(latest, self._bounds.timestamp_max):
             raise ValueError(f"timestamp {latest}: at most {self._bounds.timestamp_max} is taken now")
         seqs = pc.min_max(entries.column(SEQ)).as_py()
         low, high = self._seqs or (seqs["min"], seqs["max"])

@@ -19,6 +19,12 @@ class BatchLimits:
     """Family, qualifier and visibility, each."""
     value_bytes_max: int = 8 * 1024 * 1024
     batch_records_max: int = 1 << 20
+    future_ms: int = 0
+    """How far a timestamp may lie ahead of the clock; 0 = any."""
+
+    def latest_ms(self, now_ms: int) -> int | None:
+        """The greatest timestamp that is taken at this time; None = any."""
+        return now_ms + self.future_ms if self.future_ms else None
 
 
 @dataclass(frozen=True, slots=True)

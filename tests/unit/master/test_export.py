@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from bookkeeper.config.sections import FilesSettings
@@ -13,10 +15,12 @@ from bookkeeper.master.fate import Args
 from bookkeeper.master.operations.export import copy_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
+from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.messages import CopyRequest
 from bookkeeper.storage.bulk.exported import Exported
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import path_of
-from tests.support.exports import GROUPS, make_export
+from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
@@ -108,6 +112,22 @@ def test_files_that_are_not_what_the_manifest_says_make_no_table(world: World, m
     manifest.write_text(said.replace(r"\"first_seq\":2", r"\"first_seq\":1"))
     with pytest.raises(CorruptionError, match="its sequence numbers are"):
         _run(master, "import_table", _args("copy", tmp_path / "e"))
+    _nothing_is_left(world, master)
+
+
+def test_an_export_of_a_time_far_ahead_makes_no_table(world: World, master: Master, tmp_path: Path) -> None:
+    late = world.clock.wall_ms() + 2 * world.settings.tserver.future_timestamp_max_ms
+    exported = make_export(tmp_path / "e")
+    manifest = tmp_path / "e" / "manifest.json"
+    manifest.unlink()
+    tablets = tuple(replace(tablet, last_time_ms=late) for tablet in exported.tablets)
+    replace(exported, tablets=tablets).write(tmp_path / "e", SegmentOps())
+    with pytest.raises(InvalidInputError, match=f"a tablet of the export was at {late} ms"):
+        _run(master, "import_table", _args("copy", tmp_path / "e"))
+    batch = BATCH.set_column(4, MUTATION_SCHEMA.field(4), pa.array([late] * BATCH.num_rows, pa.int64()))
+    make_export(tmp_path / "late", batch)
+    with pytest.raises(CorruptionError, match=f"timestamp {late}: at most"):
+        _run(master, "import_table", _args("copy", tmp_path / "late"))
     _nothing_is_left(world, master)
 
 

@@ -62,6 +62,13 @@ def test_bytes_labels_and_timestamps_of_parquet(tmp_path: Path, times: pa.Array)
     ]
 
 
+def test_times_that_lie_far_ahead_are_refused_with_the_file(tmp_path: Path) -> None:
+    _parquet(tmp_path / "a.parquet", PLAIN | {"timestamp": [5, NOW_MS + 1]})
+    assert len(list(read_inputs(tmp_path, NOW_MS, LIMITS, ANYWHERE, NOW_MS + 1))) == 1
+    with pytest.raises(InvalidInputError, match=rf"a\.parquet can't be imported: timestamp {NOW_MS + 1} lies more"):
+        list(read_inputs(tmp_path, NOW_MS, LIMITS, ANYWHERE, NOW_MS))
+
+
 def test_csv_with_a_header_quotes_and_empty_cells(tmp_path: Path) -> None:
     text = 'value,timestamp,row,family,qualifier\n"two\nlines, ""x""",5,bern,geo,lat\n,,biel,geo,\n'
     (tmp_path / "a.csv").write_text(text)
