@@ -1,6 +1,7 @@
 """The ``~root_`` rows: of which logs this cluster has to do with others, and what it knows of them (rule R22).
 
-``recv:here`` says that records of a log have come to this cluster; a tserver puts it before it takes the first one.
+``recv:here`` says that records of a log have come to this cluster; a tserver puts it before it takes the first one, and
+beside it ``recv:by:<instance>``, which cluster brings them, where that is not the one that wrote the log.
 ``recv:to:<instance>:<log>`` says that a log of this cluster, which is gone, took records of it there; the collector
 puts it before that log goes. The rank of either is when that was, in ms. Both go for good when nothing of the log is
 under way anywhere. A log that this cluster itself wrote has a row, too, when it is gone.
@@ -11,7 +12,7 @@ Arrives: rows, logs that are about to go. Leaves: parsed rows, puts. Pure, but f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
 from bookkeeper.errors import NotFoundError
@@ -25,11 +26,14 @@ from bookkeeper.rpc.root_questions import HandedOn, RootStanding
 
 @dataclass(frozen=True, slots=True)
 class RootRow:
-    """``here_ms``: when records were announced last, None = none came. ``handed``: by instance and log, when."""
+    """``here_ms``: when records were announced last, None = none came. ``handed``: by instance and log, when.
+    ``senders``: the clusters that brought some, without the one that wrote the log, and when they began.
+    """
 
     log: RootLog
     here_ms: int | None
     handed: Mapping[tuple[str, str], int]
+    senders: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def handed_on(self) -> frozenset[HandedOn]:
@@ -45,15 +49,36 @@ class RootRow:
 def parse_root(row: Row) -> RootRow:
     """A row, read with the family ``recv``. Raises CorruptionError."""
     here = row.cells.get(keys.ROOT_HERE)
-    cells = {column: cell for column, cell in row.cells.items() if column != keys.ROOT_HERE}
-    handed = {keys.parse_handed(column.qualifier): cell.rank for column, cell in cells.items()}
-    return RootRow(keys.parse_root_row(row.key), None if here is None else here.rank, handed)
+    cells = {column: cell.rank for column, cell in row.cells.items() if column != keys.ROOT_HERE}
+    senders = {keys.parse_sender(column): rank for column, rank in cells.items() if keys.is_sender(column)}
+    handed = {keys.parse_handed(column.qualifier): rank for column, rank in cells.items() if not keys.is_sender(column)}
+    return RootRow(keys.parse_root_row(row.key), None if here is None else here.rank, handed, senders)
 
 
 def read_root(table: MetadataTable, log: RootLog) -> RootRow | None:
     """The row of a log as it is now, None when there is none. Raises TransientError, CorruptionError."""
     found = table.get(keys.root_row(log), ("recv",))
     return None if found is None else parse_root(found)
+
+
+def may_speak_of(log: RootLog, row: RootRow | None, asking: str, own_instance_id: str) -> bool:
+    """Whether another cluster may ask how it stands with a log here, and say that it is over: the one that wrote it,
+    and those that have brought records of it. Of one of which nothing is here there is nothing to tell and nothing to
+    end, so anybody may ask: a cluster that was to bring some, and had none for this one, is on the only way here.
+    """
+    if own_instance_id in (log.instance_id, asking):
+        return asking == own_instance_id
+    return asking == log.instance_id or not is_here(row) or has_brought(row, asking)
+
+
+def is_here(row: RootRow | None) -> bool:
+    """Whether records of a log have come here, and it is not over."""
+    return row is not None and row.here_ms is not None
+
+
+def has_brought(row: RootRow | None, instance_id: str) -> bool:
+    """Whether a cluster is known to have brought records of a log that another one wrote."""
+    return row is not None and instance_id in row.senders
 
 
 def untold_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
@@ -117,8 +142,11 @@ def standing(row: RootRow | None, owed: bool, under_way: bool, peers: Collection
 
 
 def is_unheard_of(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:
-    """Nobody has brought or asked about a log for so long that its own cluster, or the way from there, must be gone."""
-    return row.here_ms is not None and now_ms - row.here_ms > paths_apart_ms
+    """Nobody has brought or asked about a log for so long that its own cluster, or the way from there, must be gone. Of
+    one that is over a mark of a sender may be left, which a process that was stopped has put late.
+    """
+    heard_ms = max(row.senders.values(), default=None) if row.here_ms is None else row.here_ms
+    return heard_ms is not None and now_ms - heard_ms > paths_apart_ms
 
 
 def is_long_gone(row: RootRow, now_ms: int, paths_apart_ms: float) -> bool:

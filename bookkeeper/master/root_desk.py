@@ -11,14 +11,23 @@ from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.errors import InvalidInputError
+from bookkeeper.errors import InvalidInputError, UnauthorizedError
 from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.roots import forget_roots_args
 from bookkeeper.master.operations.streams import logs_being_forgotten
 from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.root_books import RootRow, instances_of, peer_on_route, read_root, standing, untold_logs
+from bookkeeper.master.root_books import (
+    RootRow,
+    instances_of,
+    is_here,
+    may_speak_of,
+    peer_on_route,
+    read_root,
+    standing,
+    untold_logs,
+)
 from bookkeeper.master.root_waves import ROUTE_MAX, STREAMS_OF_CALL_MAX
 from bookkeeper.master.tservers import TServers
 from bookkeeper.metadata import keys, values
@@ -28,6 +37,9 @@ from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
 
 LOGS_MAX = 500
 """Most logs in one question."""
+
+REFUSED = RootStanding(False, False, (), True)
+"""To whoever may not ask about a log."""
 
 HEARD_SHARE = 8
 """That somebody asked is written down when the last word of it is older than this part of the time that counts."""
@@ -48,24 +60,57 @@ class RootDesk:
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float
 
-    def standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> list[RootStanding]:
-        """Of each log, at the end of the route. Raises InvalidInputError, NotFoundError, what asking raises."""
+    def standings(
+        self, route: Sequence[str], questions: Sequence[RootQuestion], asking: str | None = None
+    ) -> list[RootStanding]:
+        """Of each log, at the end of the route; one of which the instance ``asking`` may not speak is refused (None:
+        this cluster asks). Raises InvalidInputError, NotFoundError, what asking raises.
+        """
         self._check(route, questions)
         if sum(len(question.streams) for question in questions) > STREAMS_OF_CALL_MAX:
             raise InvalidInputError(f"more than {STREAMS_OF_CALL_MAX} streams are too much for one call")
+        refused = self._refused([question.log for question in questions], asking)
+        allowed = [question for question in questions if question.log not in refused]
+        answers = iter(self._answered(route, allowed) if allowed else ())
+        return [REFUSED if question.log in refused else next(answers) for question in questions]
+
+    def _answered(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         if route:
             peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
-            return list(self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions))
+            return self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions)
         return self._here(questions)
 
-    def over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
-        """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns."""
+    def over(self, route: Sequence[str], logs: Sequence[RootLog], asking: str | None = None) -> None:
+        """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns. Raises
+        UnauthorizedError when ``asking`` may not speak of some: the others are over all the same.
+        """
         self._check(route, logs)
-        if route:
+        refused = self._refused(logs, asking)
+        told = [log for log in logs if log not in refused and self._is_known(log, asking)]
+        if told and route:
             peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
-            self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], logs)
-        else:
-            self.fate.submit("forget_roots", forget_roots_args(logs))
+            self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], told)
+        elif told:
+            self.fate.submit("forget_roots", forget_roots_args(told))
+        if refused:
+            raise UnauthorizedError(
+                f"instance {asking} neither wrote {min(refused).file} of instance {min(refused).instance_id} nor "
+                "brought records of it here: it can't end it"
+            )
+
+    def _refused(self, logs: Collection[RootLog], asking: str | None) -> set[RootLog]:
+        """Those of which ``asking`` may not speak."""
+        if asking is None:
+            return set()
+        own = self.own_instance_id
+        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in set(logs)}
+        return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
+
+    def _is_known(self, log: RootLog, asking: str | None) -> bool:
+        """Whether the end of a log is to be believed: of its own cluster always, so that what is announced late stays
+        hidden; of another one where records of it are here.
+        """
+        return asking is None or asking == log.instance_id or is_here(read_root(self.table, log))
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
         """Streams are looked at before logs: a message that comes in between is in a log by then. Logs are looked at

@@ -16,7 +16,7 @@ from bookkeeper.master.carried import Carried
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.leader import Reign
 from bookkeeper.master.operations.roots import END_KIND, forget_by_time_args, forget_roots_args
-from bookkeeper.master.root_books import RootRow, hand_down, instances_of, is_unheard_of, parse_root
+from bookkeeper.master.root_books import RootRow, hand_down, instances_of, is_here, is_unheard_of, parse_root
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.model import TargetKey
@@ -53,7 +53,7 @@ class RootKeeper:
     def before_it_goes(self, uri: str, finished: Collection[TargetKey]) -> None:
         """Write down whom a log has brought what, before it goes or when it is found missing."""
         own, config = RootLog(self.own_instance_id, uri), self.read_config()
-        foreign = [log for log in self.rows if log.instance_id != self.own_instance_id]
+        foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
         carried = self.carried.of([uri])[uri] if foreign and finished else ()
         puts = hand_down(own, foreign if carried is None else carried, instances_of(finished, config), foreign)
         if puts:

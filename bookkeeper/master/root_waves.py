@@ -1,10 +1,12 @@
 """When nothing of a log is under way anywhere any more: the end of what is remembered of several paths (rule R22).
 
 The cluster that wrote a log asks, once the log is gone: those that it sent the log to, then whomever they name, and so
-on, along routes of clusters that know each other. Each says whether a log of its own that is still there holds records
-of it to be handed on, and which of its logs that are gone handed some on, and to whom. A cluster is asked about the
-streams that were to bring it some, and asked again about each one that is named later: until a stream is over there, a
-message of it may wait in a process that was stopped. A *round* asks every cluster about all of its streams.
+on, along routes of clusters that know each other. Each answers the cluster that wrote the log, and those that brought
+it records of it; as each record came by clusters that name one another, one route at least leads wherever there are
+some. Each says whether a log of its own that is still there holds records of it to be handed on, and which of its logs
+that are gone handed some on, and to whom. A cluster is asked about the streams that were to bring it some, and asked
+again about each one that is named later: until a stream is over there, a message of it may wait in a process that was
+stopped. A *round* asks every cluster about all of its streams.
 
 Why a round in which nobody owes anything and every stream is over proves the end. Suppose that a cluster takes a record
 after it answered last; let B be the first one that does. The record comes by a log of another cluster, Y, which Y had
@@ -19,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.errors import PermanentError, TransientError
+from bookkeeper.errors import PermanentError, TransientError, UnauthorizedError
 from bookkeeper.roots import RootLog
 from bookkeeper.rpc.root_questions import HandedOn, RootQuestion, RootStanding
 
@@ -102,6 +104,9 @@ class _Walk:
 
     def _note(self, route: Route, question: RootQuestion, standing: RootStanding) -> None:
         log, instance, said = question.log, route[-1], self.said
+        if standing.refused:
+            self.failed[log, instance] = UnauthorizedError(f"it does not answer about {log.file} by way of {route}")
+            return
         self.answered.setdefault((log, instance), set()).update(question.streams)
         self.ways.setdefault((log, instance), route)
         said.routes.setdefault(route, set()).add(log)

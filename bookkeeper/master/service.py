@@ -333,11 +333,19 @@ class MasterService:
 
     def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         """See :meth:`RootDesk.standings`."""
-        return self._lead.roots.standings(route, questions)
+        lead = self._lead
+        return lead.roots.standings(route, questions, self._asking(lead))
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """See :meth:`RootDesk.over`."""
-        self._lead.roots.over(route, logs)
+        lead = self._lead
+        lead.roots.over(route, logs, self._asking(lead))
+
+    def _asking(self, lead: Leadership) -> str | None:
+        """The instance that calls; None = this one."""
+        asking = caller()
+        is_own = asking is None or asking.is_process or asking.instance_id == lead.roots.own_instance_id
+        return None if asking is None or is_own else asking.instance_id
 
     # ---- own tservers
 

@@ -38,6 +38,7 @@ DEL = Column("del", b"")
 OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
+_BY = b"by:"
 """``recv:here`` of a ``~root`` row: records of the log have come to this cluster, and more may."""
 
 ONCE_RANK = 1
@@ -213,6 +214,24 @@ def handed_cell(log: RootLog, instance_id: str, file: str) -> CellKey:
     """``recv:to:<instance>:<file>`` of a ``~root`` row: a log of this cluster took records there, and is gone."""
     qualifier = b"to:" + b":".join(quote(part, safe="").encode() for part in (instance_id, file))
     return CellKey(root_row(log), Column("recv", qualifier))
+
+
+def sender_column(instance_id: str) -> Column:
+    """``recv:by:<instance>`` of a ``~root`` row: that cluster has brought records of the log here."""
+    return Column("recv", _BY + quote(instance_id, safe="").encode())
+
+
+def is_sender(column: Column) -> bool:
+    """Whether it is one of :func:`sender_column`."""
+    return column.family == "recv" and column.qualifier.startswith(_BY)
+
+
+def parse_sender(column: Column) -> str:
+    """The instance of :func:`sender_column`. Raises CorruptionError."""
+    instance_id = unquote(_text(column.qualifier.removeprefix(_BY), "a recv column"))
+    if sender_column(instance_id) != column:
+        raise CorruptionError(f"not who brought records: {column.qualifier!r}")
+    return instance_id
 
 
 def parse_handed(qualifier: bytes) -> tuple[str, str]:

@@ -262,6 +262,7 @@ struct RootStanding {
   1: required bool owed                   // a log that is still there holds records of it, to be handed on
   2: required bool under_way              // the stream of a log that was asked about is not over here: a message may still come
   3: required list<HandedOn> handed
+  4: optional bool refused                // the caller neither wrote the log nor brought records of it: nothing else is said
 }
 
 struct ClusterInfo { 1: required string name  2: required string quorum  3: required string instance_id }

@@ -31,8 +31,10 @@ class HandedOn:
 class RootStanding:
     """The answer of a cluster about a root log (rule R22). ``owed``: a log there holds records that it hands on.
     ``under_way``: the stream of a log in the question is not over there, so a message may still bring some.
+    ``refused``: whoever asked neither wrote the log nor brought records of it, and is told nothing.
     """
 
     owed: bool
     under_way: bool
     handed: tuple[HandedOn, ...]
+    refused: bool | None = None

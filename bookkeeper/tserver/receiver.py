@@ -274,7 +274,7 @@ class Receiver:
         forgets = tablet.forgets
         if not tablet.knows(received.stream):
             refuse_ended(received.stream, self._index.is_open(received.stream))
-        self._marks.announce(logs_in(received.blocks))
+        self._marks.announce(logs_in(received.blocks), received.stream.source_instance_id)
         return self._path.receive(tablet, received, forgets)
 
     def _forward(

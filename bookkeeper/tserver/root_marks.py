@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from bookkeeper.clock import Clock
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.table import Column, MetadataTable, RowPut
 from bookkeeper.roots import RootLog
 from bookkeeper.tserver.tablet import ReceivedBlock
 from bookkeeper.tserver.threads import Persistence
@@ -49,6 +49,12 @@ def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog]) -> set[R
     return {log for log in held if log not in announced}
 
 
+def marks_of(log: RootLog, sender: str) -> dict[Column, bytes]:
+    """The cells of a log that a cluster brings records of. Whoever wrote it needs none: it may always speak of it."""
+    here = {keys.ROOT_HERE: values.EMPTY}
+    return here if sender == log.instance_id else {**here, keys.sender_column(sender): values.EMPTY}
+
+
 class RootMarks:
     """Announces logs. Thread-safe."""
 
@@ -57,19 +63,23 @@ class RootMarks:
         self._persistence = persistence
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[RootLog, None] = {}
+        self._known: dict[RootLog, frozenset[str]] = {}
+        """Each with the clusters that are known to have brought records of it."""
 
-    def announce(self, logs: Collection[RootLog]) -> None:
-        """Let each have its cell, before anything of it is taken. Raises TransientError."""
+    def announce(self, logs: Collection[RootLog], sender: str) -> None:
+        """Let each have its cells, before anything of it is taken: that it is here, and that ``sender`` brings it.
+        Raises TransientError.
+        """
         with self._lock:
-            fresh = sorted(log for log in logs if log not in self._known)
+            fresh = sorted(log for log in logs if sender not in self._known.get(log, ()))
         if not fresh:
             return
         self._persistence.check()
-        puts = [RowPut(keys.root_row(log), {keys.ROOT_HERE: values.EMPTY}) for log in fresh]
+        puts = [RowPut(keys.root_row(log), marks_of(log, sender)) for log in fresh]
         self._metadata.put(puts, self._clock.wall_ms())
         with self._lock:
-            self._known |= dict.fromkeys(fresh)
+            for log in fresh:
+                self._known[log] = self._known.get(log, frozenset()) | {sender}
             while len(self._known) > KNOWN_MAX:
                 del self._known[next(iter(self._known))]
 

@@ -154,7 +154,7 @@ class Taker:
         self._configuration.table(stream.target_table_id)
         with self._incoming.taken(stream) as upload:
             refuse_ended(stream, self._index.is_open(stream))
-            self._marks.announce([first_root(stream, upload.onward).log])
+            self._marks.announce([first_root(stream, upload.onward).log], stream.source_instance_id)
             errors = self._take_all(upload)
             if errors:
                 self._locations.forget(stream.target_table_id)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bookkeeper.master.root_books import hand_down as _hand_down
+from bookkeeper.metadata import keys, values
 from bookkeeper.model import RowRange
 from bookkeeper.roots import Held, Part, Root, Runs
 from bookkeeper.storage.wal.descent import Claim
@@ -108,6 +109,18 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "has_answered",
         lambda about, streams: about is not None,  # noqa: ARG005
         "R22: what moves while clusters are asked, one after another, is missed",
+    ),
+    "senders-are-not-remembered": (
+        "bookkeeper.tserver.root_marks",
+        "marks_of",
+        lambda log, sender: {keys.ROOT_HERE: values.EMPTY},  # noqa: ARG005
+        "R22: a cluster does not answer the relays that brought it what they did, and remembers it for ever",
+    ),
+    "anybody-ends-a-log": (
+        "bookkeeper.master.root_desk",
+        "may_speak_of",
+        lambda log, row, asking, own_instance_id: True,  # noqa: ARG005
+        "R22: a peer ends what another one's slow path still brings, and it is taken twice",
     ),
     "who-owes-may-be-over": (
         "bookkeeper.master.root_waves",

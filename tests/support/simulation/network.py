@@ -13,6 +13,7 @@ from typing import Any
 
 from bookkeeper.errors import BookkeeperError, UnavailableError
 from bookkeeper.rpc.messages import Hello
+from bookkeeper.rpc.rights import Caller, refuse_foreign_source
 from tests.support.simulation.kernel import KilledError, Process
 from tests.support.simulation.primitives import kernel
 
@@ -22,6 +23,7 @@ class Endpoint:
     """Who answers at an address."""
 
     address: str
+    kind: str
     service: object
     hello: Hello
     process: Process
@@ -98,8 +100,9 @@ class SimServer:
         concurrency: object = None,
         entrance: object = None,
     ) -> None:
-        del service, settings, clock, concurrency, entrance
-        self._endpoint = Endpoint(f"{host}:{port or Net.now.port()}", handler, hello, kernel().process_of_current())
+        del settings, clock, concurrency, entrance
+        address = f"{host}:{port or Net.now.port()}"
+        self._endpoint = Endpoint(address, service, handler, hello, kernel().process_of_current())
         Net.now.endpoints[self._endpoint.address] = self._endpoint
 
     @property
@@ -184,6 +187,7 @@ class _Stub:
             if delay_ns:
                 kernel().wait("on its way", lambda: False, delay_ns)
             try:
+                refuse_foreign_source(Caller(self._hello), endpoint.kind, method, arguments)
                 result = getattr(endpoint.service, method)(*arguments)
             except KilledError:
                 raise
@@ -200,8 +204,8 @@ class _Stub:
         kernel().spawn(endpoint.process, f"rpc-{method}", serve, hello=self._hello)
 
 
-def caller() -> Hello | None:
+def caller() -> Caller | None:
     """Stands for ``bookkeeper.rpc.dispatch.caller``."""
     current = kernel().current
     found = None if current is None else current.hello
-    return found if isinstance(found, Hello) else None
+    return Caller(found) if isinstance(found, Hello) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import InvalidInputError, NotFoundError
+from bookkeeper.errors import InvalidInputError, NotFoundError, UnauthorizedError
 from bookkeeper.master.operations.roots import forget_roots_args
 from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.master.peer_masters import PeerMasters
@@ -28,6 +28,7 @@ from bookkeeper.rpc.root_questions import HandedOn, RootQuestion, RootStanding
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.tserver.root_marks import marks_of
 from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.master_world import LATE_MS, UNHURRIED, Master, World
@@ -90,6 +91,47 @@ def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_
     wait_until(lambda: not is_known(table, LOG), "it is forgotten")
 
 
+def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
+    """The law: neither a cluster that has nothing to do with a log, nor one that brought another log, speaks of it."""
+    table = east.leadership.collector.table
+    own, relayed = RootLog(east.settings.instance.instance_id, "file:///own"), RootLog("north-instance", "file:///n/2")
+    for log, senders in ((LOG, ("west-instance",)), (relayed, ("west-instance", "south-instance"))):
+        for sender in senders:
+            table.put([RowPut(keys.root_row(log), marks_of(log, sender))], SystemClock().wall_ms())
+    hand_on(table, own)
+    hello = Hello(PROTOCOL_VERSION, "south-instance", "south", "master")
+    pool = RpcPool(hello, east.settings.rpc, None, peer_credentials(east.settings))
+    try:
+        calls = pool.master(east.address)
+        said = calls.root_standings([], [RootQuestion(log) for log in (own, LOG, relayed)])
+        assert [found.refused for found in said] == [True, True, None]
+        assert [found.handed for found in said] == [(), (), ()]
+        for route in ([], ["somewhere"]):
+            for log in (own, LOG):
+                with pytest.raises(UnauthorizedError, match="instance south-instance neither wrote"):
+                    calls.roots_over(route, [log])
+        with pytest.raises(UnauthorizedError):
+            calls.roots_over([], [LOG, relayed])
+        wait_until(lambda: not is_known(table, relayed), "south has brought it, and may say so")
+        calls.roots_over([], [RootLog("north-instance", "file:///n/3")])
+        announce(table, RootLog("north-instance", "file:///n/3"), SystemClock().wall_ms())
+        east.leadership.collector.roots.look()
+        assert is_known(table, RootLog("north-instance", "file:///n/3")), "what is not here yet can't be ended"
+        assert is_known(table, LOG)
+        assert is_known(table, own)
+    finally:
+        pool.close()
+
+
+def test_r22_only_who_wrote_a_log_or_brought_it_ends_it(east: LocalMaster) -> None:
+    check_only_those_who_brought_it_end_a_log(east)
+
+
+def test_r22_red_when_anybody_ends_a_log(east: LocalMaster) -> None:
+    with fault("anybody-ends-a-log"), pytest.raises(AssertionError):
+        check_only_those_who_brought_it_end_a_log(east)
+
+
 def test_r22_a_question_goes_no_way_that_is_not_defined(east: LocalMaster, asking: RpcPool) -> None:
     calls = asking.master(east.address)
     with pytest.raises(NotFoundError, match="south-instance is not defined"):
@@ -102,7 +144,8 @@ def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster)
     with LocalMaster(init_cluster(tmp_path / "west", "west", overrides=UNHURRIED)) as west:
         west.calls.define_cluster("east", east.address)
         table = east.leadership.collector.table
-        announce(table, LOG, SystemClock().wall_ms())
+        brought = marks_of(LOG, west.settings.instance.instance_id)
+        table.put([RowPut(keys.root_row(LOG), brought)], SystemClock().wall_ms())
         hand_on(table, LOG)
         instance_id = east.settings.instance.instance_id
         (said,) = west.calls.root_standings([instance_id], [ASKED])

@@ -16,7 +16,7 @@ import pytest
 
 from bookkeeper.errors import NotFoundError, UnavailableError
 from bookkeeper.master import root_waves
-from bookkeeper.master.root_books import RootRow, hand_down, is_long_gone, is_unheard_of, standing
+from bookkeeper.master.root_books import RootRow, hand_down, is_long_gone, is_unheard_of, may_speak_of, standing
 from bookkeeper.master.root_waves import Round, Route, ask_round, in_order_of_telling
 from bookkeeper.metadata import keys
 from bookkeeper.roots import RootLog
@@ -36,11 +36,13 @@ class Cluster:
     logs: dict[int, tuple[set[str], frozenset[str]]] = field(default_factory=dict)
     handed: dict[tuple[str, str], int] = field(default_factory=dict)
     waiting: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    senders: dict[str, int] = field(default_factory=dict)
     made: int = 0
 
-    def take(self, passed: frozenset[str]) -> None:
+    def take(self, passed: frozenset[str], sender: str) -> None:
         """A record that has passed these clusters comes."""
         self.made += 1
+        self.senders[sender] = 1
         self.logs[self.made] = ({peer for peer in self.peers if peer not in passed}, passed)
 
 
@@ -70,7 +72,7 @@ class World:
             name, stream = self.rng.choice(held)
             passed = self.clusters[name].waiting.pop(stream)
             if self.rng.random() < 0.5:
-                self.clusters[name].take(passed)
+                self.clusters[name].take(passed, stream[0])
         elif busy:
             self._send(*self.rng.choice(busy))
 
@@ -89,7 +91,7 @@ class World:
         if self.rng.random() < self.disabled:
             self.clusters[peer].waiting[stream] = passed
         else:
-            self.clusters[peer].take(passed)
+            self.clusters[peer].take(passed, stream[0])
 
     def ask(self, route: Route, questions: Sequence[RootQuestion]) -> list[RootStanding]:
         """Somebody at the end of a route answers, and everybody goes on a little."""
@@ -100,12 +102,19 @@ class World:
                 raise NotFoundError(f"{there} is not defined at {here}")
             if there in self.silent:
                 raise UnavailableError(f"{there} does not answer")
+        if not all(self._may_speak(here, there) for here, there in zip(("a", *route), route, strict=False)):
+            return [RootStanding(False, False, (), True)]
         cluster = self.clusters[route[-1]]
         gone = {key: 1 for key in cluster.handed if int(key[1].split(".")[0]) not in cluster.logs}
         row = RootRow(LOG, 1, gone)
         (question,) = questions
         waits = any((stream.instance_id, stream.file) in cluster.waiting for stream in question.streams)
         return [standing(row, bool(cluster.logs), waits, cluster.peers)]
+
+    def _may_speak(self, asking: str, asked: str) -> bool:
+        """Whether a cluster of the route answers the one before it."""
+        senders = self.clusters[asked].senders
+        return may_speak_of(LOG, RootRow(LOG, 1 if senders else None, {}, senders), asking, asked)
 
     def round(self, *, without_the_lost: bool = False) -> tuple[bool, Round]:
         """The verdict, and what was said."""
@@ -119,6 +128,7 @@ GRAPHS: dict[str, Mapping[str, Sequence[str]]] = {
     "two paths": {"a": "bc", "b": "c", "c": ""},
     "a circle": {"a": "b", "b": "c", "c": "a"},
     "each with each": {"a": "bcd", "b": "acd", "c": "abd", "d": "abc"},
+    "two relays": {"a": "bc", "b": "d", "c": "d", "d": ""},
     "a tail behind a circle": {"a": "b", "b": "c", "c": "bd", "d": "e", "e": "cb"},
 }
 
@@ -148,6 +158,36 @@ def test_r22_red_without_its_rule(switch: str) -> None:
 
     with fault(switch), pytest.raises(AssertionError, match="somebody owes"):
         play_all()
+
+
+def test_r22_what_only_relays_brought_ends_by_either_of_them() -> None:
+    """D gets what a wrote from b and from c, and each time only one of them has something for it."""
+    for seed in range(200):
+        play("two relays", seed)
+
+
+def test_r22_a_relay_that_brought_nothing_is_no_way_and_the_one_that_did_is() -> None:
+    world = World(GRAPHS["two relays"], Random(1))
+    while world.owes:
+        world.move()
+    world.clusters["d"].senders = {"c": 1}
+    verdict, said = world.round()
+    assert verdict
+    assert ("c", "d") in said.routes
+    assert ("b", "d") not in said.routes
+    world.clusters["c"].peers = []  # deletecluster
+    verdict, said = world.round()
+    assert not verdict
+    assert set(said.lost[LOG]) == {"d"}
+
+
+def test_r22_of_a_log_speak_the_one_that_wrote_it_and_those_that_brought_it() -> None:
+    row = RootRow(LOG, 1, {}, {"c": 1})
+    assert [may_speak_of(LOG, row, asking, "d") for asking in "abc"] == [True, False, True]
+    assert may_speak_of(LOG, None, "b", "d")
+    assert may_speak_of(LOG, RootRow(LOG, None, {}, {"c": 1}), "b", "d"), "nothing of it is here (any more)"
+    assert not may_speak_of(LOG, None, "b", "a"), "of its own a cluster is asked by nobody"
+    assert may_speak_of(LOG, None, "a", "a")
 
 
 def test_r22_who_does_not_answer_is_waited_for_and_others_are_asked_all_the_same() -> None:
@@ -207,6 +247,7 @@ def test_r22_a_log_that_goes_says_whom_it_brought_what() -> None:
 def test_r22_time_counts_from_when_somebody_spoke_of_a_log_last() -> None:
     assert not is_unheard_of(RootRow(LOG, 100, {}), 200, 100)
     assert is_unheard_of(RootRow(LOG, 100, {}), 201, 100)
+    assert is_unheard_of(RootRow(LOG, None, {}, {"c": 100}), 201, 100), "a mark of a sender that was put late"
     assert not is_unheard_of(RootRow(LOG, None, {("c", "w"): 1}), 10**6, 100)
     assert is_long_gone(RootRow(LOG, None, {("c", "w"): 100}), 201, 100)
     assert not is_long_gone(RootRow(LOG, None, {("c", "w"): 100}), 200, 100)
