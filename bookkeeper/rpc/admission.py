@@ -20,6 +20,7 @@ from bookkeeper.rpc import handshake
 from bookkeeper.rpc.envelope import FRAME_HEADER, foreign_protocol_answer
 from bookkeeper.rpc.handshake import Greeting, Kind, Message
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.seal import FrameSeal
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import Secret
 
@@ -39,9 +40,12 @@ LOGGED_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Who was let in: the role that it gave, and the secret that it proved (None: none was asked for)."""
+    """Who was let in: the role and the instance id that it gave, and the secret that it proved (None: none was asked
+    for).
+    """
 
     role: str
+    instance_id: str
     secret: Secret | None
 
 
@@ -60,9 +64,14 @@ class Admission:
     def __init__(self, entrance: Entrance, hello: Hello) -> None:
         self._entrance = entrance
         self._hello = hello
+        self._said: list[bytes] = []
         self._waiting: tuple[Greeting, Secret, bytes] | None = None
         self.lacks_tls = False
         """The server speaks TLS, and the other side does not."""
+        self.channel = b""
+        """The binding of the TLS connection below."""
+        self.seal: FrameSeal | None = None
+        """What every frame that follows goes through; None: TLS does that, or nobody is asked for a secret."""
         self.admitted: Admitted | None = None
         """Set when it is over."""
 
@@ -81,7 +90,7 @@ class Admission:
 
     def stranger(self, inbox: bytearray) -> RefusedGuestError | None:
         """What to say to whoever does not begin like this protocol; None = it does, as far as one can see."""
-        if self._waiting is not None or handshake.MAGIC.startswith(bytes(inbox[: len(handshake.MAGIC)])):
+        if self._said or handshake.MAGIC.startswith(bytes(inbox[: len(handshake.MAGIC)])):
             return None
         return judge_stranger(bytes(inbox), self._who)
 
@@ -93,27 +102,43 @@ class Admission:
         if self._waiting is None:
             check_guest_version(message.version, self._who)
             refuse_plain(self.lacks_tls, self._who)
-            return self._challenge(message)
-        greeting, secret, expected = self._waiting
-        if message.kind is not Kind.PROOF or not handshake.is_proof(expected, message.body):
+            return self._answer_greeting(message)
+        greeting, secret, words = self._waiting
+        proof = handshake.client_proof(secret.key, words)
+        if message.kind is not Kind.PROOF or not handshake.is_proof(proof, message.body):
             raise NotAdmittedError(f"{self._who}: the proof for secret {secret.id} is wrong", self._facts)
-        self.admitted = Admitted(greeting.role, secret)
+        if not self.channel:
+            self.seal = FrameSeal(
+                handshake.server_frames_key(secret.key, words), handshake.client_frames_key(secret.key, words)
+            )
+        self.admitted = Admitted(greeting.role, greeting.instance_id, secret)
         return handshake.pack(Kind.WELCOME)
 
-    def _challenge(self, message: Message) -> bytes:
+    def _answer_greeting(self, message: Message) -> bytes:
         greeting = handshake.read_greeting(message)
+        refuse_other_target(greeting.target, self._hello, self._who)
+        self._said.append(message.raw)
         nonce = handshake.new_nonce()
         if not asks_for_secret(self._entrance):
-            self.admitted = Admitted(greeting.role, None)
+            self.admitted = Admitted(greeting.role, greeting.instance_id, None)
             none = handshake.NO_SECRET
             return handshake.pack_challenge(nonce, none, bytes(handshake.PROOF_BYTES))
+        if not greeting.target:
+            return self._name_instance()
         secret = choose_secret(greeting, self._entrance)
         if secret is None:
             raise NotAdmittedError(f"{self._who} lets in only who proves a secret, and {_shown(greeting)}", self._facts)
         chosen = bytes.fromhex(secret.id)
-        self._waiting = (greeting, secret, handshake.client_proof(secret.key, message.raw, nonce, chosen))
-        proof = handshake.server_proof(secret.key, message.raw, nonce, chosen)
-        return handshake.pack_challenge(nonce, chosen, proof)
+        words = handshake.words_of(self.channel, self._said, nonce, chosen)
+        self._waiting = (greeting, secret, words)
+        return handshake.pack_challenge(nonce, chosen, handshake.server_proof(secret.key, words))
+
+    def _name_instance(self) -> bytes:
+        if len(self._said) > 1:
+            raise CorruptionError("a second GREETING that names no instance either")
+        answer = handshake.pack_instance(self._hello.instance_id)
+        self._said.append(answer)
+        return answer
 
     @property
     def _facts(self) -> dict[str, str]:
@@ -129,6 +154,14 @@ def choose_secret(greeting: Greeting, entrance: Entrance) -> Secret | None:
     """The secret to prove: the first that is offered and known here. None = there is none."""
     accepted = {} if entrance.accepted is None else entrance.accepted()
     return next((accepted[offer.hex()] for offer in greeting.offers if offer.hex() in accepted), None)
+
+
+def refuse_other_target(target: str, hello: Hello, who: str) -> None:
+    """Raise NotAdmittedError, worded for the guest, when it means another instance than this one."""
+    if target and target != hello.instance_id:
+        raise NotAdmittedError(
+            f"{who} is instance {hello.instance_id}, and not {target}", {"instance_id": hello.instance_id}
+        )
 
 
 def _shown(greeting: Greeting) -> str:

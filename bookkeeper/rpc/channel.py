@@ -19,9 +19,12 @@ from bookkeeper.rpc import handshake
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.envelope import FRAME_HEADER, Answered, MethodCodec
 from bookkeeper.rpc.faults import from_refusal
-from bookkeeper.rpc.handshake import Kind, Message
-from bookkeeper.rpc.transport import send_some
+from bookkeeper.rpc.handshake import Challenge, Kind, Message
+from bookkeeper.rpc.messages import Hello
+from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.transport import channel_binding, send_some
 from bookkeeper.rpc.wire import Buffers
+from bookkeeper.security.access import Credentials, meant_for, offered_to
 from bookkeeper.security.secret import Secret
 
 _READ_BYTES = 64 * 1024
@@ -34,7 +37,8 @@ class Channel:
         """Connect; raises OSError, of which ssl.SSLError is one."""
         target = parse_address(address)
         self._clock = clock
-        self._frame_bytes_max = settings.frame_bytes_max
+        self._frame_bytes_max = self._received_bytes_max = settings.frame_bytes_max
+        self._seal: FrameSeal | None = None
         self._sequence = 0
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -47,30 +51,55 @@ class Channel:
                 plain.close()
                 raise
 
-    def greet(self, role: str, offers: Sequence[Secret], demand: bool, timeout_ms: float) -> Secret | None:
+    def greet(self, hello: Hello, credentials: Credentials, timeout_ms: float) -> Secret | None:
         """The handshake; returns the secret that both sides proved, None when the server asks for none.
 
         Raises NotAdmittedError, IncompatibleError (another version), CorruptionError (no handshake), OSError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        nonce = handshake.new_nonce()
-        greeting = handshake.pack_greeting(nonce, role, [bytes.fromhex(secret.id) for secret in offers])
-        self._send([greeting], deadline_ns)
-        challenge = handshake.read_challenge(self._hear(deadline_ns))
+        known = credentials.offers()
+        target, said = credentials.instance_id, list[bytes]()
+        answer = self._say_who(hello, target, meant_for(target, known), said, deadline_ns)
+        if answer.kind is Kind.INSTANCE and not target:
+            target = handshake.read_instance(answer)
+            said.append(answer.raw)
+            answer = self._say_who(hello, target, offered_to(target, known), said, deadline_ns)
+        challenge = handshake.read_challenge(answer)
         if challenge.is_open:
-            if demand:
+            if credentials.demand:
                 raise NotAdmittedError("it proves no secret, so it may be anybody")
             return None
-        secret = next((known for known in offers if bytes.fromhex(known.id) == challenge.chosen), None)
+        return self._prove(challenge, meant_for(target, known), said, deadline_ns)
+
+    def _say_who(
+        self, hello: Hello, target: str, offers: Sequence[Secret], said: list[bytes], deadline_ns: int
+    ) -> Message:
+        """Greet the instance ``target`` (empty: whoever is there), which is added to ``said``; returns the answer."""
+        ids = [bytes.fromhex(secret.id) for secret in offers]
+        greeting = handshake.pack_greeting(handshake.new_nonce(), hello.role, hello.instance_id, target, ids)
+        said.append(greeting)
+        self._send([greeting], deadline_ns)
+        return self._hear(deadline_ns)
+
+    def _prove(self, challenge: Challenge, offers: Sequence[Secret], said: list[bytes], deadline_ns: int) -> Secret:
+        secret = next((offer for offer in offers if bytes.fromhex(offer.id) == challenge.chosen), None)
         if secret is None:
             raise NotAdmittedError(f"it asks for secret {challenge.chosen.hex()}, which was not offered")
-        words = (secret.key, greeting, challenge.nonce, challenge.chosen)
-        if not handshake.is_proof(handshake.server_proof(*words), challenge.proof):
-            raise NotAdmittedError(f"it does not have secret {secret.id}, so it is somebody else")
-        self._send([handshake.pack(Kind.PROOF, handshake.client_proof(*words))], deadline_ns)
+        binding = channel_binding(self._sock)
+        words = handshake.words_of(binding, said, challenge.nonce, challenge.chosen)
+        if not is_from_server(secret.key, words, challenge.proof):
+            raise NotAdmittedError(
+                f"it does not have secret {secret.id}, so it is somebody else, or somebody is in between"
+            )
+        self._send([handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, words))], deadline_ns)
         welcome = self._hear(deadline_ns)
         if welcome.kind is not Kind.WELCOME:
             raise CorruptionError(f"a {welcome.kind.name} in place of a WELCOME")
+        if not binding:
+            self._received_bytes_max += TAG_BYTES
+            self._seal = FrameSeal(
+                handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
+            )
         return secret
 
     def _hear(self, deadline_ns: int) -> Message:
@@ -103,10 +132,11 @@ class Channel:
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         buffers = codec.call(self._sequence, arguments, self._frame_bytes_max)
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        self._send(buffers, deadline_ns)
+        self._send(buffers if self._seal is None else self._seal.sealed(buffers), deadline_ns)
         if codec.oneway:
             return Answered(None, None)
-        return codec.read_answer(self._receive(deadline_ns), self._sequence)
+        frame = self._receive(deadline_ns)
+        return codec.read_answer(frame if self._seal is None else self._seal.check(frame), self._sequence)
 
     def _limit(self, deadline_ns: int) -> None:
         left_ns = deadline_ns - self._clock.boot_ns()
@@ -130,8 +160,8 @@ class Channel:
         while len(first) < FRAME_HEADER.size:
             first += self._more(first, deadline_ns)
         (size,) = FRAME_HEADER.unpack_from(first)
-        if not 0 < size <= self._frame_bytes_max or len(first) > FRAME_HEADER.size + size:
-            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
+        if not 0 < size <= self._received_bytes_max or len(first) > FRAME_HEADER.size + size:
+            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._received_bytes_max}")
         if len(first) == FRAME_HEADER.size + size:
             return memoryview(first)[FRAME_HEADER.size :]
         frame = memoryview(bytearray(size))
@@ -161,3 +191,8 @@ class Channel:
     def close(self) -> None:
         """Close the socket."""
         self._sock.close()
+
+
+def is_from_server(key: bytes, words: bytes, proof: bytes) -> bool:
+    """Tell whether the server that made this proof has the key and saw the same handshake."""
+    return handshake.is_proof(handshake.server_proof(key, words), proof)

@@ -116,7 +116,6 @@ class RpcPool:
             channel.close()
 
     def _connect(self, address: str, timeout_ms: float) -> Channel:
-        offers = self._credentials.offers()
         try:
             channel = Channel(address, self._settings, self._clock, self._credentials.tls)
         except ssl.SSLError as error:
@@ -124,7 +123,7 @@ class RpcPool:
         except OSError as error:
             raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
         try:
-            hello = self._introduce(channel, offers, min(timeout_ms, self._settings.frame_timeout_ms))
+            hello = self._introduce(channel, min(timeout_ms, self._settings.frame_timeout_ms))
         except ssl.SSLError as error:  # a certificate that is missing shows with the first answer
             channel.close()
             raise tls_failure(address, error) from error
@@ -142,14 +141,14 @@ class RpcPool:
             self._hellos[address] = hello
         return channel
 
-    def _introduce(self, channel: Channel, offers: Sequence[Secret], timeout_ms: float) -> Hello:
+    def _introduce(self, channel: Channel, timeout_ms: float) -> Hello:
         """Handshake and hello: who is there, proven as far as this side asks for it."""
-        proven = channel.greet(self._hello.role, offers, self._credentials.demand, timeout_ms)
+        proven = channel.greet(self._hello, self._credentials, timeout_ms)
         answered = channel.call(_HELLO, (self._hello,), timeout_ms)
         if answered.error is not None:
             raise answered.error
         hello: Hello = answered.result
-        refuse_impostor(hello, proven, offers)
+        refuse_impostor(hello, proven, self._credentials.offers())
         return hello
 
     def _explained(self, address: str, error: BookkeeperError) -> BookkeeperError:

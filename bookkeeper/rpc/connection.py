@@ -19,7 +19,8 @@ from bookkeeper.errors import CorruptionError, NotAdmittedError
 from bookkeeper.rpc.admission import Admission, RefusedGuestError
 from bookkeeper.rpc.dispatch import Conversation
 from bookkeeper.rpc.envelope import FRAME_HEADER
-from bookkeeper.rpc.transport import end, receive_raw, receive_some, send_some
+from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.transport import channel_binding, end, receive_raw, receive_some, send_some
 from bookkeeper.rpc.wire import Buffers
 
 SCRATCH_BYTES = 64 * 1024
@@ -88,6 +89,7 @@ class Connection:
         self._frame_bytes_max = settings.frame_bytes_max
         self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
         self._buffers = buffers
+        self._seal: FrameSeal | None = None
         self._inbox = bytearray()
         self._frame: bytearray | None = None
         self._size = 0
@@ -136,6 +138,8 @@ class Connection:
             reason = (error.reason or str(error)).replace("_", " ").lower()
             raise RefusedGuestError(NotAdmittedError(f"TLS failed ({reason})"), b"") from error
         self._securing = False
+        if self.admission is not None:
+            self.admission.channel = channel_binding(self.sock)
         return True
 
     def receive(self, scratch: memoryview, now_ns: int) -> bool:
@@ -189,6 +193,8 @@ class Connection:
         if admitted is None:
             return False
         self.conversation.admitted = admitted
+        self._seal = self.admission.seal
+        self._frame_bytes_max += TAG_BYTES if self._seal is not None else 0
         self.admission = None
         self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
         return True
@@ -206,15 +212,16 @@ class Connection:
         return True
 
     def frames(self) -> Iterator[memoryview]:
-        """The frames that are whole now, each valid until the next is asked for; raises CorruptionError on an
-        impossible length.
+        """The frames that are whole now, without their tags, each valid until the next is asked for; raises
+        CorruptionError on an impossible length or a wrong tag.
         """
         while self._frame is not None or self._begin_frame():
             if self._frame is None or self._filled < self._size:
                 return
             frame, self._frame = self._frame, None
             self.deadline_ns = None
-            yield memoryview(frame)[: self._size]
+            payload = memoryview(frame)[: self._size]
+            yield payload if self._seal is None else self._seal.check(payload)
             self._buffers.give_back(frame)
 
     def _begin_frame(self) -> bool:
@@ -234,7 +241,8 @@ class Connection:
 
     def answer(self, buffers: Buffers, now_ns: int) -> None:
         """Send as much as goes; the rest waits for :meth:`flush`. Raises OSError."""
-        self._outbox.extend(memoryview(buffer).cast("B") for buffer in buffers)
+        sealed = buffers if self._seal is None else self._seal.sealed(buffers)
+        self._outbox.extend(memoryview(buffer).cast("B") for buffer in sealed)
         self.deadline_ns = now_ns + self._frame_timeout_ns
         self.flush(now_ns)
 

@@ -169,6 +169,9 @@ def refuse_pretender(hello: Hello, admitted: Admitted | None) -> None:
         return
     if hello.role != admitted.role:
         raise NotAdmittedError(f"it says that it is a {hello.role}, and came as a {admitted.role}")
+    if hello.instance_id != admitted.instance_id:
+        told, shown = hello.instance_id or "none", admitted.instance_id or "none"
+        raise NotAdmittedError(f"it says that it is instance {told}, and came as {shown}")
     secret = admitted.secret
     if secret is not None and secret.holder_instance_id and secret.holder_instance_id != hello.instance_id:
         raise NotAdmittedError(

@@ -1,18 +1,24 @@
 """What is said on a connection before the first call: who may come in, and in which version of the protocol.
 
-Arrives: nonces, secrets, the bytes of one message. Leaves: messages and proofs; pure. The secret itself is never sent.
+Arrives: nonces, secrets, the bytes of one message. Leaves: messages, proofs and keys; pure. The secret is never sent.
 
 ========  =========================================================================================
-client    ``GREETING``: nonce (32), role (1 byte of length, text), count (1), that many secret ids (8 each)
+client    ``GREETING``: nonce (32), role, its instance id, the id of the instance that it means (texts,
+          each with 1 byte of length), count (1), that many ids of secrets for that instance (8 each)
+server    ``INSTANCE``: its instance id (text); only when the caller names no instance and a secret is
+          asked for. The client answers with a second ``GREETING`` that names it
 server    ``CHALLENGE``: nonce (32), the id that it chose (8; zeros: no secret is asked for), its proof (32)
-client    ``PROOF``: its proof (32); only when a secret was chosen. Its first call may follow at once
+client    ``PROOF``: its proof (32); only when a secret was chosen
 server    ``WELCOME``: nothing; or at any time ``REFUSAL``: JSON with ``code``, ``message`` and ``details``
 ========  =========================================================================================
 
 Every message begins with ``BKPR``, the version (2 bytes), its kind (1) and the length of what follows (2), big-endian;
 this, ``GREETING``'s place as the first message, and ``REFUSAL`` are the same in all versions. A proof is HMAC-SHA256
-with the secret's key over the side's name, the whole greeting, and the challenge without its proof; so it holds for
-these two nonces, this role and this version only, and neither side's proof is any use to the other.
+with the secret's key over the side's name and the words of the handshake: the channel binding of the TLS connection
+(empty without TLS), every message before the challenge, and the challenge without its proof. So it holds for these two
+nonces, these two instances, this role, version and connection only, and neither side's proof is any use to the other
+side or to anybody between them. Without TLS the same words make a key for each direction, and every frame that follows
+has a tag (:mod:`bookkeeper.rpc.seal`): whoever only passes a handshake on can add, change or repeat nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +42,9 @@ PROOF_BYTES = 32
 NO_SECRET = bytes(ID_BYTES)
 OFFERS_MAX = 64
 BODY_BYTES_MAX = 4096
-ROLE_BYTES_MAX = 64
-TEXT_MAX = 500
+TEXT_BYTES_MAX = 64
+"""Of a role or an instance id."""
+REASON_MAX = 500
 
 HEAD = struct.Struct(">4sHBH")
 
@@ -50,6 +57,7 @@ class Kind(IntEnum):
     PROOF = 3
     WELCOME = 4
     REFUSAL = 5
+    INSTANCE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +72,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who comes, and the ids of the secrets that it could prove."""
+    """Who comes, whom it means, and the ids of the secrets that it could prove to it.
+
+    ``instance_id`` is empty for a plain client, ``target`` while the caller does not know who answers at the address.
+    """
 
     nonce: bytes
     role: str
+    instance_id: str
+    target: str
     offers: tuple[bytes, ...]
 
 
@@ -127,27 +140,54 @@ def check_version(version: int, who: str) -> None:
         raise IncompatibleError(f"{who} speaks protocol {version}, this side {PROTOCOL_VERSION}: upgrade {older}")
 
 
-def pack_greeting(nonce: bytes, role: str, offers: Sequence[bytes]) -> bytes:
+def pack_greeting(nonce: bytes, role: str, instance_id: str, target: str, offers: Sequence[bytes]) -> bytes:
     """A greeting; of more than 64 offers the first ones count."""
-    name = role.encode()[:ROLE_BYTES_MAX]
     kept = offers[:OFFERS_MAX]
-    return pack(Kind.GREETING, b"".join((nonce, bytes([len(name)]), name, bytes([len(kept)]), *kept)))
+    texts = map(_text, (role, instance_id, target))
+    return pack(Kind.GREETING, b"".join((nonce, *texts, bytes([len(kept)]), *kept)))
 
 
 def read_greeting(message: Message) -> Greeting:
     """Inverse of :func:`pack_greeting`; raises CorruptionError."""
     body = _body(message, Kind.GREETING)
-    name_at = NONCE_BYTES + 1
-    if len(body) < name_at + 1:
+    role, at = _read_text(message, NONCE_BYTES)
+    instance_id, at = _read_text(message, at)
+    target, at = _read_text(message, at)
+    if len(body) < at + 1 or len(body) != at + 1 + ID_BYTES * body[at]:
         raise _broken(message)
-    ids_at = name_at + body[NONCE_BYTES] + 1
-    if len(body) < ids_at or len(body) != ids_at + ID_BYTES * body[ids_at - 1]:
+    offers = tuple(body[id_at : id_at + ID_BYTES] for id_at in range(at + 1, len(body), ID_BYTES))
+    return Greeting(body[:NONCE_BYTES], role, instance_id, target, offers)
+
+
+def pack_instance(instance_id: str) -> bytes:
+    """Which instance the server belongs to."""
+    return pack(Kind.INSTANCE, _text(instance_id))
+
+
+def read_instance(message: Message) -> str:
+    """Inverse of :func:`pack_instance`; raises CorruptionError."""
+    body = _body(message, Kind.INSTANCE)
+    instance_id, end = _read_text(message, 0)
+    if end != len(body) or not instance_id:
         raise _broken(message)
-    role = body[name_at : ids_at - 1].decode("ascii", "replace")
-    if not (role.isascii() and role.isprintable()):
-        raise CorruptionError("a GREETING with a role that is no plain text")  # it would be shown in the log
-    offers = tuple(body[at : at + ID_BYTES] for at in range(ids_at, len(body), ID_BYTES))
-    return Greeting(body[:NONCE_BYTES], role, offers)
+    return instance_id
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()[:TEXT_BYTES_MAX]
+    return bytes([len(raw)]) + raw
+
+
+def _read_text(message: Message, at: int) -> tuple[str, int]:
+    """The text that begins there, and where it ends."""
+    body = message.body
+    if len(body) <= at or len(body) < at + 1 + body[at]:
+        raise _broken(message)
+    end = at + 1 + body[at]
+    text = body[at + 1 : end].decode("ascii", "replace")
+    if not (text.isascii() and text.isprintable()):  # it would be shown in the log
+        raise CorruptionError(f"a {message.kind.name} with a role or an id that is no plain text")
+    return text, end
 
 
 def pack_challenge(nonce: bytes, chosen: bytes, proof: bytes) -> bytes:
@@ -166,7 +206,7 @@ def read_challenge(message: Message) -> Challenge:
 
 def pack_refusal(error: BookkeeperError) -> bytes:
     """A refusal with the code of an error class; one that is too long loses its end."""
-    facts = {"code": error.code, "message": error.message[:TEXT_MAX], "details": error.details}
+    facts = {"code": error.code, "message": error.message[:REASON_MAX], "details": error.details}
     body = json.dumps(facts).encode()
     return pack(Kind.REFUSAL, body if len(body) <= BODY_BYTES_MAX else json.dumps({"code": error.code}).encode())
 
@@ -188,18 +228,35 @@ def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def server_proof(key: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:
-    """What shows a client that the server has the key; ``greeting`` is the whole message."""
-    return _proof(key, b"server", greeting, nonce, chosen)
+def words_of(channel: bytes, said: Sequence[bytes], nonce: bytes, chosen: bytes) -> bytes:
+    """What proofs and keys are bound to: ``channel`` is the binding of the TLS connection (empty without), ``said`` the
+    messages before the challenge, ``nonce`` and ``chosen`` are of the challenge.
+    """
+    return b"".join((len(channel).to_bytes(2, "big"), channel, *said, nonce, chosen))
 
 
-def client_proof(key: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:
+def server_proof(key: bytes, words: bytes) -> bytes:
+    """What shows a client that the server has the key; ``words``: :func:`words_of`."""
+    return _derived(key, b"server", words)
+
+
+def client_proof(key: bytes, words: bytes) -> bytes:
     """What shows a server that the client has the key."""
-    return _proof(key, b"client", greeting, nonce, chosen)
+    return _derived(key, b"client", words)
 
 
-def _proof(key: bytes, side: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:
-    return hmac.digest(key, b"\x00".join((MAGIC, side, greeting + nonce + chosen)), hashlib.sha256)
+def server_frames_key(key: bytes, words: bytes) -> bytes:
+    """With which the tags of a server's frames are made."""
+    return _derived(key, b"server frames", words)
+
+
+def client_frames_key(key: bytes, words: bytes) -> bytes:
+    """With which the tags of a client's frames are made."""
+    return _derived(key, b"client frames", words)
+
+
+def _derived(key: bytes, what: bytes, words: bytes) -> bytes:
+    return hmac.digest(key, b"\x00".join((MAGIC, what, words)), hashlib.sha256)
 
 
 def is_proof(expected: bytes, shown: bytes) -> bool:

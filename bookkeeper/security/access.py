@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bookkeeper.config import Settings
+from bookkeeper.errors import NotAdmittedError
 from bookkeeper.security.secret import Secret, read_secret
 from bookkeeper.security.store import SUFFIX, SecretStore
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
@@ -49,16 +50,38 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a caller shows: it offers the ids of all ``offers``, the server chooses one that it knows.
+    """What a caller shows: of all ``offers`` those that are meant for the instance that it calls; the server chooses
+    one that it knows.
 
     ``demand``: a server that proves no secret is not spoken to. Without it, that holds for the instances whose secrets
-    are offered. ``advice`` is the next step for whoever is refused. ``tls`` None = it speaks no TLS.
+    are offered. ``advice`` is the next step for whoever is refused. ``tls`` None = it speaks no TLS. ``instance_id``:
+    the only instance that is called; empty: whoever answers says which one it is, before anything is offered to it.
     """
 
     offers: Callable[[], Sequence[Secret]] = nothing
     demand: bool = False
     advice: str = CLIENT_ADVICE
     tls: ssl.SSLContext | None = None
+    instance_id: str = ""
+
+
+def meant_for(instance_id: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
+    """What may be offered to an instance: those that say that they open it (or any one, which no command makes), and
+    nothing while nobody knows which one it is.
+    """
+    return [secret for secret in secrets if instance_id and secret.instance_id in ("", instance_id)]
+
+
+def offered_to(instance_id: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
+    """The same for an instance that asks for a secret; raises NotAdmittedError when there are others only."""
+    meant = meant_for(instance_id, secrets)
+    if secrets and not meant:
+        others = ", ".join(sorted({f"{secret.cluster} ({secret.instance_id})" for secret in secrets})[:3])
+        raise NotAdmittedError(
+            f"it is instance {instance_id}, and what this side has is meant for {others or 'nobody'}",
+            {"instance_id": instance_id},
+        )
+    return meant
 
 
 def entrance_of(settings: Settings) -> Entrance:
@@ -78,9 +101,9 @@ def process_credentials(settings: Settings) -> Credentials:
     """For calls between processes of a cluster."""
     tls = caller_context(tls_files(settings))
     if settings.security.authentication == "none":
-        return Credentials(advice=PROCESS_ADVICE, tls=tls)
+        return Credentials(advice=PROCESS_ADVICE, tls=tls, instance_id=settings.instance.instance_id)
     store = SecretStore(settings.directory)
-    return Credentials(lambda: store.shown("cluster"), True, PROCESS_ADVICE, tls)
+    return Credentials(lambda: store.shown("cluster"), True, PROCESS_ADVICE, tls, settings.instance.instance_id)
 
 
 def peer_credentials(settings: Settings) -> Credentials:
@@ -118,13 +141,13 @@ def client_credentials(settings: Settings | None, given: Given | None = None) ->
     named = given.or_named(os.environ)
     if settings is None:
         return replace(_shown(named.secret_file), tls=caller_context(_tls_given(named)))
-    tls = caller_context(_tls_given(given) or tls_files(settings))
+    tls, own = caller_context(_tls_given(given) or tls_files(settings)), settings.instance.instance_id
     if given.secret_file is None and settings.security.authentication == "none":
-        return Credentials(tls=tls)
+        return Credentials(tls=tls, instance_id=own)
     store = SecretStore(settings.directory)
     if given.secret_file is None and not (named.secret_file and not os.access(store.file_of("client"), os.R_OK)):
         store.own("client")
-        return Credentials(lambda: store.shown("client"), True, tls=tls)
+        return Credentials(lambda: store.shown("client"), True, tls=tls, instance_id=own)
     return replace(_shown(named.secret_file), tls=tls)
 
 
@@ -143,4 +166,6 @@ def file_credentials(path: Path) -> Credentials:
     """
     files = sorted(path.glob(f"[!.]*{SUFFIX}")) if path.is_dir() else [path]
     shown = [read_secret(file) for file in files]
-    return Credentials(lambda: shown, demand=any(secret.instance_id for secret in shown))
+    instances = {secret.instance_id for secret in shown}
+    only = instances.pop() if len(instances) == 1 else ""
+    return Credentials(lambda: shown, demand=bool(only or instances), instance_id=only)

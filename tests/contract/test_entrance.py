@@ -19,7 +19,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotAdmittedError, UnauthorizedError
 from bookkeeper.rpc import handshake
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.envelope import method_codec
+from bookkeeper.rpc.seal import TAG_BYTES
 from bookkeeper.security.access import SECRET_FILE_VARIABLE, client_credentials, file_credentials
 from bookkeeper.security.secret import read_secret
 from bookkeeper.security.store import SecretStore
@@ -27,7 +27,7 @@ from bookkeeper.security.viewers import cookie_of, token_of
 from shell.failures import ExitCode
 from tests.support.cluster import Cluster
 from tests.support.monitor_scene import read
-from tests.support.rpc_peer import RawPeer
+from tests.support.rpc_peer import RawPeer, greeting
 from tests.support.shell import quick
 
 pytestmark = pytest.mark.integration
@@ -83,7 +83,7 @@ def test_every_port_that_a_process_listens_at_asks_for_a_secret(west: Cluster) -
     assert len(ports - {west.settings.monitor.port}) == 3
     for port in ports - {west.settings.monitor.port} | {replay}:
         peer = RawPeer(f"127.0.0.1:{port}")
-        peer.send(handshake.pack_greeting(handshake.new_nonce(), "client", []))
+        peer.send(greeting(target=west.settings.instance.instance_id))
         code, _, _ = handshake.read_refusal(peer.hear_handshake())
         assert code == "not_admitted"
         peer.close()
@@ -181,8 +181,10 @@ def test_garbage_oversized_half_sent_and_slow_frames_hold_up_nobody(west: Cluste
             strangers[-1].send(handshake.MAGIC[: guest % 4])
     inside = [admitted(west, address) for address in addresses.values() for _ in range(3)]
     for number, peer in enumerate(inside):
-        half = b"".join(method_codec("Master", "hello").call(1, (plain_hello(),), limit))[:-1]
-        peer.send((struct.pack(">i", limit + 1), half, struct.pack(">i", limit)[: 1 + number % 3])[number % 3])
+        half = peer.call("hello", plain_hello(), service="Master")[:-1]
+        peer.send(
+            (struct.pack(">i", limit + TAG_BYTES + 1), half, struct.pack(">i", limit)[: 1 + number % 3])[number % 3]
+        )
     with Client.connect(west.directory) as client, client.writer("beset") as writer:
         for number in range(50):
             writer.add(Mutation(b"%04d" % number).put(b"f", b"q", b"v"))
@@ -200,10 +202,5 @@ def admitted(cluster: Cluster, address: str) -> RawPeer:
     """A socket that was let in with the cluster's own secret, and then does what a test wants."""
     secret = read_secret(cluster.directory / "secrets" / "cluster.secret")
     peer = RawPeer(address)
-    greeting = handshake.pack_greeting(handshake.new_nonce(), "client", [bytes.fromhex(secret.id)])
-    peer.send(greeting)
-    challenge = handshake.read_challenge(peer.hear_handshake())
-    proof = handshake.client_proof(secret.key, greeting, challenge.nonce, challenge.chosen)
-    peer.send(handshake.pack(handshake.Kind.PROOF, proof))
-    assert peer.hear_handshake().kind is handshake.Kind.WELCOME
+    peer.come_in(secret)
     return peer

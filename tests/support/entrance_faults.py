@@ -42,7 +42,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "proofs-are-the-same": (
         "bookkeeper.rpc.handshake",
         "client_proof",
-        lambda key, greeting, nonce, chosen: _server_proof(key, greeting, nonce, chosen),
+        lambda key, words: _server_proof(key, words),
         "issue 5: a server's own proof, sent back to it, lets a stranger in",
     ),
     "nonces-repeat": (
@@ -50,6 +50,42 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "new_nonce",
         lambda: bytes(32),
         "issue 5: what was overheard once lets a stranger in",
+    ),
+    "tags-are-not-looked-at": (
+        "bookkeeper.rpc.seal",
+        "FrameSeal.check",
+        lambda self, frame: frame[:-16],  # noqa: ARG005
+        "who passes a handshake on makes calls of its own on the connection, and changes answers",
+    ),
+    "frames-have-no-numbers": (
+        "bookkeeper.rpc.seal",
+        "_Numbers.take",
+        lambda self: bytes(12),  # noqa: ARG005
+        "who passes frames on repeats some of them",
+    ),
+    "everything-is-offered": (
+        "bookkeeper.security.access",
+        "meant_for",
+        lambda instance_id, secrets: secrets,  # noqa: ARG005
+        "whoever answers at an address is offered, and proven, what is meant for others",
+    ),
+    "any-target-will-do": (
+        "bookkeeper.rpc.admission",
+        "refuse_other_target",
+        lambda target, hello, who: None,  # noqa: ARG005
+        "a handshake that was meant for one instance holds at another",
+    ),
+    "proofs-hold-on-any-channel": (
+        "bookkeeper.rpc.handshake",
+        "words_of",
+        lambda channel, said, nonce, chosen: b"".join((*said, nonce, chosen)),  # noqa: ARG005
+        "who has a certificate passes a handshake on from one TLS connection to another one",
+    ),
+    "callers-believe-any-proof": (
+        "bookkeeper.rpc.channel",
+        "is_from_server",
+        lambda key, words, shown: True,  # noqa: ARG005
+        "issue 5: whoever answers at an address is believed to have the secret",
     ),
     "every-secret-opens-everything": (
         "bookkeeper.rpc.rights",
@@ -185,7 +221,7 @@ def _believe(context: ssl.SSLContext) -> None:
     context.verify_mode = ssl.CERT_NONE
 
 
-def _server_proof(key: bytes, greeting: bytes, nonce: bytes, chosen: bytes) -> bytes:
+def _server_proof(key: bytes, words: bytes) -> bytes:
     from bookkeeper.rpc import handshake  # looked up when it is called: another switch may be on
 
-    return handshake.server_proof(key, greeting, nonce, chosen)
+    return handshake.server_proof(key, words)

@@ -15,10 +15,12 @@ from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.envelope import method_codec
-from bookkeeper.rpc.handshake import Message
+from bookkeeper.rpc.handshake import Challenge, Kind, Message
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.seal import FrameSeal
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import Credentials, Entrance
+from bookkeeper.security.secret import Secret
 
 SERVER_HELLO = Hello(PROTOCOL_VERSION, "i-west", "west", "replay")
 
@@ -78,8 +80,21 @@ def pooled(hello: Hello | None = None, credentials: Credentials | None = None, *
         pool.close()
 
 
+def greeting(
+    *offers: Secret, target: str = "", role: str = "client", instance_id: str = "", nonce: bytes | None = None
+) -> bytes:
+    """The first message of a caller with these secrets."""
+    ids = [bytes.fromhex(offer.id) for offer in offers]
+    return handshake.pack_greeting(nonce or handshake.new_nonce(), role, instance_id, target, ids)
+
+
+def words_after(said: bytes, challenge: Challenge, channel: bytes = b"") -> bytes:
+    """What proofs and keys are made over when ``said`` was answered with this challenge."""
+    return handshake.words_of(channel, [said], challenge.nonce, challenge.chosen)
+
+
 class RawPeer:
-    """A bare socket to a server."""
+    """A bare socket to a server. ``seal`` is None until :meth:`come_in`."""
 
     def __init__(self, address: str, receive_buffer_bytes: int | None = None) -> None:
         target = parse_address(address)
@@ -88,17 +103,33 @@ class RawPeer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.sock.settimeout(30)
         self.sock.connect((target.host, target.port))
+        self.seal: FrameSeal | None = None
 
     def send(self, raw: bytes) -> None:
         self.sock.sendall(raw)
 
     def say(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> None:
-        self.send(b"".join(method_codec(service, method).call(sequence, arguments, 1 << 30)))
+        self.send(self.call(method, *arguments, service=service, sequence=sequence))
+
+    def call(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> bytes:
+        """The next frame of this peer."""
+        frame = method_codec(service, method).call(sequence, arguments, 1 << 30)
+        return b"".join(frame if self.seal is None else self.seal.sealed(frame))
 
     def shake_hands(self) -> None:
         """With a server that asks for no secret."""
-        self.send(handshake.pack_greeting(handshake.new_nonce(), "client", []))
+        self.send(greeting())
         assert handshake.read_challenge(self.hear_handshake()).is_open
+
+    def come_in(self, secret: Secret) -> None:
+        """With this secret, through a server that speaks no TLS."""
+        said = greeting(secret, target=secret.instance_id)
+        self.send(said)
+        words = words_after(said, handshake.read_challenge(self.hear_handshake()))
+        self.send(handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, words)))
+        assert self.hear_handshake().kind is Kind.WELCOME
+        keys = handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
+        self.seal = FrameSeal(*keys)
 
     def hear_handshake(self) -> Message:
         head = self._exactly(handshake.HEAD.size)
@@ -113,7 +144,9 @@ class RawPeer:
 
     def hear(self, method: str, service: str = "Replay", sequence: int = 1) -> Any:
         (size,) = struct.unpack(">i", self._exactly(4))
-        return method_codec(service, method).read_answer(memoryview(self._exactly(size)), sequence)
+        frame = memoryview(self._exactly(size))
+        payload = frame if self.seal is None else self.seal.check(frame)
+        return method_codec(service, method).read_answer(payload, sequence)
 
     def _exactly(self, size: int) -> bytes:
         raw = b""

@@ -34,7 +34,9 @@ def _link(quorum: str) -> MasterLink:
 def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:
     with FakeCluster() as cluster:
         port = int(cluster.quorum.rpartition(":")[2])
-        write_settings(new_settings(tmp_path, "west", master_port=port, overrides={"security.authentication": "none"}))
+        overrides = {"security.authentication": "none"}
+        settings = new_settings(tmp_path, "west", instance_id="i-west", master_port=port, overrides=overrides)
+        write_settings(settings)
         for where in (str(tmp_path), tmp_path, cluster.quorum, f"{NOBODY},{cluster.quorum}"):
             with Client.connect(where) as client:
                 assert client.tables.get("t") == TABLE

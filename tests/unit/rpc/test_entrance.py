@@ -17,14 +17,14 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, IncompatibleError, NotAdmittedError, UnauthorizedError
 from bookkeeper.rpc import handshake
 from bookkeeper.rpc.admission import QUIET_MS, RefusalLog
-from bookkeeper.rpc.client import UNREACHED, plain_hello
+from bookkeeper.rpc.client import UNREACHED, plain_hello, refuse_impostor
 from bookkeeper.rpc.handshake import HEAD, Challenge, Kind
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault
-from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
+from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, greeting, pooled, serving, words_after
 
 OWN, CLIENT, PEER = (new_secret(kind, "west", "i-west", kind, 0) for kind in ("cluster", "client", "peer"))
 OTHER = replace(OWN, key=bytes(32))
@@ -48,8 +48,8 @@ def refusal(server: RpcServer, *offers: Secret, demand: bool = True) -> str:
     return caught.value.message
 
 
-def _greeting(*offers: Secret, nonce: bytes = bytes(32)) -> bytes:
-    return handshake.pack_greeting(nonce, "client", [bytes.fromhex(offer.id) for offer in offers])
+def _greeting(*offers: Secret) -> bytes:
+    return greeting(*offers, target="i-west", nonce=bytes(32))
 
 
 # ---- in or out
@@ -92,7 +92,7 @@ def answering(server: RpcServer, answer: Callable[[Challenge], bytes]) -> Iterat
 
 
 def proof_with(key: bytes) -> Callable[[Challenge], bytes]:
-    return lambda challenge: handshake.client_proof(key, _greeting(OWN), challenge.nonce, challenge.chosen)
+    return lambda challenge: handshake.client_proof(key, words_after(_greeting(OWN), challenge))
 
 
 def test_a_wrong_proof_is_refused() -> None:
@@ -121,7 +121,7 @@ def test_what_was_overheard_once_lets_nobody_in() -> None:
 def test_nothing_is_called_before_the_handshake_is_over() -> None:
     echo = Echo()
     with serving(echo, entrance=Entrance(lambda: {OWN.id: OWN})) as server:
-        for first in (b"", _greeting(OWN), _greeting()):
+        for first in (b"", _greeting(OWN), _greeting(), greeting()):
             rude = RawPeer(server.address)
             rude.send(first)
             rude.say("hello", plain_hello())
@@ -135,17 +135,19 @@ def test_nothing_is_called_before_the_handshake_is_over() -> None:
 
 
 def test_a_server_without_the_secret_is_not_spoken_to() -> None:
-    with guarded(OTHER) as server:
-        assert f"it does not have secret {OWN.id}" in refusal(server, OWN)
+    with guarded(OTHER) as server, pooled(credentials=showing(OWN)) as pool:
+        with pytest.raises(BookkeeperError) as caught:
+            pool.replay(server.address).status()
+        assert isinstance(caught.value, NotAdmittedError)
+        assert f"it does not have secret {OWN.id}" in caught.value.message
     with serving(Echo()) as server:
         assert "it proves no secret" in refusal(server, OWN)
 
 
 def test_a_peer_can_not_stand_for_another_one() -> None:
     elsewhere = new_secret("peer", "north", "i-north", "west", 0)
-    with guarded(elsewhere) as server:
-        said = refusal(server, elsewhere, demand=False)
-    assert "says that it is instance i-west (west), and proved the secret of i-north (north)" in said
+    with pytest.raises(NotAdmittedError, match=r"says that it is instance i-west \(west\), and proved the secret of"):
+        refuse_impostor(SERVER_HELLO, elsewhere, (elsewhere,))
     with serving(Echo()) as server:
         assert "does not prove its secret" in refusal(server, PEER, demand=False)
 
@@ -214,24 +216,24 @@ def test_a_secret_gives_the_rights_of_its_kind() -> None:
 # ---- versions and strangers
 
 
-def test_another_version_is_told_both_versions() -> None:
-    newer = PROTOCOL_VERSION + 1
+@pytest.mark.parametrize(("other", "step"), [(PROTOCOL_VERSION + 1, "upgrade it"), (3, "upgrade this side")])
+def test_another_version_is_told_both_versions(other: int, step: str) -> None:
     with guarded(OWN) as server:
         guest = RawPeer(server.address)
         raw = _greeting(OWN)
-        guest.send(HEAD.pack(handshake.MAGIC, newer, Kind.GREETING, len(raw) - HEAD.size) + raw[HEAD.size :])
+        guest.send(HEAD.pack(handshake.MAGIC, other, Kind.GREETING, len(raw) - HEAD.size) + raw[HEAD.size :])
         answer = guest.hear_handshake()
         assert answer.kind is Kind.REFUSAL
         code, text, _ = handshake.read_refusal(answer)
         assert (code, guest.is_closed_by_server()) == ("incompatible", True)
-        assert f"speaks protocol {PROTOCOL_VERSION}, not {newer}; upgrade it" in text
+        assert f"speaks protocol {PROTOCOL_VERSION}, not {other}; {step}" in text
         guest.close()
 
 
+@pytest.mark.parametrize("other", [PROTOCOL_VERSION + 1, 3])
 @pytest.mark.parametrize("kind", [Kind.CHALLENGE, Kind.REFUSAL])
-def test_a_caller_tells_that_the_server_has_another_version(kind: Kind) -> None:
-    newer = PROTOCOL_VERSION + 1
-    refusal = f'{{"code": "incompatible", "message": "speaks {newer}, not {PROTOCOL_VERSION}"}}'
+def test_a_caller_tells_that_the_server_has_another_version(kind: Kind, other: int) -> None:
+    refusal = f'{{"code": "incompatible", "message": "speaks {other}, not {PROTOCOL_VERSION}"}}'
     body = bytes(72) if kind is Kind.CHALLENGE else refusal.encode()
     with socket.create_server(("127.0.0.1", 0)) as listener, pooled() as pool:
         listener.settimeout(30)
@@ -242,10 +244,10 @@ def test_a_caller_tells_that_the_server_has_another_version(kind: Kind) -> None:
                 pool.replay(address).status()
             return caught.value
 
-        with _answering(listener, handshake.pack(kind, body, newer)):
+        with _answering(listener, handshake.pack(kind, body, other)):
             told = meet().message
     assert address in told
-    assert str(newer) in told
+    assert str(other) in told
     assert str(PROTOCOL_VERSION) in told
 
 
@@ -285,7 +287,7 @@ def test_strangers_are_told_in_their_own_language() -> None:
 def test_a_stranger_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), guarded(OWN) as server:
         forger = RawPeer(server.address)
-        forger.send(handshake.pack_greeting(bytes(32), "x\nWARNING all is well", []))
+        forger.send(greeting(role="x\nWARNING all is well"))
         assert forger.hear_handshake().kind is Kind.REFUSAL
         forger.close()
     assert not [record for record in caplog.records if "all is well" in record.message]
@@ -345,7 +347,7 @@ LAWS: list[tuple[str, Callable[[], None]]] = [
     ("any-name-will-do", test_a_peer_can_not_stand_for_another_one),
     ("secrets-pass-hands", test_a_secret_of_one_instance_serves_no_other),
     ("forgotten-secrets-stay", test_whoever_came_with_a_secret_that_is_forgotten_has_to_leave),
-    ("any-version-will-do", test_another_version_is_told_both_versions),
+    ("any-version-will-do", lambda: test_another_version_is_told_both_versions(3, "upgrade this side")),
     ("silent-guests-stay", test_silent_guests_take_no_place_from_others),
     ("every-refusal-is-logged", test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log),
 ]
@@ -363,7 +365,8 @@ def test_a_key_shows_nowhere() -> None:
         assert text not in shown
     raw = (
         _greeting(OWN)
-        + handshake.server_proof(OWN.key, b"g", b"n", b"c")
-        + handshake.client_proof(OWN.key, b"g", b"n", b"c")
+        + handshake.server_proof(OWN.key, b"words")
+        + handshake.client_proof(OWN.key, b"words")
+        + handshake.server_frames_key(OWN.key, b"words")
     )
     assert OWN.key not in raw

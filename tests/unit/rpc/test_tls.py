@@ -30,7 +30,7 @@ from bookkeeper.security.secret import new_secret
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
 from tests.support.certificates import Authority, tls_overrides
 from tests.support.faults import fault
-from tests.support.rpc_peer import Echo, RawPeer, pooled, serving
+from tests.support.rpc_peer import Echo, RawPeer, greeting, pooled, serving
 
 OWN = new_secret("cluster", "west", "i-west", "processes", 0)
 
@@ -154,7 +154,7 @@ def test_tls_does_not_take_the_place_of_the_secret(files: TlsFiles) -> None:
             pool.replay(server.address).status()
         peer = RawPeer(server.address)
         peer.sock = ssl.create_default_context(cafile=str(files.ca)).wrap_socket(peer.sock, server_hostname="127.0.0.1")
-        peer.send(handshake.pack_greeting(handshake.new_nonce(), "client", []))
+        peer.send(greeting(target="i-west"))
         assert peer.hear_handshake().kind is handshake.Kind.REFUSAL
         assert peer.is_closed_by_server()
         peer.close()

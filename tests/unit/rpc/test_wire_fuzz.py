@@ -22,6 +22,7 @@ from bookkeeper.rpc.schema import load_contract
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import new_secret
 from tests.support.faults import fault
+from tests.support.rpc_peer import greeting
 from tests.unit.rpc.test_wire import values
 
 SERVICES = ("Master", "TServer", "Replay")
@@ -41,12 +42,15 @@ class Anything:
 
 DISPATCHERS = {service: Dispatcher(service, Anything(), WEST, LIMIT, {}) for service in SERVICES}
 
-GREETING = handshake.pack_greeting(bytes(32), "client", [bytes.fromhex(OWN.id)])
+GREETING = greeting(OWN, target="i-west")
 STARTS = (
     b"",
     GREETING,
     GREETING + handshake.pack(Kind.PROOF, bytes(32)),
-    handshake.pack_greeting(bytes(32), "client", []),
+    greeting(target="i-west"),
+    greeting(),
+    greeting() + GREETING + handshake.pack(Kind.PROOF, bytes(32)),
+    greeting(target="i-east"),
     b"GET / HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00",
     b"\x00\x00\x00\x20\x80\x01\x00\x01\x00\x00\x00\x05hello",
@@ -75,7 +79,9 @@ def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: by
         if is_over:
             break
     assert admission.admitted is None
-    assert sent <= HEAD.size + 72 + HEAD.size + handshake.BODY_BYTES_MAX, "a challenge and a refusal at most"
+    instance, challenge = HEAD.size + 1 + len("i-west"), HEAD.size + 72
+    limit = instance + challenge + HEAD.size + handshake.BODY_BYTES_MAX
+    assert sent <= limit, "an instance, a challenge and a refusal at most"
 
 
 def _hear(admission: Admission, inbox: bytearray) -> tuple[bytes, bool]:
@@ -128,7 +134,7 @@ def calls(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def _respond(service: str, frame: bytes) -> None:
-    conversation = Conversation("1.2.3.4:5", WEST, Admitted("master", OWN))
+    conversation = Conversation("1.2.3.4:5", WEST, Admitted("master", "i-west", OWN))
     try:
         answer = DISPATCHERS[service].respond(memoryview(frame), conversation)
     except CorruptionError:

@@ -1,0 +1,285 @@
+"""Somebody in between who passes a handshake on: nothing of what it adds, changes or repeats counts, with TLS too."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bookkeeper.errors import BookkeeperError, InvalidInputError, NotAdmittedError, UnavailableError
+from bookkeeper.rpc.client import plain_hello
+from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec
+from bookkeeper.rpc.handshake import Kind
+from bookkeeper.rpc.seal import TAG_BYTES
+from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.transport import channel_binding
+from bookkeeper.security.access import Credentials, Entrance
+from bookkeeper.security.secret import Secret, new_secret
+from bookkeeper.security.tls import TlsFiles, caller_context, server_context
+from tests.support.certificates import Authority
+from tests.support.faults import fault
+from tests.support.relay import Relay, Side
+from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
+
+OWN = new_secret("cluster", "west", "i-west", "processes", 0)
+FOR_WEST = new_secret("peer", "west", "i-west", "east", 0)
+FOR_NORTH = new_secret("peer", "north", "i-north", "east", 0)
+
+
+@contextmanager
+def guarded(*accepted: Secret, tls: ssl.SSLContext | None = None) -> Iterator[tuple[RpcServer, Echo]]:
+    echo = Echo()
+    with serving(echo, entrance=Entrance(lambda: {known.id: known for known in accepted}, tls)) as server:
+        yield server, echo
+
+
+def own(tls: ssl.SSLContext | None = None) -> Credentials:
+    return Credentials(lambda: (OWN,), True, tls=tls, instance_id="i-west")
+
+
+# ---- without TLS
+
+
+def test_a_proxy_that_changes_nothing_is_not_noticed() -> None:
+    with guarded(OWN) as (server, _), Relay(server.address) as relay, pooled(credentials=own()) as pool:
+        for size in (0, 1, 100_000, 5 << 20):
+            assert pool.replay(relay.address).run(bytes(size)) == bytes(size)
+
+
+def forged(tag: bytes) -> bytes:
+    """A call of somebody who has no key."""
+    call = b"".join(method_codec("Replay", "warm").call(9, (), 1 << 20)) + tag
+    return FRAME_HEADER.pack(len(call) - FRAME_HEADER.size) + call[FRAME_HEADER.size :]
+
+
+CALLS: dict[str, Callable[[bytes], bytes]] = {
+    "adds a call": lambda frame: frame + forged(bytes(TAG_BYTES)),
+    "adds a call without a tag": lambda frame: frame + forged(b""),
+    "adds a call with the tag of another": lambda frame: frame + forged(frame[-TAG_BYTES:]),
+    "puts a call in place of another": lambda frame: forged(frame[-TAG_BYTES:]),
+    "repeats a call": lambda frame: frame + frame,
+}
+
+
+@pytest.mark.parametrize("meddling", CALLS.values(), ids=CALLS)
+def test_nobody_in_between_makes_a_call(meddling: Callable[[bytes], bytes]) -> None:
+    seen = []
+
+    def meddle(side: Side, frame: bytes) -> bytes:
+        if side == "client":
+            seen.append(frame)
+        return meddling(frame) if side == "client" and len(seen) == 2 else frame  # the first one is hello
+
+    with guarded(OWN) as (server, echo), pooled(credentials=own()) as pool:
+        with Relay(server.address, meddle) as relay:
+            try:
+                pool.replay(relay.address).warm()
+                pool.replay(relay.address).status()
+            except UnavailableError:
+                pass  # the connection is over
+        assert pool.replay(server.address).status() == {"calls": str(echo.calls)}
+    assert echo.calls <= 1
+
+
+def test_an_answer_that_was_changed_on_its_way_is_none() -> None:
+    def meddle(side: Side, frame: bytes) -> bytes:
+        return frame.replace(b"true words", b"lies, lies") if side == "server" else frame
+
+    with guarded(OWN) as (server, _), Relay(server.address, meddle) as relay, pooled(credentials=own()) as pool:
+        with pytest.raises(UnavailableError) as caught:
+            assert pool.replay(relay.address).run(b"true words") == b"true words"
+        assert "the tag of a frame" in caught.value.message
+
+
+def test_a_call_that_was_left_out_on_its_way_is_noticed() -> None:
+    with guarded(OWN) as (server, echo):
+        peer = RawPeer(server.address)
+        peer.come_in(OWN)
+        peer.say("hello", plain_hello())
+        assert peer.hear("hello").result == SERVER_HELLO
+        peer.call("run", b"left out")
+        peer.say("warm")
+        assert peer.is_closed_by_server()
+        peer.close()
+    assert echo.calls == 0
+
+
+def test_a_frame_of_the_largest_size_goes_with_its_tag_too() -> None:
+    limit = 1 << 20
+    codec = method_codec("Replay", "run")
+    calls, answers = (
+        sum(map(len, frame)) - FRAME_HEADER.size
+        for frame in (codec.call(1, (b"",), limit), codec.success(1, b"", limit))
+    )
+    with (
+        serving(Echo(), entrance=Entrance(lambda: {OWN.id: OWN}), frame_bytes_max=limit) as server,
+        pooled(credentials=own(), frame_bytes_max=limit) as pool,
+    ):
+        data = bytes(limit - max(calls, answers))
+        assert pool.replay(server.address).run(data) == data
+        with pytest.raises(InvalidInputError, match="more than"):
+            pool.replay(server.address).run(data + bytes(abs(calls - answers) + 1))
+
+
+# ---- who is meant
+
+
+def east(*offers: Secret) -> Credentials:
+    """What a cluster shows to its peers, whoever answers at an address."""
+    return Credentials(lambda: offers)
+
+
+def test_only_what_is_meant_for_an_instance_is_offered_to_it() -> None:
+    with guarded(FOR_WEST) as (server, _), Relay(server.address) as relay:
+        with pooled(credentials=east(FOR_NORTH, FOR_WEST)) as pool:
+            pool.replay(relay.address).status()
+        assert relay.offers == [FOR_WEST.id]
+        assert [message.kind for _, message in relay.said] == [
+            *(Kind.GREETING, Kind.INSTANCE, Kind.GREETING),
+            *(Kind.CHALLENGE, Kind.PROOF, Kind.WELCOME),
+        ]
+
+
+def test_whoever_knows_whom_it_calls_says_so_at_once() -> None:
+    with guarded(OWN, FOR_WEST) as (server, _), Relay(server.address) as relay:
+        with pooled(credentials=own()) as pool:
+            pool.replay(relay.address).status()
+        assert [message.kind for _, message in relay.said] == [
+            *(Kind.GREETING, Kind.CHALLENGE, Kind.PROOF, Kind.WELCOME)
+        ]
+
+
+def test_an_instance_for_which_there_is_no_secret_is_offered_none() -> None:
+    with guarded(FOR_WEST) as (server, _), Relay(server.address) as relay:
+        with pooled(credentials=east(FOR_NORTH)) as pool, pytest.raises(NotAdmittedError) as caught:
+            pool.replay(relay.address).status()
+        assert relay.offers == []
+    assert "it is instance i-west, and what this side has is meant for north (i-north)" in caught.value.message
+
+
+def test_a_server_takes_nobody_who_means_another_instance() -> None:
+    mistaken = Credentials(lambda: (FOR_NORTH,), instance_id="i-north")
+    with (
+        guarded(FOR_NORTH) as (server, _),
+        pooled(credentials=mistaken) as pool,
+        pytest.raises(NotAdmittedError, match="replay of cluster west is instance i-west, and not i-north"),
+    ):
+        pool.replay(server.address).status()
+
+
+# ---- with TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("tls") / "ca")
+
+
+def contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server and of a caller."""
+    server, caller = server_context(files), caller_context(files)
+    assert server is not None
+    assert caller is not None
+    return server, caller
+
+
+def test_a_relay_with_a_certificate_of_its_own_gets_no_proof_that_holds(authority: Authority) -> None:
+    west, spy = contexts(authority.sign("west")), contexts(authority.sign("spy"))
+
+    def meddle(side: Side, frame: bytes) -> bytes:
+        return frame + forged(b"") if side == "client" else frame
+
+    with (
+        guarded(OWN, tls=west[0]) as (server, echo),
+        Relay(server.address, meddle, spy) as relay,
+        pooled(credentials=own(west[1])) as pool,
+    ):
+        with pytest.raises(BookkeeperError) as caught:
+            pool.replay(relay.address).status()
+        assert isinstance(caught.value, NotAdmittedError)
+        assert "somebody is in between" in caught.value.message
+        assert echo.calls == 0
+        assert pool.replay(server.address).status() == {"calls": "0"}
+
+
+def test_a_server_takes_no_proof_that_came_another_way(authority: Authority) -> None:
+    west, spy = contexts(authority.sign("west")), contexts(authority.sign("spy"))
+    with (
+        fault("callers-believe-any-proof"),
+        guarded(OWN, tls=west[0]) as (server, _),
+        Relay(server.address, tls=spy) as relay,
+        pooled(credentials=own(west[1])) as pool,
+    ):
+        with pytest.raises(BookkeeperError) as caught:
+            pool.replay(relay.address).status()
+        assert isinstance(caught.value, NotAdmittedError)
+        assert f"the proof for secret {OWN.id} is wrong" in caught.value.message
+
+
+def test_both_ends_see_the_same_binding_and_no_two_connections_do(authority: Authority) -> None:
+    served, calling = contexts(authority.sign("west"))
+    served.num_tickets = 2  # a server of ours gives none, so nobody resumes; a binding would hold all the same
+    first, session = _bindings(served, calling, None)
+    again, resumed = _bindings(served, calling, session)
+    assert (session.has_ticket, len(set(first)), len(set(again))) == (True, 1, 1)
+    assert first[0] != again[0]
+    assert len(first[0]) >= 32
+    assert resumed is not None
+
+
+def _bindings(
+    served: ssl.SSLContext, calling: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[list[bytes], ssl.SSLSession]:
+    """What server and caller see, and the session to go on with."""
+    found: list[bytes] = []
+    here, there = socket.socketpair()
+
+    def serve() -> None:
+        with served.wrap_socket(there, server_side=True) as secured:
+            found.append(channel_binding(secured))
+            secured.sendall(b"x")
+            secured.recv(1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with calling.wrap_socket(here, server_hostname="127.0.0.1", session=session) as secured:
+        assert secured.recv(1) == b"x"
+        assert secured.session_reused is (session is not None)
+        found.append(channel_binding(secured))
+        kept = secured.session
+        secured.sendall(b"y")
+        thread.join()
+    assert kept is not None
+    return found, kept
+
+
+def test_a_connection_without_tls_has_no_binding() -> None:
+    with socket.socket() as sock:
+        assert channel_binding(sock) == b""
+
+
+# ---- switches
+
+
+Law = Callable[[Authority], None]
+
+LAWS: list[tuple[str, Law]] = [
+    ("tags-are-not-looked-at", lambda _: test_nobody_in_between_makes_a_call(CALLS["adds a call"])),
+    ("tags-are-not-looked-at", lambda _: test_an_answer_that_was_changed_on_its_way_is_none()),
+    ("frames-have-no-numbers", lambda _: test_nobody_in_between_makes_a_call(CALLS["repeats a call"])),
+    ("everything-is-offered", lambda _: test_only_what_is_meant_for_an_instance_is_offered_to_it()),
+    ("everything-is-offered", lambda _: test_an_instance_for_which_there_is_no_secret_is_offered_none()),
+    ("any-target-will-do", lambda _: test_a_server_takes_nobody_who_means_another_instance()),
+    ("proofs-hold-on-any-channel", test_a_relay_with_a_certificate_of_its_own_gets_no_proof_that_holds),
+    ("proofs-hold-on-any-channel", test_a_server_takes_no_proof_that_came_another_way),
+]
+
+
+@pytest.mark.parametrize(("name", "law"), LAWS)
+def test_without_its_rule_a_law_of_the_way_is_red(name: str, law: Law, authority: Authority) -> None:
+    with fault(name), pytest.raises((AssertionError, pytest.fail.Exception)):
+        law(authority)
