@@ -23,7 +23,8 @@ from bookkeeper.config import (
 )
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, RefusedError
+from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.standalone.books import check_books
 from shell.failures import ExitCode
 from shell.output import Output, Record
@@ -41,13 +42,14 @@ def config() -> None:
 @_DIRECTORY
 @_JSON
 def check(directory: Path, as_json: bool) -> int:
-    """Check the settings file in DIR and the books that it names; exit code 0 when processes would start with them.
+    """Check the settings file in DIR, its addresses and its books; exit code 0 when processes would start with them.
 
     Prints a line for each problem: file, key, reason, next step. Exit code 1 when there is one.
     """
     output, problems = Output(as_json), check_settings(directory)
     if not problems:
-        problems = check_stores(load_settings(directory))
+        settings = load_settings(directory)
+        problems = check_exposure(settings) + check_stores(settings)
     file = directory.absolute() / SETTINGS_FILE
     if not problems or as_json:
         output.done(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
@@ -57,21 +59,31 @@ def check(directory: Path, as_json: bool) -> int:
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
+def check_exposure(settings: Settings) -> list[Problem]:
+    """What keeps processes from listening at the addresses that the settings name."""
+    try:
+        refuse_plaintext(settings)
+    except RefusedError as error:
+        reason, _, step = error.message.partition("; ")
+        return [_problem(settings, "security.beyond_loopback", reason, step)]
+    return []
+
+
 def check_stores(settings: Settings) -> list[Problem]:
     """What keeps processes from starting over the stores that the settings name; they may be in use."""
     if not (settings.coordination_dir / COORDINATION_FILE).is_file():
         reason = f"there is no coordination store in {settings.coordination_dir}"
-        return [_store_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
+        return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
     try:
         with closing(open_coordination(settings)) as coordination:
             check_books(settings, coordination)
     except BookkeeperError as error:
         reason, _, step = error.message.partition("; ")
-        return [_store_problem(settings, "metadata.url", reason, step or "see to it that the store answers")]
+        return [_problem(settings, "metadata.url", reason, step or "see to it that the store answers")]
     return []
 
 
-def _store_problem(settings: Settings, key: str, reason: str, next_step: str) -> Problem:
+def _problem(settings: Settings, key: str, reason: str, next_step: str) -> Problem:
     return Problem(settings.directory / SETTINGS_FILE, key, reason, next_step)
 
 

@@ -78,7 +78,7 @@ class RpcSettings(Section):
     bind_host: str = setting(
         "127.0.0.1",
         "Address that servers bind and announce",
-        "the cluster is on one machine; what goes over a network should be encrypted (security.tls_certificate)",
+        "the cluster is on one machine; what goes over a network has to be encrypted (security.tls_certificate)",
     )
     frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
         32 * MIB, "Largest frame that is accepted or sent", "four times the largest usual message"
@@ -141,6 +141,12 @@ class SecuritySettings(Section):
         "any",
         "any: who calls shows a secret; certified: and a certificate that tls_ca has signed",
         "a secret says who it is",
+    )
+    beyond_loopback: Literal["tls", "plaintext"] = setting(
+        "tls",
+        "tls: processes and the monitor bind addresses beyond loopback only with TLS; plaintext: without it, too, and "
+        "whoever is on the network reads everything",
+        "a network on which nobody listens is a thing to be sure of",
     )
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bookkeeper.config import Settings
 from bookkeeper.errors import NotAdmittedError
+from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.secret import Secret, read_secret
 from bookkeeper.security.store import SUFFIX, SecretStore
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
@@ -86,8 +87,9 @@ def offered_to(instance_id: str, secrets: Sequence[Secret]) -> Sequence[Secret]:
 
 def entrance_of(settings: Settings) -> Entrance:
     """For the servers of a cluster. Raises NotFoundError, RefusedError or InvalidInputError when its own secret or
-    certificate can't be used.
+    certificate can't be used, or when they would listen beyond loopback without TLS.
     """
+    refuse_plaintext(settings)
     tls = server_context(tls_files(settings))
     if settings.security.authentication == "none":
         return Entrance(tls=tls)

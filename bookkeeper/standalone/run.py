@@ -17,6 +17,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import BookkeeperError, TransientError, unavailable
+from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import close_to_others, complete_cluster
 from bookkeeper.standalone.fencing import Fence
@@ -37,10 +38,11 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     disk is full. What can't be used for now, as a full disk, is waited for; a file that is damaged while processes run
     is said, and ends none of them.
 
-    Raises RefusedError when another supervisor runs this directory, or when it is open to others and somebody else's.
-    Main thread only.
+    Raises RefusedError when another supervisor runs this directory, when it is open to others and somebody else's, or
+    when the settings bind an address beyond loopback without TLS. Main thread only.
     """
     keep_private()
+    refuse_plaintext(settings)
     clock, stop = SystemClock(), threading.Event()
     say = partial(_say, report)
     supervisor = Supervisor(settings.directory, roles_of(settings.standalone.tservers), say, STOP_TIMEOUT_MS, clock)

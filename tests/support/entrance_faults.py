@@ -87,6 +87,12 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda key, words, shown: True,  # noqa: ARG005
         "issue 5: whoever answers at an address is believed to have the secret",
     ),
+    "everywhere-is-loopback": (
+        "bookkeeper.security.exposure",
+        "is_loopback",
+        lambda host: True,  # noqa: ARG005
+        "a cluster listens beyond its machine without TLS, and nobody is told",
+    ),
     "every-secret-opens-everything": (
         "bookkeeper.rpc.rights",
         "may_call",
