@@ -72,6 +72,9 @@ class CoordinationSettings(Section):
         return self
 
 
+Memory = Annotated[int, Field(ge=0, le=2**40), Unit("bytes")]
+
+
 class RpcSettings(Section):
     """Calls between processes."""
 
@@ -82,6 +85,17 @@ class RpcSettings(Section):
     )
     frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
         32 * MIB, "Largest frame that is accepted or sent", "four times the largest usual message"
+    )
+    secret_memory_bytes: Memory = setting(
+        0,
+        "Memory of large messages (above 64 KiB) that all connections of one server with the same secret hold, on "
+        "their way in or out; beyond it calls are told to back off (overloaded); 0: four times frame_bytes_max",
+        "32 usual messages, and whoever has another secret finds room, too",
+    )
+    memory_bytes: Memory = setting(
+        0,
+        "The same for all connections of one server; 0: eight times frame_bytes_max",
+        "64 usual messages, twice the threads that serve them",
     )
     threads_max: Count = setting(
         32, "Threads that serve calls in one process", "waiting for a disk, not for a core, is their usual state"
@@ -117,6 +131,13 @@ class RpcSettings(Section):
         "Time after which a server closes a connection that nobody used",
         "clients reconnect unnoticed, and the forgotten ones do not pile up",
     )
+
+    @model_validator(mode="after")
+    def _frames_find_memory(self) -> Self:
+        for name in ("secret_memory_bytes", "memory_bytes"):
+            if 0 < getattr(self, name) < self.frame_bytes_max:
+                raise ValueError(f"{name} must be at least frame_bytes_max, or 0")
+        return self
 
 
 class SecuritySettings(Section):

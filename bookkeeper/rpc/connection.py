@@ -2,9 +2,11 @@
 
 Arrives: a socket that is ready. Leaves: frames, as they become whole; the caller arms the socket for what
 :attr:`Connection.wants` says. Until the handshake is over, its bytes go to the admission and nowhere else. A frame's
-length is held against the limit before anything is allocated for it. A connection in its handshake, or in the middle of
-a frame, in either direction, has a deadline. Whoever is refused is heard out, unread, until it closes or the deadline
-comes: else it would lose what it was told.
+length is held against the limit before anything is allocated for it. A frame that is not whole when its head has come
+is judged by its head, and its memory grows with its bytes (``frames``); one that is declined is thrown away as it
+comes, and its call answered then. A connection in its handshake, or in the middle of a frame, in either direction, has
+a deadline. Whoever is refused is heard out, unread, until it closes or the deadline comes: else it would lose what it
+was told.
 """
 
 from __future__ import annotations
@@ -15,47 +17,24 @@ import ssl
 from collections.abc import Iterator
 
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import CorruptionError, NotAdmittedError
+from bookkeeper.errors import CorruptionError, NotAdmittedError, OverloadedError
 from bookkeeper.rpc.admission import Admission, RefusedGuestError
-from bookkeeper.rpc.dispatch import Conversation
-from bookkeeper.rpc.envelope import FRAME_HEADER
+from bookkeeper.rpc.budget import FREE_BYTES, Account, Budget
+from bookkeeper.rpc.dispatch import Conversation, Dispatcher
+from bookkeeper.rpc.envelope import FRAME_HEADER, HEAD_BYTES_MAX
+from bookkeeper.rpc.frames import Declined, FrameBuffers, PartialFrame
 from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal
 from bookkeeper.rpc.transport import channel_binding, end, receive_raw, receive_some, send_some
 from bookkeeper.rpc.wire import Buffers
 
-SCRATCH_BYTES = 64 * 1024
 TLS_FIRST = b"\x16"
 """The first byte of a TLS connection."""
-_KEPT_BYTES_MAX = 8 * 1024 * 1024
 LOW_WATER_BYTES = 512 * 1024
 """Of a large frame, so much at least is waited for at once: else a thread is woken for each packet of it."""
 
 
 class PeerClosedError(Exception):
     """The other side closed the connection."""
-
-
-class FrameBuffers:
-    """Memory of large frames, used again: new memory costs a page fault every 4 KiB, more than the copying itself."""
-
-    def __init__(self, kept_max: int) -> None:
-        self._kept_max = kept_max
-        self._kept: list[bytearray] = []
-
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes with old bytes in it."""
-        if size <= SCRATCH_BYTES:
-            return bytearray(size)
-        try:
-            buffer = self._kept.pop()
-        except IndexError:
-            return bytearray(size)
-        return buffer if len(buffer) >= size else bytearray(size)
-
-    def give_back(self, buffer: bytearray) -> None:
-        """The frame was dealt with and nothing refers to it any more."""
-        if SCRATCH_BYTES < len(buffer) <= _KEPT_BYTES_MAX and len(self._kept) < self._kept_max:
-            self._kept.append(buffer)
 
 
 class Connection:
@@ -68,10 +47,12 @@ class Connection:
         now_ns: int,
         settings: RpcSettings,
         buffers: FrameBuffers,
+        budget: Budget,
+        dispatcher: Dispatcher,
         admission: Admission,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``tls``: the other side has to begin with it."""
+        """``dispatcher`` judges calls by their heads. ``tls``: the other side has to begin with it."""
         self.sock = sock
         self._tls = tls
         self._securing = False
@@ -90,11 +71,14 @@ class Connection:
         self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
         self._buffers = buffers
         self._seal: FrameSeal | None = None
+        self._budget = budget
+        self._account: Account = budget.account(None)
+        self._dispatcher = dispatcher
         self._inbox = bytearray()
-        self._frame: bytearray | None = None
-        self._size = 0
-        self._filled = 0
+        self._frame: PartialFrame | None = None
+        self._answering: PartialFrame | None = None
         self._low_water = 1
+        self._answer_bytes = 0
         self._outbox: list[memoryview] = []
 
     @property
@@ -144,11 +128,12 @@ class Connection:
 
     def receive(self, scratch: memoryview, now_ns: int) -> bool:
         """Take what is there; False when nothing was. Raises PeerClosedError, OSError, CorruptionError (bad length)."""
-        target = scratch if self._frame is None else memoryview(self._frame)[self._filled : self._size]
+        frame = self._frame
+        target = scratch if frame is None else self._target(frame, scratch)
         try:
             count = receive_raw(self.sock, target) if self.refused else receive_some(self.sock, target)
         except BlockingIOError:
-            self._wait_for(1 if self._frame is None else min(self._size - self._filled, LOW_WATER_BYTES))
+            self._wait_for(1 if frame is None else min(frame.left_bytes, LOW_WATER_BYTES))
             return False
         if count == 0:
             raise PeerClosedError
@@ -157,11 +142,19 @@ class Connection:
             self.deadline_ns = now_ns + self._frame_timeout_ns
         if self.refused:
             return True
-        if self._frame is None:
+        if frame is None:
             self._inbox += scratch[:count]
         else:
-            self._filled += count
+            frame.took(count)
         return True
+
+    def _target(self, frame: PartialFrame, scratch: memoryview) -> memoryview:
+        """Where the next bytes of a frame go; one that finds no memory is declined."""
+        try:
+            return frame.target(scratch)
+        except OverloadedError as error:
+            frame.decline(self._dispatcher.refuse(frame.head(), error))
+            return frame.target(scratch)
 
     def _wait_for(self, count: int) -> None:
         """The socket is readable once so many bytes are there, or its end. TLS has taken some of them already."""
@@ -196,6 +189,7 @@ class Connection:
         self._seal = self.admission.seal
         self._frame_bytes_max += TAG_BYTES if self._seal is not None else 0
         self.admission = None
+        self._account = self._budget.account(None if admitted.secret is None else admitted.secret.id)
         self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
         return True
 
@@ -211,18 +205,28 @@ class Connection:
             return False
         return True
 
-    def frames(self) -> Iterator[memoryview]:
-        """The frames that are whole now, without their tags, each valid until the next is asked for; raises
-        CorruptionError on an impossible length or a wrong tag.
+    def frames(self) -> Iterator[memoryview | Declined]:
+        """The frames that are whole now, without their tags, each valid until it is answered, and those that were
+        thrown away. Raises CorruptionError on an impossible length or a wrong tag, or when a frame is no call.
         """
         while self._frame is not None or self._begin_frame():
-            if self._frame is None or self._filled < self._size:
+            frame = self._frame
+            if frame is None or frame.left_bytes:
                 return
-            frame, self._frame = self._frame, None
+            self._frame, self._answering = None, frame
             self.deadline_ns = None
-            payload = memoryview(frame)[: self._size]
-            yield payload if self._seal is None else self._seal.check(payload)
-            self._buffers.give_back(frame)
+            try:
+                yield self._thrown_away(frame.declined) if frame.declined is not None else self._whole(frame.whole())
+            finally:
+                frame.release()
+
+    def _whole(self, frame: memoryview) -> memoryview:
+        return frame if self._seal is None else self._seal.check(frame)
+
+    def _thrown_away(self, declined: Declined) -> Declined:
+        if self._seal is not None:
+            self._seal.pass_over()
+        return declined
 
     def _begin_frame(self) -> bool:
         if len(self._inbox) < FRAME_HEADER.size:
@@ -232,15 +236,27 @@ class Connection:
         (size,) = FRAME_HEADER.unpack_from(self._inbox)
         if not 0 < size <= self._frame_bytes_max:
             raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
+        if len(self._inbox) < FRAME_HEADER.size + min(size, HEAD_BYTES_MAX):
+            return False
         taken = self._inbox[FRAME_HEADER.size : FRAME_HEADER.size + size]
         del self._inbox[: FRAME_HEADER.size + size]
-        self._frame = self._buffers.take(size)
-        self._frame[: len(taken)] = taken
-        self._size, self._filled = size, len(taken)
+        self._frame = PartialFrame(size, taken, self._buffers, self._account)
+        if self._frame.left_bytes:
+            refusal = self._dispatcher.judge_head(memoryview(taken), size, self.conversation)
+            if refusal is not None:
+                self._frame.decline(refusal)
         return True
 
     def answer(self, buffers: Buffers, now_ns: int) -> None:
-        """Send as much as goes; the rest waits for :meth:`flush`. Raises OSError."""
+        """Send as much as goes; the rest waits for :meth:`flush`. Raises OSError, and OverloadedError when there is no
+        memory for an answer of that size to wait: nothing of it was sent then.
+        """
+        if self._answering is not None:
+            self._answering.release()
+        size = sum(map(len, buffers))
+        if size > FREE_BYTES:
+            self._account.take(size)
+            self._answer_bytes = size
         sealed = buffers if self._seal is None else self._seal.sealed(buffers)
         self._outbox.extend(memoryview(buffer).cast("B") for buffer in sealed)
         self.deadline_ns = now_ns + self._frame_timeout_ns
@@ -250,10 +266,17 @@ class Connection:
         """Send on; True when nothing is left. Raises OSError."""
         if not self._push():
             return False
+        self._account.give_back(self._answer_bytes)
+        self._answer_bytes = 0
         self.last_used_ns = now_ns
         if self.admission is None:
             self.deadline_ns = None
         return True
+
+    def close(self) -> None:
+        """Close the socket; nothing is counted for it any more. Nobody uses the connection now."""
+        self.sock.close()
+        self._account.close()
 
     def _push(self) -> bool:
         while self._outbox:

@@ -1,8 +1,9 @@
 """From a frame to a call of the handler, and from its result or error to the frame of an answer.
 
-Arrives: whole frames of one connection. Leaves: answers. Errors of :mod:`bookkeeper.errors` travel as they are;
-anything else is logged with its traceback and answered as a permanent Fault ``internal``. What is no message at all
-raises CorruptionError, and the caller closes the connection.
+Arrives: whole frames of one connection, and heads of frames that are not whole yet. A call is judged by its head before
+anything else of it is received or parsed: who calls, what, and how many bytes. Leaves: answers. Errors of
+:mod:`bookkeeper.errors` travel as they are; anything else is logged with its traceback and answered as a permanent
+Fault ``internal``. What is no message at all raises CorruptionError, and the caller closes the connection.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from bookkeeper.errors import (
     UnauthorizedError,
 )
 from bookkeeper.rpc.admission import Admitted
+from bookkeeper.rpc.call_sizes import call_bytes_max
 from bookkeeper.rpc.envelope import MessageKind, MessageStart, MethodCodec, method_codec, read_start, unknown_method
 from bookkeeper.rpc.faults import internal_fault, to_fault
+from bookkeeper.rpc.frames import Answer
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
 from bookkeeper.rpc.rights import Caller, refuse_call, refuse_foreign_source
 from bookkeeper.rpc.schema import load_contract
 from bookkeeper.rpc.wire import Buffers
+from bookkeeper.security.secret import Secret
 
 LOG = logging.getLogger(__name__)
 
@@ -54,14 +58,6 @@ class Conversation:
     admitted: Admitted | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Buffers to send (None = nothing), and whether to close afterwards."""
-
-    buffers: Buffers | None
-    close: bool = False
-
-
 class Dispatcher:
     """The methods of one service, each with its codec and its handler's function."""
 
@@ -80,20 +76,32 @@ class Dispatcher:
         self._hello = hello
         self._frame_bytes_max = frame_bytes_max
         self._codecs = {name: method_codec(service, name) for name in names}
+        self._call_bytes_max = {name: call_bytes_max(service, name, frame_bytes_max) for name in names}
         self._functions: dict[str, Callable[..., Any]] = {
             name: getattr(handler, name) for name in names if name != HELLO
         }
         self._gates = {name: threading.BoundedSemaphore(count) for name, count in concurrency.items()}
 
+    def judge_head(self, head: memoryview, size: int, conversation: Conversation) -> Answer | None:
+        """Judge a call of ``size`` bytes whose first ones are ``head``; None: the rest of it may come. Raises
+        CorruptionError when it is no call.
+        """
+        return self._judge_call(read_start(head), size, conversation)
+
+    def refuse(self, head: memoryview, error: BookkeeperError) -> Answer:
+        """The answer to a call that can't be heard or answered; raises CorruptionError when it is none."""
+        start = read_start(head)
+        codec = self._codecs[start.method]
+        LOG.debug("%s.%s: %s", self._service, codec.name, error)
+        return Answer(None if codec.oneway else self._fault(codec, start, to_fault(error)))
+
     def respond(self, frame: memoryview, conversation: Conversation) -> Answer:
         """Make the call that the frame holds; raises CorruptionError when it holds none."""
         start = read_start(frame)
-        if start.kind not in (MessageKind.CALL, MessageKind.ONEWAY):
-            raise CorruptionError(f"a {start.kind.name} in place of a call")
-        codec = self._codecs.get(start.method)
-        if codec is None:
-            LOG.warning("%s: there is no method %s.%s", conversation.peer, self._service, start.method)
-            return Answer(unknown_method(start) if start.kind is MessageKind.CALL else None, conversation.hello is None)
+        refusal = self._judge_call(start, len(frame), conversation)
+        if refusal is not None:
+            return refusal
+        codec = self._codecs[start.method]
         try:
             arguments = codec.read_call(frame, start)
         except CorruptionError as error:
@@ -103,11 +111,25 @@ class Dispatcher:
             return Answer(self._fault(codec, start, to_fault(InvalidInputError(error.message))), close=True)
         if start.method == HELLO:
             return self._greet(codec, start, arguments[0], conversation)
-        if conversation.hello is None:
-            early = IncompatibleError(f"the first call must be {HELLO}, not {start.method}")
-            LOG.warning("%s: %s; closed", conversation.peer, early)
-            return Answer(None if codec.oneway else self._fault(codec, start, to_fault(early)), close=True)
         return Answer(self._run(codec, start, arguments, conversation))
+
+    def _judge_call(self, start: MessageStart, size: int, conversation: Conversation) -> Answer | None:
+        """What to answer to a call that is refused whatever its arguments are; None: it may be made."""
+        if start.kind not in (MessageKind.CALL, MessageKind.ONEWAY):
+            raise CorruptionError(f"a {start.kind.name} in place of a call")
+        codec = self._codecs.get(start.method)
+        if codec is None:
+            LOG.warning("%s: there is no method %s.%s", conversation.peer, self._service, start.method)
+            return Answer(unknown_method(start) if start.kind is MessageKind.CALL else None, conversation.hello is None)
+        try:
+            refuse_early(start.method, conversation)
+            refuse_stranger(self._service, start.method, conversation)
+            refuse_large(start.method, size, self._call_bytes_max[start.method])
+        except BookkeeperError as error:
+            close = isinstance(error, IncompatibleError)
+            LOG.warning("%s: %s.%s: %s%s", conversation.peer, self._service, codec.name, error, "; closed" * close)
+            return Answer(None if codec.oneway else self._fault(codec, start, to_fault(error)), close)
+        return None
 
     def _greet(self, codec: MethodCodec, start: MessageStart, hello: Hello, conversation: Conversation) -> Answer:
         if hello.protocol_version != PROTOCOL_VERSION:
@@ -129,11 +151,8 @@ class Dispatcher:
         self, codec: MethodCodec, start: MessageStart, arguments: Sequence[Any], conversation: Conversation
     ) -> Buffers | None:
         try:
-            secret = conversation.admitted.secret if conversation.admitted is not None else None
-            if secret is not None:
-                refuse_call(secret.kind, self._service, codec.name, secret.holder)
             if conversation.hello is not None:
-                _CALL.caller = Caller(conversation.hello, secret)
+                _CALL.caller = Caller(conversation.hello, secret_of(conversation))
                 refuse_foreign_source(_CALL.caller, self._service, codec.name, arguments)
             result = self._gated(codec.name, arguments)
             return None if codec.oneway else codec.success(start.sequence, result, self._frame_bytes_max)
@@ -161,6 +180,32 @@ class Dispatcher:
 
     def _fault(self, codec: MethodCodec, start: MessageStart, fault: Fault) -> Buffers:
         return codec.fault(start.sequence, fault, self._frame_bytes_max)
+
+
+def secret_of(conversation: Conversation) -> Secret | None:
+    """The secret that the other side proved; None: it was asked for none."""
+    return conversation.admitted.secret if conversation.admitted is not None else None
+
+
+def refuse_early(method: str, conversation: Conversation) -> None:
+    """Raise IncompatibleError when a connection begins with another call than ``hello``."""
+    if conversation.hello is None and method != HELLO:
+        raise IncompatibleError(f"the first call must be {HELLO}, not {method}")
+
+
+def refuse_stranger(service: str, method: str, conversation: Conversation) -> None:
+    """Raise UnauthorizedError unless whoever was let in may call the method."""
+    secret = secret_of(conversation)
+    if secret is not None and method != HELLO:
+        refuse_call(secret.kind, service, method, secret.holder)
+
+
+def refuse_large(method: str, size: int, bytes_max: int) -> None:
+    """Raise InvalidInputError when a call has more bytes than its method takes."""
+    if size > bytes_max:
+        raise InvalidInputError(
+            f"a call of {method} has {size} bytes, at most {bytes_max} are taken: send less at once"
+        )
 
 
 def refuse_pretender(hello: Hello, admitted: Admitted | None) -> None:

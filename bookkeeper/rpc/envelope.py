@@ -26,6 +26,10 @@ NAME_BYTES_MAX = 128
 _VERSION_1 = 0x80010000
 _START = struct.Struct(">Ii")
 _SEQUENCE = struct.Struct(">i")
+
+HEAD_BYTES_MAX = _START.size + NAME_BYTES_MAX + _SEQUENCE.size
+"""So many bytes of a frame hold the head of its message, whatever method it calls."""
+
 _JOIN_BELOW_BYTES = 32 * 1024
 _BUFFERS_MAX = 512
 """Well below the kernel's limit for one gathering send."""

@@ -20,11 +20,14 @@ from collections.abc import Callable, Mapping
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
-from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.errors import CorruptionError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import Address
 from bookkeeper.rpc.admission import Admission, Admitted, RefusalLog, RefusedGuestError
-from bookkeeper.rpc.connection import SCRATCH_BYTES, Connection, FrameBuffers, PeerClosedError
+from bookkeeper.rpc.budget import Budget, limits_of
+from bookkeeper.rpc.connection import Connection, PeerClosedError
 from bookkeeper.rpc.dispatch import Dispatcher
+from bookkeeper.rpc.envelope import HEAD_BYTES_MAX
+from bookkeeper.rpc.frames import SCRATCH_BYTES, Answer, Declined, FrameBuffers
 from bookkeeper.rpc.messages import Hello
 from bookkeeper.rpc.transport import end
 from bookkeeper.security.access import Entrance
@@ -73,7 +76,9 @@ class RpcServer:
         self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
-        self._buffers = FrameBuffers(settings.threads_max)
+        limits = limits_of(settings)
+        self._budget = Budget(limits)
+        self._buffers = FrameBuffers(settings.threads_max, limits.process_bytes // 4)
         self._hello = hello
         self._entrance = entrance or Entrance()
         self._refusals = RefusalLog(self._clock)
@@ -192,7 +197,17 @@ class RpcServer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         admission = Admission(self._entrance, self._hello)
         now_ns = self._clock.boot_ns()
-        connection = Connection(sock, peer, now_ns, self._settings, self._buffers, admission, self._entrance.tls)
+        connection = Connection(
+            sock,
+            peer,
+            now_ns,
+            self._settings,
+            self._buffers,
+            self._budget,
+            self._dispatcher,
+            admission,
+            self._entrance.tls,
+        )
         with self._counting:
             self._connections[sock.fileno()] = connection
             self._guests[sock.fileno()] = connection
@@ -215,7 +230,7 @@ class RpcServer:
         with self._counting:
             self._connections.pop(connection.sock.fileno(), None)
             self._guests.pop(connection.sock.fileno(), None)
-        connection.sock.close()
+        connection.close()
 
     def _serve(self, descriptor: int, event: int, scratch: memoryview) -> None:
         connection = self._connections.get(descriptor)
@@ -278,15 +293,28 @@ class RpcServer:
         if connection.admission is not None:
             return None
         for frame in connection.frames():
-            answer = self._dispatcher.respond(frame, connection.conversation)
-            connection.closing = answer.close
-            if answer.buffers is not None:
-                connection.answer(answer.buffers, self._clock.boot_ns())
+            if isinstance(frame, Declined):
+                self._send(connection, frame.answer)
+            else:
+                self._respond(connection, frame)
             if connection.wants == select.EPOLLOUT:
                 return True
             if connection.closing or self._stopping.is_set():
                 return False
         return None
+
+    def _respond(self, connection: Connection, frame: memoryview) -> None:
+        head = bytes(frame[:HEAD_BYTES_MAX])
+        answer = self._dispatcher.respond(frame, connection.conversation)
+        try:
+            self._send(connection, answer)
+        except OverloadedError as error:
+            self._send(connection, self._dispatcher.refuse(memoryview(head), error))
+
+    def _send(self, connection: Connection, answer: Answer) -> None:
+        connection.closing = answer.close
+        if answer.buffers is not None:
+            connection.answer(answer.buffers, self._clock.boot_ns())
 
 
 def is_forgotten(admitted: Admitted, accepted: Mapping[str, Secret] | None) -> bool:
