@@ -169,6 +169,8 @@ def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back
             assert second.hear("run").result == b"still here"
             first.send(raw[800_000:])
             assert first.hear("run").result == bytes(900_000)
+            first.say("run", b"heard")  # the server gives back an answer's memory before it hears the next call
+            assert first.hear("run").result == b"heard"
             second.send(raw)
             assert second.hear("run").result == bytes(900_000)
 
