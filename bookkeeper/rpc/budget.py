@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import OverloadedError
+from bookkeeper.rpc.seal import TAG_BYTES
 
 FREE_BYTES = 64 * 1024
 """A frame or an answer of at most this size is not counted."""
@@ -28,10 +29,10 @@ class MemoryLimits:
 
 def limits_of(settings: RpcSettings) -> MemoryLimits:
     """The limits that the settings give; where they say 0, it follows from the largest frame. A connection holds one
-    frame, or its answer.
+    frame with its tag, or its answer.
     """
     return MemoryLimits(
-        settings.frame_bytes_max,
+        settings.frame_bytes_max + TAG_BYTES,
         settings.secret_memory_bytes or 4 * settings.frame_bytes_max,
         settings.memory_bytes or 8 * settings.frame_bytes_max,
     )

@@ -22,8 +22,8 @@ from bookkeeper.rpc.admission import Admission, RefusedGuestError
 from bookkeeper.rpc.budget import FREE_BYTES, Account, Budget
 from bookkeeper.rpc.dispatch import Conversation, Dispatcher
 from bookkeeper.rpc.envelope import FRAME_HEADER, HEAD_BYTES_MAX
-from bookkeeper.rpc.frames import Declined, FrameBuffers, PartialFrame
-from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.frames import Answer, Declined, FrameBuffers, PartialFrame
+from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal, PassingFrame
 from bookkeeper.rpc.transport import channel_binding, end, receive_raw, receive_some, send_some
 from bookkeeper.rpc.wire import Buffers
 
@@ -71,6 +71,8 @@ class Connection:
         self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
         self._buffers = buffers
         self._seal: FrameSeal | None = None
+        self._passing: PassingFrame | None = None
+        """Of the frame under way, when it is thrown away: it has a tag, too."""
         self._budget = budget
         self._account: Account = budget.account(None)
         self._dispatcher = dispatcher
@@ -146,6 +148,8 @@ class Connection:
             self._inbox += scratch[:count]
         else:
             frame.took(count)
+            if self._passing is not None:
+                self._passing.add(target[:count])
         return True
 
     def _target(self, frame: PartialFrame, scratch: memoryview) -> memoryview:
@@ -153,8 +157,14 @@ class Connection:
         try:
             return frame.target(scratch)
         except OverloadedError as error:
-            frame.decline(self._dispatcher.refuse(frame.head(), error))
+            self._decline(frame, self._dispatcher.refuse(frame.head(), error))
             return frame.target(scratch)
+
+    def _decline(self, frame: PartialFrame, answer: Answer) -> None:
+        if self._seal is not None:
+            self._passing = self._seal.passing()
+            self._passing.add(frame.head())
+        frame.decline(answer)
 
     def _wait_for(self, count: int) -> None:
         """The socket is readable once so many bytes are there, or its end. TLS has taken some of them already."""
@@ -224,8 +234,9 @@ class Connection:
         return frame if self._seal is None else self._seal.check(frame)
 
     def _thrown_away(self, declined: Declined) -> Declined:
-        if self._seal is not None:
-            self._seal.pass_over()
+        passing, self._passing = self._passing, None
+        if passing is not None:
+            passing.check()
         return declined
 
     def _begin_frame(self) -> bool:
@@ -242,9 +253,10 @@ class Connection:
         del self._inbox[: FRAME_HEADER.size + size]
         self._frame = PartialFrame(size, taken, self._buffers, self._account)
         if self._frame.left_bytes:
-            refusal = self._dispatcher.judge_head(memoryview(taken), size, self.conversation)
+            payload_bytes = size if self._seal is None else size - TAG_BYTES
+            refusal = self._dispatcher.judge_head(memoryview(taken), payload_bytes, self.conversation)
             if refusal is not None:
-                self._frame.decline(refusal)
+                self._decline(self._frame, refusal)
         return True
 
     def answer(self, buffers: Buffers, now_ns: int) -> None:

@@ -12,10 +12,11 @@ out, moved or sent back to its sender has a wrong tag. Tags do not hide what a f
 from __future__ import annotations
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import AEADEncryptionContext, Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import GCM
+from cryptography.hazmat.primitives.constant_time import bytes_eq
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.envelope import FRAME_HEADER
@@ -33,6 +34,7 @@ class FrameSeal:
         self._sends = _Numbers()
         self._receives = _Numbers()
         self._algorithm = AES256(send_key)
+        self._received = AES256(receive_key)
         self._maker = AESGCM(send_key)
         self._checker = AESGCM(receive_key)
 
@@ -61,15 +63,43 @@ class FrameSeal:
         try:
             self._checker.decrypt(self._receives.take(), tag, payload)
         except InvalidTag:
-            raise CorruptionError(
-                f"the tag of a frame of {len(frame)} bytes is wrong: somebody changed, repeated or left out a frame "
-                "on its way; use TLS where that can happen (security.tls_certificate)"
-            ) from None
+            raise _wrong_tag(len(frame)) from None
         return payload
 
-    def pass_over(self) -> None:
-        """The next frame that came was thrown away unread; the one after it counts on."""
-        self._receives.take()
+    def passing(self) -> PassingFrame:
+        """For the next frame that comes, where its bytes are thrown away as they come."""
+        return PassingFrame(Cipher(self._received, GCM(self._receives.take())).encryptor())
+
+
+class PassingFrame:
+    """The tag of a frame that nobody keeps."""
+
+    def __init__(self, cipher: AEADEncryptionContext) -> None:
+        self._cipher = cipher
+        self._last = b""
+        self._bytes = 0
+
+    def add(self, part: memoryview) -> None:
+        """Its next bytes (without the header)."""
+        self._bytes += len(part)
+        if len(part) < TAG_BYTES:
+            part, self._last = memoryview(self._last + part), b""
+        self._cipher.authenticate_additional_data(self._last)
+        self._cipher.authenticate_additional_data(part[:-TAG_BYTES])
+        self._last = bytes(part[-TAG_BYTES:])
+
+    def check(self) -> None:
+        """All of it has come; raises CorruptionError on a wrong tag."""
+        self._cipher.finalize()
+        if not bytes_eq(self._cipher.tag, self._last):
+            raise _wrong_tag(self._bytes)
+
+
+def _wrong_tag(size: int) -> CorruptionError:
+    return CorruptionError(
+        f"the tag of a frame of {size} bytes is wrong: somebody changed, repeated or left out a frame on its way; use "
+        "TLS where that can happen (security.tls_certificate)"
+    )
 
 
 class _Numbers:

@@ -95,6 +95,21 @@ def test_an_answer_that_was_changed_on_its_way_is_none() -> None:
         assert "the tag of a frame" in caught.value.message
 
 
+def test_a_call_that_was_made_too_large_on_its_way_is_none() -> None:
+    """The server refuses it by its head: its caller must not be told that its own call was refused."""
+
+    def meddle(side: Side, frame: bytes) -> bytes:
+        if side == "server" or b"warm" not in frame:
+            return frame
+        longer = frame[FRAME_HEADER.size :] + bytes(5 << 20)
+        return FRAME_HEADER.pack(len(longer)) + longer
+
+    with guarded(OWN) as (server, _), Relay(server.address, meddle) as relay, pooled(credentials=own()) as pool:
+        with pytest.raises(UnavailableError):
+            pool.replay(relay.address).warm()
+        pool.replay(server.address).warm()
+
+
 def test_a_call_that_was_left_out_on_its_way_is_noticed() -> None:
     with guarded(OWN) as (server, echo):
         peer = RawPeer(server.address)
