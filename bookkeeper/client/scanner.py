@@ -24,7 +24,7 @@ from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.places import TablePlaces
 from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError, TransientError
+from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.messages import ScanPage, ScanRequest
@@ -37,11 +37,20 @@ PAGE_BYTES = 1024 * 1024
 PAGE_BYTES_MAX = 4 * PAGE_BYTES
 """Pages grow up to this: a page has a price of its own, which a long scan then pays for ever more records."""
 
+PLAIN_PAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Most bytes that a compressed page may take: above the largest one that a tserver makes."""
+
 BUDGET_MS = 120_000
 """How long one page is tried for."""
 
 PAGE_TIMEOUT_MS = 10_000
 """How long one try may take; about as long as it takes to replace a tserver that is stopped."""
+
+
+def admit_page(size: int) -> None:
+    """Let a compressed page that takes ``size`` bytes be decompressed, or raise CorruptionError."""
+    if size > PLAIN_PAGE_BYTES_MAX:
+        raise CorruptionError(f"a page of a scan takes {size} bytes, the limit is {PLAIN_PAGE_BYTES_MAX}")
 
 
 class Cell(NamedTuple):
@@ -148,7 +157,7 @@ class Scanner:
     def _fetch(self, place: _Place, ended: threading.Event) -> tuple[pa.RecordBatch, _Place | None]:
         """One page, and where to go on; None at the end."""
         extent, page = self._as_remembered(place) or self._as_asked(place, ended)
-        batch = decode_batch(page.records)
+        batch = decode_batch(page.records, admit_page)
         if page.resume is not None:
             row = batch.column("row")[-1].as_py() if batch.num_rows else place.row
             page_bytes = self._wanted.page_bytes or page_after(place.page_bytes)

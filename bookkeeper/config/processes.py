@@ -121,6 +121,14 @@ class TServerSettings(Section):
         "Time after which an idle incoming stream must be opened again",
         "bounds how long a message may live (R20), at one more call a minute",
     )
+    streams_max: Count = setting(
+        20_000,
+        "Streams of all peers that may be open at one tserver; beyond it a peer is told to back off (overloaded)",
+        "a file of a source for one target is one stream; each takes a kilobyte",
+    )
+    peer_streams_max: Count = setting(
+        5_000, "The same for each peer", "a backlog of thousands of files, and three other peers find places, too"
+    )
     paths_apart_ms: Millis = setting(
         7 * 24 * 3_600_000,
         "Time after which it counts no more, for what came by several paths, that a cluster can't be asked or is not "

@@ -1,8 +1,9 @@
 """The memory that frames and answers of other processes may take: for a connection, for a secret, and in all.
 
 Arrives: bytes that are about to be held. Leaves: they are counted, or OverloadedError names the setting that is used
-up. What is counted: the part of a large frame that has come, until its call is answered; and a large answer, until it
-has left. What fits into the small buffer of a connection is not counted: connections are bounded. Pure but for a lock.
+up. What is counted: the part of a large frame that has come, until its call is answered, and what the call takes beside
+it; and a large answer, until it has left. What fits into the small buffer of a connection is not counted: connections
+are bounded. Pure but for a lock.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class MemoryLimits:
 
 def limits_of(settings: RpcSettings) -> MemoryLimits:
     """The limits that the settings give; where they say 0, it follows from the largest frame. A connection holds one
-    frame with its tag, or its answer.
+    frame with its tag and what that one takes decompressed, or an answer.
     """
     return MemoryLimits(
-        settings.frame_bytes_max + TAG_BYTES,
+        2 * settings.frame_bytes_max + TAG_BYTES,
         settings.secret_memory_bytes or 4 * settings.frame_bytes_max,
         settings.memory_bytes or 8 * settings.frame_bytes_max,
     )

@@ -200,6 +200,7 @@ class Connection:
         self._frame_bytes_max += TAG_BYTES if self._seal is not None else 0
         self.admission = None
         self._account = self._budget.account(None if admitted.secret is None else admitted.secret.id)
+        self.conversation.account = self._account
         self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
         return True
 

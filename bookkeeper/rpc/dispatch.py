@@ -24,6 +24,7 @@ from bookkeeper.errors import (
     UnauthorizedError,
 )
 from bookkeeper.rpc.admission import Admitted
+from bookkeeper.rpc.budget import Account
 from bookkeeper.rpc.call_sizes import call_bytes_max
 from bookkeeper.rpc.envelope import MessageKind, MessageStart, MethodCodec, method_codec, read_start, unknown_method
 from bookkeeper.rpc.faults import internal_fault, to_fault
@@ -47,6 +48,41 @@ def caller() -> Caller | None:
     return found
 
 
+def secret_holder() -> str | None:
+    """Who holds the secret with which the call came that this thread answers now: an instance, else the id of the
+    secret. None: it came without one, or there is no call.
+    """
+    found = caller()
+    secret = None if found is None else found.secret
+    return None if secret is None else secret.holder_instance_id or secret.id
+
+
+def hold_memory(size: int) -> None:
+    """Count ``size`` bytes more for the call that this thread answers, until it is answered. Raises OverloadedError."""
+    held: HeldMemory | None = getattr(_CALL, "memory", None)
+    if held is not None:
+        held.take(size)
+
+
+class HeldMemory:
+    """What one call has taken beside its frame, counted for its connection (None: nowhere)."""
+
+    def __init__(self, account: Account | None) -> None:
+        self._account = account
+        self._bytes = 0
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes more. Raises OverloadedError."""
+        if self._account is not None:
+            self._account.take(size)
+            self._bytes += size
+
+    def give_back(self) -> None:
+        """The call is answered."""
+        if self._account is not None:
+            self._account.give_back(self._bytes)
+
+
 @dataclass(slots=True)
 class Conversation:
     """What is remembered between the frames of one connection: where from, as whom it was let in (None: it was not yet)
@@ -56,6 +92,8 @@ class Conversation:
     peer: str
     hello: Hello | None = None
     admitted: Admitted | None = None
+    account: Account | None = None
+    """Of the memory that its messages take."""
 
 
 class Dispatcher:
@@ -150,6 +188,8 @@ class Dispatcher:
     def _run(
         self, codec: MethodCodec, start: MessageStart, arguments: Sequence[Any], conversation: Conversation
     ) -> Buffers | None:
+        memory = HeldMemory(conversation.account)
+        _CALL.memory = memory
         try:
             if conversation.hello is not None:
                 _CALL.caller = Caller(conversation.hello, secret_of(conversation))
@@ -164,7 +204,8 @@ class Dispatcher:
             fault = internal_fault(error, f"{self._service}.{codec.name}")
             LOG.exception("%s: %s.%s failed unexpectedly", conversation.peer, self._service, codec.name)
         finally:
-            _CALL.caller = None
+            _CALL.caller = _CALL.memory = None
+            memory.give_back()
         return None if codec.oneway else self._fault(codec, start, fault)
 
     def _gated(self, method: str, arguments: Sequence[Any]) -> Any:

@@ -33,13 +33,18 @@ from bookkeeper.storage.wal.descent import (
     parse_descent,
     record_count,
 )
+from bookkeeper.tserver.decompression import DecompressionBudget
 from bookkeeper.tserver.tablet import ReceivedBlock, Share, share_of
 
 
-def decode_records(records: bytes, limits: BatchLimits, latest_ms: int | None = None) -> pa.RecordBatch:
-    """A batch that is safe to keep, with no timestamp above ``latest_ms``; raises InvalidInputError."""
+def decode_records(
+    records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
+) -> pa.RecordBatch:
+    """A batch that is safe to keep, with no timestamp above ``latest_ms``; ``budget``: of its message, None when it is
+    the only one. Raises InvalidInputError, OverloadedError.
+    """
     try:
-        batch = decode_batch(records)
+        batch = decode_batch(records, (budget or DecompressionBudget(limits)).admit)
     except CorruptionError as error:
         raise InvalidInputError(f"records do not parse: {error.message}") from error
     check_limits(batch, limits)
@@ -47,11 +52,13 @@ def decode_records(records: bytes, limits: BatchLimits, latest_ms: int | None = 
     return batch
 
 
-def decode_labelled(records: bytes, limits: BatchLimits, latest_ms: int | None = None) -> pa.RecordBatch:
+def decode_labelled(
+    records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
+) -> pa.RecordBatch:
     """As :func:`decode_records`, for a user's write: every visibility label is an expression, too. What another cluster
     sends was checked there, and must not be held up here.
     """
-    batch = decode_records(records, limits, latest_ms)
+    batch = decode_records(records, limits, latest_ms, budget)
     check_labels(batch)
     return batch
 
@@ -72,12 +79,13 @@ def received_block(
     own: Root | None = None,
     straight: bool = False,
     latest_ms: int | None = None,
+    budget: DecompressionBudget | None = None,
 ) -> ReceivedBlock | None:
     """A block of a source file, checked; None when a filter left nothing of it. ``own``: the root of the stream;
-    ``straight``: its records were first written there. ``latest_ms``: the greatest timestamp, None = any. Raises
-    InvalidInputError.
+    ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`.
+    Raises InvalidInputError, OverloadedError.
     """
-    batch = decode_records(block.records, limits, latest_ms)
+    batch = decode_records(block.records, limits, latest_ms, budget)
     if batch.num_rows != block.record_count:
         raise InvalidInputError(f"a block announces {block.record_count} records and holds {batch.num_rows}")
     if batch.num_rows > block.last_offset - block.first_offset + 1:

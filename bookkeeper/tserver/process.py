@@ -48,7 +48,7 @@ from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.share_retry import ShareRetry
 from bookkeeper.tserver.sorter import Sorter
 from bookkeeper.tserver.stamps import view_of
-from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.streams import StreamLimits, Streams
 from bookkeeper.tserver.taker import Taker
 from bookkeeper.tserver.threads import Die, Persistence, start_thread
 from bookkeeper.tserver.worker import ReplicationWorker
@@ -146,7 +146,8 @@ class TServerProcess:
             sorter.later,
             books_flight_ms(settings),
         )
-        streams = Streams(clock, tserver.stream_idle_timeout_ms, waiting_max=replicate_calls(settings) // 2)
+        slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
+        streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=replicate_calls(settings) // 2)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
         marks = RootMarks(self._metadata, persistence, clock)
         onward = OnwardLogs(
@@ -331,6 +332,7 @@ def service_limits(settings: Settings) -> ServiceLimits:
         column_bytes_max=tserver.row_bytes_max,
         value_bytes_max=tserver.value_bytes_max,
         future_ms=tserver.future_timestamp_max_ms,
+        message_bytes_max=settings.rpc.frame_bytes_max,
     )
     return ServiceLimits(batch, tserver.scan_page_bytes_max)
 

@@ -29,6 +29,7 @@ from bookkeeper.rpc.messages import ApplyRequest, ReplicateRequest, ReplicateRes
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.commit import CommitPath
 from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.decompression import DecompressionBudget
 from bookkeeper.tserver.door import part_by_tablet, received_block, source_block
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.locations import Located, Locations
@@ -45,6 +46,9 @@ NO_LIMIT = sys.maxsize
 
 ROOM_WAIT_MS = 1_500
 """A range waits so long for room in a tablet's memory, less than the one behind it waits for this one."""
+
+STREAM_BYTES_MAX = 16 * 1024
+"""Of the key of a stream: a path has 4,096 at most, and is escaped."""
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a range with more tablets elsewhere waits for them in turn."""
@@ -83,6 +87,13 @@ def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
     if gaps:
         return min(gaps, key=lambda error: error.high_water)
     return next((error for error in errors if isinstance(error, TransientError)), errors[0])
+
+
+def refuse_long(stream: StreamKey) -> None:
+    """Raise InvalidInputError when a stream has a longer name than any file."""
+    size = len(stream.encode())
+    if size > STREAM_BYTES_MAX:
+        raise InvalidInputError(f"the name of a stream has {size} bytes, at most {STREAM_BYTES_MAX} are kept")
 
 
 class Receiver:
@@ -132,12 +143,20 @@ class Receiver:
 
     # ---- from other clusters
 
-    def open_stream(self, stream: StreamKey) -> str:
-        """A token for the messages of a stream. Raises RefusedError, NotFoundError, TransientError."""
+    def open_stream(self, stream: StreamKey, peer: str | None = None) -> str:
+        """A token for the messages of a stream. ``peer``: whose it is; None = its source's. Its place is taken before
+        anything is written down for it. Raises RefusedError, InvalidInputError, NotFoundError, TransientError.
+        """
         check_provenance([stream.source_instance_id], stream, self.own_instance_id)
+        refuse_long(stream)
         self._configuration.table(stream.target_table_id)
-        self._index.announce(stream)
-        return self._streams.open(stream)
+        token = self._streams.open(stream, peer)
+        try:
+            self._index.announce(stream)
+        except BaseException:
+            self._streams.close(token)
+            raise
+        return token
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """Take ``(after, to]`` of a stream. Returns when every tablet concerned has it durably; raises GapError with
@@ -314,7 +333,8 @@ def decode_blocks(
 ) -> list[ReceivedBlock]:
     """Blocks of a message, checked; those of which a filter left nothing are left out. Raises InvalidInputError."""
     own, straight = root_of(request.stream), len(request.provenance) == 1
-    found = (received_block(block, limits, own, straight, latest_ms) for block in request.blocks)
+    budget = DecompressionBudget(limits)
+    found = (received_block(block, limits, own, straight, latest_ms, budget) for block in request.blocks)
     return [block for block in found if block is not None]
 
 

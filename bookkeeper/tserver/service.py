@@ -19,7 +19,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.roots import RootLog
-from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.messages import (
     ApplyRequest,
     Condition,
@@ -47,6 +47,7 @@ from bookkeeper.tserver.commit import CommitPath, ForgetRoots, ForgetStreams, Sy
 from bookkeeper.tserver.compactor import Compactor
 from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
 from bookkeeper.tserver.configuration import Configuration
+from bookkeeper.tserver.decompression import DecompressionBudget
 from bookkeeper.tserver.door import decode_labelled, share_for
 from bookkeeper.tserver.flusher import Flusher
 from bookkeeper.tserver.incoming import Incoming
@@ -148,12 +149,13 @@ class TServerService:
         latest_ms = parts.limits.batch.latest_ms(parts.path.desk.clock.wall_ms())
         shares: list[tuple[ServedTablet, Share]] = []
         elsewhere: list[Extent] = []
+        budget = DecompressionBudget(parts.limits.batch)
         for batch in batches:
             tablet = parts.registry.find(batch.extent)
             if tablet is None or not tablet.accepting or attempts.is_for_another(batch.placed, tablet.placed):
                 elsewhere.append(batch.extent)
                 continue
-            records = decode_labelled(batch.records, parts.limits.batch, latest_ms)
+            records = decode_labelled(batch.records, parts.limits.batch, latest_ms, budget)
             if records.num_rows:
                 shares.append((tablet, share_for(batch.extent, records)))
                 parts.flusher.make_room(tablet)
@@ -285,7 +287,7 @@ class TServerService:
 
     def open_stream(self, stream: StreamKey) -> str:
         """See :meth:`Receiver.open_stream`."""
-        return self._receiving(stream).receiver.open_stream(stream)
+        return self._receiving(stream).receiver.open_stream(stream, secret_holder())
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from bookkeeper.errors import (
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.storage.wal import stream_from_pb
+from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.storage.wal import encode_batch, stream_from_pb
+from bookkeeper.tserver.received_index import indexed_streams
 from tests.support.faults import fault
 from tests.support.tservers import (
     Ground,
@@ -389,3 +392,43 @@ def test_the_index_of_received_files_follows_as_a_hint(west: Ground) -> None:
     row = west.metadata.get(cell.key)
     assert row is not None
     assert values.Received.decode(row.cells[cell.column].value) == values.Received(4)
+
+
+def open_beyond_the_bound(west: Ground) -> set[str]:
+    """Which streams the books know when a peer has opened more than it may."""
+    west.create_table("1")
+    usual = west.settings
+    west.settings = usual.model_copy(update={"tserver": usual.tserver.model_copy(update={"peer_streams_max": 2})})
+    node = west.local()
+    for number in range(2):
+        west.tserver(node).open_stream(replace(STREAM, file=f"file:///{number}"))
+    for number in range(2, 5):
+        with pytest.raises(OverloadedError, match=r"tserver\.peer_streams_max"):
+            west.tserver(node).open_stream(replace(STREAM, file=f"file:///{number}"))
+    return {stream.file for stream in indexed_streams(west.metadata, ["east-instance"])}
+
+
+def test_a_stream_with_a_longer_name_than_any_file_is_refused(west: Ground) -> None:
+    west.create_table("1")
+    with pytest.raises(InvalidInputError, match="the name of a stream has"):
+        west.tserver(west.local()).open_stream(replace(STREAM, file="file:///" + "x" * 20_000))
+
+
+def test_a_peer_without_places_writes_nothing_into_the_books(west: Ground) -> None:
+    assert open_beyond_the_bound(west) == {"file:///0", "file:///1"}
+
+
+def test_without_its_rule_streams_without_a_place_are_written_down(west: Ground) -> None:
+    with fault("places-are-taken-last"):
+        assert len(open_beyond_the_bound(west)) > 2
+
+
+def test_a_write_of_many_bombs_is_refused_and_the_server_goes_on(west: Ground) -> None:
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    raw = encode_batch(records([(b"a", bytes(7 << 20))]), "zstd").to_pybytes()
+    with pytest.raises(InvalidInputError, match="the records of a message take"):
+        west.tserver(node).write([WriteBatch(extent, raw)] * 300, "sync", "w", 1)
+    assert west.write(node, extent, records([(b"a", b"v")])) == ()
+    assert len(west.scan(node, extent)) == 1

@@ -7,6 +7,12 @@ from typing import Any
 
 from bookkeeper.storage.wal.ipc_message import MessageForm
 
+
+def _announce_first(receiver: Any, stream: Any, peer: str | None) -> Any:
+    receiver._index.announce(stream)
+    return receiver._streams.open(stream, peer)
+
+
 MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "any-form-of-message-will-do": (
         "bookkeeper.storage.wal.block",
@@ -25,6 +31,18 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "exceeds",
         lambda held_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
         "whoever has a secret fills the memory of a process with frames that are never whole",
+    ),
+    "each-batch-has-its-own-budget": (
+        "bookkeeper.tserver.decompression",
+        "is_too_much",
+        lambda taken_bytes, limits: False,  # noqa: ARG005
+        "a message of a few kilobytes takes gigabytes, in many batches",
+    ),
+    "places-are-taken-last": (
+        "bookkeeper.tserver.receiver",
+        "Receiver.open_stream",
+        lambda self, stream, peer=None: _announce_first(self, stream, peer),
+        "a peer that has no place left fills the books with streams",
     ),
     "rights-come-last": (
         "bookkeeper.rpc.dispatch",

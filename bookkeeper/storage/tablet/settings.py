@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Largest parts of one record that are accepted, in bytes, and most records of one batch."""
+    """Largest parts of one record that are accepted, in bytes, and most records of one batch; ``message_bytes_max``:
+    what the compressed batches of one message take.
+    """
 
     row_bytes_max: int = 64 * 1024
     column_bytes_max: int = 64 * 1024
     """Family, qualifier and visibility, each."""
     value_bytes_max: int = 8 * 1024 * 1024
     batch_records_max: int = 1 << 20
+    message_bytes_max: int = 1 << 25
     future_ms: int = 0
     """How far a timestamp may lie ahead of the clock; 0 = any."""
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from bookkeeper.client import Cell, Client, locations
 from bookkeeper.client.locations import table_map
-from bookkeeper.client.scanner import PAGE_BYTES, PAGE_BYTES_MAX
+from bookkeeper.client.scanner import PAGE_BYTES, PAGE_BYTES_MAX, admit_page
 from bookkeeper.errors import CorruptionError, NotFoundError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import TabletLocation
+from bookkeeper.storage.wal import decode_batch
 from tests.support.fake_cluster import FakeCluster, extents_of
+from tests.support.ipc_forms import bomb
 
 LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 
@@ -40,6 +43,13 @@ def _filled(cluster: FakeCluster) -> None:
 
 def _rows(batches: Any) -> bytes:
     return b"".join(row for batch in batches for row in batch.column("row").to_pylist())
+
+
+def test_a_small_page_that_takes_much_memory_is_refused_before_it_does() -> None:
+    raw, before = bomb(65 << 20), pa.default_memory_pool().bytes_allocated()
+    with pytest.raises(CorruptionError, match="a page of a scan takes"):
+        decode_batch(raw, admit_page)
+    assert pa.default_memory_pool().bytes_allocated() < before + (1 << 20)
 
 
 def test_a_tablet_that_a_person_has_to_help_ends_the_scan_long_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

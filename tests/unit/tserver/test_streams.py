@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.errors import OverloadedError, StreamExpiredError
 from bookkeeper.model import StreamKey
-from bookkeeper.tserver.streams import Streams
+from bookkeeper.tserver.streams import StreamLimits, Streams
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 OTHER = StreamKey("east", "file:///2.wal", "7", "1", 1)
@@ -33,9 +33,9 @@ class HandClock:
         return event.is_set()
 
 
-def streams(clock: HandClock, streams_max: int = 100) -> Streams:
+def streams(clock: HandClock, streams_max: int = 100, peer_max: int = 100) -> Streams:
     numbers = itertools.count()
-    return Streams(clock, IDLE_MS, streams_max, lambda: f"token{next(numbers)}")
+    return Streams(clock, IDLE_MS, StreamLimits(streams_max, peer_max), lambda: f"token{next(numbers)}")
 
 
 def test_r20_an_idle_token_is_dead_for_ever() -> None:
@@ -75,6 +75,27 @@ def test_a_stream_may_have_several_sessions_and_forgetting_ends_them_all() -> No
         with pytest.raises(StreamExpiredError):
             opened.check(token, STREAM)
     opened.check(kept, OTHER)
+
+
+def test_a_peer_has_its_own_bound_and_others_find_places() -> None:
+    clock = HandClock()
+    opened = streams(clock, streams_max=5, peer_max=2)
+    first, second = opened.open(STREAM, "north"), opened.open(OTHER, "north")
+    with pytest.raises(OverloadedError, match=r"2 streams of one peer are open here \(tserver\.peer_streams_max\)"):
+        opened.open(STREAM, "north")
+    south = [opened.open(STREAM, "south") for _ in range(2)]
+    opened.close(first)
+    opened.close(first)
+    opened.check(second, OTHER)
+    opened.open(STREAM, "north")
+    opened.open(STREAM)
+    with pytest.raises(OverloadedError, match=r"tserver\.streams_max"):
+        opened.open(STREAM, "west")
+    with pytest.raises(StreamExpiredError):
+        opened.check(south[0], OTHER)
+    opened.forget({STREAM, OTHER})
+    assert len(opened) == 0
+    assert [opened.open(STREAM, "north") for _ in range(2)]
 
 
 def test_open_streams_are_bounded_and_expired_ones_make_room() -> None:
