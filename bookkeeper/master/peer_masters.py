@@ -32,6 +32,7 @@ from bookkeeper.roots import RootLog
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
+from bookkeeper.rpc.services import Master
 from bookkeeper.security.file_roots import FileRoots
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class PeerMasters:
             with foreign_errors(peer.system):
                 return self._systems.installed(peer.system).resolve_table(place_of(alias, peer), name)
         try:
-            return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).resolve_table(name)
+            return self._leader(peer).resolve_table(name)
         except NotFoundError as error:
             raise NotFoundError(
                 f"cluster {alias} has no table {name}: create it there, or name another with --remote-table"
@@ -128,7 +129,7 @@ class PeerMasters:
             with foreign_errors(peer.system):
                 self._systems.installed(peer.system).stream_done(place_of(alias, peer), streams)
         else:
-            self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).stream_done(streams)
+            self._leader(peer).stream_done(streams)
 
     def root_standings(
         self, alias: str, quorum: str, instance_id: str, route: Sequence[str], questions: Sequence[RootQuestion]
@@ -137,14 +138,18 @@ class PeerMasters:
         PermanentError when it can't be asked.
         """
         peer = self.contact_as(alias, quorum, instance_id)
-        return self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).root_standings(route, questions)
+        return self._leader(peer).root_standings(route, questions)
 
     def roots_over(
         self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
     ) -> None:
         """Rule R22: nothing of these logs is under way anywhere. Raises as above."""
         peer = self.contact_as(alias, quorum, instance_id)
-        self._pool.master(peer.leader, CONTACT_TIMEOUT_MS).roots_over(route, logs)
+        self._leader(peer).roots_over(route, logs)
+
+    def _leader(self, peer: PeerIdentity) -> Master:
+        """Calls of its leading master; no other instance answers them, even where an address passed to one."""
+        return self._pool.of_instance(peer.instance_id).master(peer.leader, CONTACT_TIMEOUT_MS)
 
     def _ask_who(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
         try:

@@ -68,7 +68,8 @@ class BookkeeperSystem:
                 hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
                 self._pool = RpcPool(hello, settings.rpc, self.clock, peer_credentials(settings))
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
-            return BookkeeperSession(self._pool, self._senders, peer, stream, settings, self.clock, self.rng)
+            pool = self._pool.of_instance(peer.instance_id)
+            return BookkeeperSession(pool, self._senders, peer, stream, settings, self.clock, self.rng)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError
+from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, RefusedError
 from bookkeeper.rpc import handshake
 from bookkeeper.rpc.envelope import FRAME_HEADER, foreign_protocol_answer
 from bookkeeper.rpc.handshake import Greeting, Kind, Message
@@ -157,10 +157,12 @@ def choose_secret(greeting: Greeting, entrance: Entrance) -> Secret | None:
 
 
 def refuse_other_target(target: str, hello: Hello, who: str) -> None:
-    """Raise NotAdmittedError, worded for the guest, when it means another instance than this one."""
+    """Raise RefusedError, worded for the guest, when it means another instance than this one."""
     if target and target != hello.instance_id:
-        raise NotAdmittedError(
-            f"{who} is instance {hello.instance_id}, and not {target}", {"instance_id": hello.instance_id}
+        raise RefusedError(
+            f"{who} is instance {hello.instance_id}, and {target} was meant: name the address of that one; of a peer "
+            "that was made anew, delete the cluster and define it again",
+            {"instance_id": hello.instance_id},
         )
 
 

@@ -54,7 +54,8 @@ class Channel:
     def greet(self, hello: Hello, credentials: Credentials, timeout_ms: float) -> Secret | None:
         """The handshake; returns the secret that both sides proved, None when the server asks for none.
 
-        Raises NotAdmittedError, IncompatibleError (another version), CorruptionError (no handshake), OSError.
+        Raises NotAdmittedError, RefusedError (another instance), IncompatibleError (another version), CorruptionError
+        (no handshake), OSError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
         known = credentials.offers()

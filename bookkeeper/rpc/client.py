@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from bookkeeper.clock import Clock, SystemClock
@@ -53,6 +54,7 @@ class RpcPool:
         self._lock = threading.Lock()
         self._idle: dict[str, deque[Channel]] = {}
         self._hellos: dict[str, Hello] = {}
+        self._of_instances: dict[str, RpcPool] = {}
         self._closed = False
 
     def call(self, address: str, service: str, method: str, *arguments: Any, timeout_ms: float | None = None) -> Any:
@@ -83,6 +85,17 @@ class RpcPool:
             self._put_back(address, self._connect(address, self._settings.timeout_ms))
         return self._hellos[address]
 
+    def of_instance(self, instance_id: str) -> RpcPool:
+        """The same for calls that are meant for one instance: whoever else answers is not spoken to. It has connections
+        of its own, and is closed with this pool.
+        """
+        with self._lock:
+            found = self._of_instances.get(instance_id)
+            if found is None:
+                credentials = replace(self._credentials, instance_id=instance_id)
+                found = self._of_instances[instance_id] = RpcPool(self._hello, self._settings, self._clock, credentials)
+            return found
+
     def master(self, address: str, timeout_ms: float | None = None) -> Master:
         """The master there; its methods are :meth:`call` with this timeout."""
         return cast(Master, _Stub(self, address, "Master", timeout_ms))
@@ -101,8 +114,11 @@ class RpcPool:
             self._closed = True
             channels = [channel for idle in self._idle.values() for channel in idle]
             self._idle.clear()
+            others = list(self._of_instances.values())
         for channel in channels:
             channel.close()
+        for other in others:
+            other.close()
 
     def _take(self, address: str, timeout_ms: float) -> Channel:
         while True:

@@ -137,6 +137,10 @@ class SimPool:
     tserver = master
     replay = master
 
+    def of_instance(self, instance_id: str) -> SimPool:
+        del instance_id
+        return self
+
     def peer_hello(self, address: str) -> Hello:
         endpoint = Net.now.endpoints.get(address)
         if endpoint is None or endpoint.process.dead:

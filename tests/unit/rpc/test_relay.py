@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bookkeeper.errors import BookkeeperError, InvalidInputError, NotAdmittedError, UnavailableError
+from bookkeeper.errors import BookkeeperError, InvalidInputError, NotAdmittedError, RefusedError, UnavailableError
 from bookkeeper.rpc.client import plain_hello
 from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec
 from bookkeeper.rpc.handshake import Kind
@@ -181,9 +181,22 @@ def test_a_server_takes_nobody_who_means_another_instance() -> None:
     with (
         guarded(FOR_NORTH) as (server, _),
         pooled(credentials=mistaken) as pool,
-        pytest.raises(NotAdmittedError, match="replay of cluster west is instance i-west, and not i-north"),
+        pytest.raises(BookkeeperError) as caught,
     ):
         pool.replay(server.address).status()
+    assert isinstance(caught.value, RefusedError)
+    assert "replay of cluster west is instance i-west, and i-north was meant" in caught.value.message
+
+
+def test_what_goes_to_one_peer_goes_to_no_other_that_took_its_address() -> None:
+    with guarded(FOR_WEST) as (server, _), Relay(server.address) as relay:
+        with pooled(credentials=east(FOR_NORTH, FOR_WEST)) as pool:
+            for_north = pool.of_instance("i-north")
+            assert for_north is pool.of_instance("i-north")
+            with pytest.raises(RefusedError, match="i-north was meant"):
+                for_north.replay(relay.address).status()
+            assert pool.of_instance("i-west").replay(relay.address).status() == {"calls": "0"}
+        assert relay.offers == [FOR_NORTH.id, FOR_WEST.id]
 
 
 # ---- with TLS
