@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.roots import RootLog
 from tests.support.faults import fault
 from tests.support.simulation.chaos import run_schedule
 from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.stage import Triangle
-from tests.support.simulation.trio import Trio
+from tests.support.simulation.trio import Relays, Trio
 from tests.support.simulation.users import GOLD, PLAIN
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
@@ -155,6 +156,41 @@ def receives_at_the_end(world: World) -> None:
     trio.rest()
 
 
+def two_relays(world: World) -> None:
+    """East gets west's records from south and from north only; one of them is slow. Each may speak of west's logs when
+    it has brought some of them, and nobody remembers anything for ever.
+    """
+    trio = Relays(world)
+    slow = trio.hold_south()
+    trio.until_there(world.put(trio.west, "t", b"a"))
+    trio.flush_east()
+    trio.kill_east()
+    trio.start_east()
+    world.kernel.release(slow)
+    trio.until_there(world.put(trio.west, "t", b"x"))
+    trio.rest()
+
+
+def ended_by_another(world: World) -> None:
+    """South says that west's log is over, before it has brought east any of it; then it brings the same again."""
+    trio = Trio(world)
+    trio.enable_all()
+    slow = trio.hold_south()
+    trio.until_there(world.put(trio.west, "t", b"a"))
+    logs = [RootLog(trio.west.instance, uri) for uri in trio.west.logs()]
+    leader = trio.east.leader()
+    assert leader is not None
+    address = leader.part.address
+    lie = world.client(trio.south, "lie", lambda pool: pool.master(address, 3_000).roots_over([], logs))
+    world.until(lambda: lie.done, "an answer")
+    world.kernel.run_for(5.0)
+    trio.flush_east()
+    trio.kill_east()
+    trio.start_east()
+    world.kernel.release(slow)
+    trio.rest()
+
+
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
     "both ways": (both_ways, {"paths-are-not-compared": "twice"}),
     "a crash between": (crash_between, {"crash-forgets-the-paths": "twice"}),
@@ -168,6 +204,8 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a sc
     ),
     "a very slow path": (very_slow_path, {"asking-is-not-heard": "twice"}),
     "a chain": (chain, {"nobody-is-handed-anything": "left over"}),
+    "two relays": (two_relays, {"senders-are-not-remembered": "left over"}),
+    "ended by another": (ended_by_another, {"anybody-ends-a-log": "twice"}),
     "away at the end": (away_at_the_end, {"loading-keeps-what-is-over": "left over"}),
     "receives at the end": (receives_at_the_end, {"who-receives-may-be-over": "left over"}),
     "another group": (another_group, {"high-water-for-all-paths": "claimed"}),

@@ -149,7 +149,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "logs-are-not-announced": (
         "bookkeeper.tserver.root_marks",
         "RootMarks.announce",
-        lambda self, logs: None,  # noqa: ARG005
+        lambda self, logs, sender: None,  # noqa: ARG005
         "R22: a tablet that is loaded again takes what it holds for over",
     ),
     "asking-is-not-heard": (

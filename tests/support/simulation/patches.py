@@ -17,6 +17,7 @@ from bookkeeper.config import Settings
 from bookkeeper.master.fate import FateEngine
 from bookkeeper.master.placement import Placement
 from bookkeeper.master.tservers import TServers
+from bookkeeper.security.access import Entrance
 from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.seal import is_fenced, raise_fence
 from bookkeeper.tserver.process import commit_limits
@@ -93,7 +94,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.process", "CAMPAIGN_AGAIN_MS", 500),
         ("master.process", "RpcServer", network.SimServer),
         ("master.process", "RpcPool", network.SimPool),
-        ("master.process", "entrance_of", lambda _settings: None),
+        ("master.process", "entrance_of", lambda _settings: Entrance()),
         ("master.service", "caller", network.caller),
         ("master.dispatch", "RESEND_NS", 5_000_000_000),
         ("master.books", "read_seal", with_pause("read the seal of", read_seal)),
@@ -105,7 +106,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.tservers", "TServers.entries_of", with_pause("list logs of", TServers.entries_of)),
         ("tserver.process", "RpcServer", network.SimServer),
         ("tserver.process", "RpcPool", network.SimPool),
-        ("tserver.process", "entrance_of", lambda _settings: None),
+        ("tserver.process", "entrance_of", lambda _settings: Entrance()),
         ("tserver.process", "WalWriter", SimWalWriter),
         ("tserver.process", "commit_limits", write_ahead),
         ("tserver.process", "random", primitives.SimRandomModule),

@@ -100,3 +100,18 @@ class Trio:
             judge_at_rest(self.world)
             raise
         judge_at_rest(self.world)
+
+
+class Relays(Trio):
+    """North beside south: west to both, and each of them to east, which gets nothing from west itself."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.north = world.add_cluster("north")
+        self.north.create_table("t", "7", [], [GOLD])
+        self.west.define(self.north)
+        self.north.define(self.east)
+        world.boot(self.north)
+        for relay in (self.south, self.north):
+            world.enable(self.west, "t", relay)
+            world.enable(relay, "t", self.east)
