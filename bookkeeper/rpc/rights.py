@@ -14,7 +14,7 @@ from bookkeeper.errors import UnauthorizedError
 from bookkeeper.rpc.messages import Hello
 from bookkeeper.security.secret import Kind, Secret
 
-EVERYBODY = frozenset({"hello", "status"})
+EVERYBODY = frozenset({"hello"})
 
 PEER_METHODS = {
     "Master": frozenset({"leader", "resolve_table", "pick_tserver", "stream_done", "root_standings", "roots_over"}),
@@ -25,6 +25,7 @@ PEER_METHODS = {
 CLIENT_METHODS = {
     "Master": frozenset(
         {
+            "status",
             "leader",
             "tables",
             "locate",
@@ -61,9 +62,10 @@ CLIENT_METHODS = {
             "replication_pending",
         }
     ),
-    "TServer": frozenset({"write", "write_if", "scan"}),
-    "Replay": frozenset[str](),
+    "TServer": frozenset({"status", "write", "write_if", "scan"}),
+    "Replay": frozenset({"status"}),
 }
+"""A status names tables, rows and paths, so it is nothing for peers."""
 
 METHODS: Mapping[Kind, Mapping[str, frozenset[str]]] = {"peer": PEER_METHODS, "client": CLIENT_METHODS}
 

@@ -50,7 +50,7 @@ def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog]) -> set[R
 
 
 def marks_of(log: RootLog, sender: str) -> dict[Column, bytes]:
-    """The cells of a log that a cluster brings records of. Whoever wrote it needs none: it may always speak of it."""
+    """The cells of a log that a cluster brings records of: it may speak of it. The one that wrote it always may."""
     here = {keys.ROOT_HERE: values.EMPTY}
     return here if sender == log.instance_id else {**here, keys.sender_column(sender): values.EMPTY}
 
