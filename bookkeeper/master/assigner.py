@@ -165,16 +165,26 @@ def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping
     return (first, last) if first <= last else None
 
 
-def choose_tserver(world: World, file: bytes, cluster: str) -> str | None:
-    """The tserver that wrote the file if it is alive, else the one that has it already, else the least busy one.
+def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
+    """The tserver that wrote the file if it is alive, else the one that has it already, for whichever target, else the
+    least busy one.
 
     None when that one has its fill: a file does not change hands because its tserver is busy.
     """
-    for session in (world.owner_of(file), world.chosen_for(file)):
+    known = world.owner_of(entry.file), world.chosen_for(entry.file)
+    for session in chain(known, flying_at(world, entry)):
         if session is not None and session in world.live:
             return session if has_room(world, session, cluster) else None
     candidates = [session for session in sorted(world.live) if has_room(world, session, cluster)]
     return min(candidates, key=lambda session: world.shipping.load(session, cluster), default=None)
+
+
+def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
+    """Where ranges of the file are in flight, to any target: also those that are handed out in this very plan."""
+    for target in entry.scope.targets:
+        shipment = world.shipping.shipments.get((entry.file, target.key))
+        if shipment is not None and shipment.flight is not None:
+            yield shipment.flight.session
 
 
 def has_room(world: World, session: str, cluster: str) -> bool:
@@ -220,7 +230,7 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
     if work is None or not is_due(shipment, work[1], world.now_ns):
         return None
     flight = None if shipment is None else shipment.flight
-    session = choose_tserver(world, file, target_key.cluster) if flight is None else flight.session
+    session = choose_tserver(world, entry, target_key.cluster) if flight is None else flight.session
     if session is None or session in world.resting:
         return None
     return WorkRange(file, target, work[0], work[1], session)

@@ -130,6 +130,12 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         _only_the_first,
         "R24: of a log with many tablets, some ship before the records that were written before theirs",
     ),
+    "each-target-has-a-tserver": (
+        "bookkeeper.master.assigner",
+        "flying_at",
+        lambda world, entry: (),  # noqa: ARG005
+        "one tserver ships a file to all targets (document 1, on choosing a tserver)",
+    ),
     "older-logs-are-not-waited-for": (
         "bookkeeper.master.assigner",
         "older_are_over",

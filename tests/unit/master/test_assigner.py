@@ -155,6 +155,30 @@ def test_a_dead_tservers_file_stays_with_the_one_that_has_it_and_else_goes_to_th
     assert _plan(plan_world(by_name(made), work=work), _queue(made))[0].session == "s2"
 
 
+def _one_for_all_targets() -> None:
+    """What each peer's lane has to do would send a dead tserver's file to two others."""
+    made = entry(W3, 5, known=BOTH)
+    work = shipping()
+    work.hand_out((W1, EAST), Flight("s1", "t", 1, 2, 0))
+    work.hand_out((W2, NORTH), Flight("s2", "t", 1, 2, 0))
+    world = plan_world(by_name(made), work=work)
+    works = [*_plan(world, _queue(made)), *_plan(world, _queue(made, key=NORTH), "north")]
+    assert [(work.target.key, work.session) for work in works] == [(EAST, "s2"), (NORTH, "s2")]
+
+
+def test_one_tserver_ships_a_file_to_all_targets() -> None:
+    _one_for_all_targets()
+    made = entry(W2, 5, known=BOTH)
+    world = plan_world(by_name(made))
+    works = [*_plan(world, _queue(made)), *_plan(world, _queue(made, key=NORTH), "north")]
+    assert [work.session for work in works] == ["s2", "s2"], "the one that wrote it"
+
+
+def test_by_what_each_peer_has_to_do_alone_two_would() -> None:
+    with fault("each-target-has-a-tserver"), pytest.raises(AssertionError):
+        _one_for_all_targets()
+
+
 def test_without_a_live_tserver_nothing_is_handed_out() -> None:
     made = entry(W1, 5)
     assert _plan(plan_world(by_name(made), live=()), _queue(made)) == []
