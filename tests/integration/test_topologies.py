@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
-from bookkeeper.metadata import keys
+from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.whole import AS_SEGMENTS
+from bookkeeper.storage.wal import read_headers
+from bookkeeper.storage.wal.files import uri_of
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 
@@ -122,6 +125,41 @@ def test_a_chain_passes_on_what_it_gets(clusters: Map) -> None:
     holds(clusters["c"], rows)
     clusters.settle()
     assert [clusters.sent(name) for name in "abc"] == [ROWS, ROWS, 0]
+
+
+def repl_columns(cluster: LocalCluster) -> dict[str, int]:
+    """The `repl:` columns of its tablets: for each file how many records have to travel."""
+    found: dict[str, int] = {}
+    for row in cluster.metadata.scan(*keys.table_section(cluster.client.tables.get("t").table_id), ("repl",)):
+        for column, cell in row.cells.items():
+            file = keys.parse_file(column.qualifier)
+            found[file] = max(found.get(file, 0), values.decode_status(cell.value).replication_needed_offset)
+    return found
+
+
+def provenances(cluster: LocalCluster) -> set[tuple[str, ...]]:
+    """What the blocks in its logs say about where they came from."""
+    logs = map(uri_of, cluster.settings.wal_dir.rglob("*.wal"))
+    return {tuple(found.header.provenance) for log in logs for found in read_headers(log) if found.header.record_count}
+
+
+def test_a_slave_that_is_a_master_makes_a_repl_column_of_its_own_and_adds_itself(clusters: Map) -> None:
+    clusters.add("a", "b", "c")
+    clusters.join("b", "c")
+    clusters.join("a", "b")
+    clusters["c"].tserver.stop()
+    rows = clusters.write("a")
+    holds(clusters["b"], rows)
+    wait_until(lambda: sum(repl_columns(clusters["b"]).values()) == ROWS, "what a wrote waits at b")
+    (log,) = repl_columns(clusters["b"])
+    assert Path(urlsplit(log).path).is_relative_to(clusters["b"].settings.wal_dir), "a log of b's own"
+    first, second = (clusters[name].settings.instance.instance_id for name in "ab")
+    assert provenances(clusters["b"]) == {(first,)}
+    clusters["c"].replace_tserver()
+    holds(clusters["c"], rows)
+    assert provenances(clusters["c"]) == {(first, second)}
+    assert repl_columns(clusters["c"]) == {}, "who sends to nobody has none"
+    clusters.settle()
 
 
 def test_two_masters_take_writes_of_both_and_send_none_back(clusters: Map) -> None:

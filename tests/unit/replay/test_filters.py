@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.errors import RefusedError
+from bookkeeper.model import Stamp, StreamKey, TargetKey
 from bookkeeper.replay import filters
 from bookkeeper.replay.filters import NOTHING, WHOLE, Share
+from bookkeeper.tserver.receiver import check_provenance
+from tests.support.faults import fault
 from tests.support.wal_files import EAST, TO_EAST, Spec, block, records
 
 GROUPS = (("a", (b"a1", b"a2")), ("b", (b"b1",)))
@@ -73,3 +78,63 @@ def test_keeping_families_keeps_their_records_in_order_and_no_others(cells: list
 
 def test_the_own_instance_is_added_behind_what_the_block_came_with() -> None:
     assert filters.provenance_for(block(Spec([b"r"], provenance=["x"]), 1).header, "me") == ("x", "me")
+
+
+# ---- any graph of clusters
+
+
+def _walk(edges: set[tuple[int, int]], origin: int) -> tuple[dict[int, list[tuple[str, ...]]], list[tuple[int, int]]]:
+    """Send one block along all edges, as far as the rules let it go: with which provenance it reached each cluster, and
+    the edges that it crossed.
+    """
+    names = [f"instance-{number}" for number in range(CLUSTERS)]
+    came: dict[int, list[tuple[str, ...]]] = {}
+    crossed: list[tuple[int, int]] = []
+    waiting: list[tuple[int, tuple[str, ...]]] = [(origin, ())]
+    while waiting:
+        source, provenance = waiting.pop()
+        for peer in sorted(peer for sender, peer in edges if sender == source):
+            target = TargetKey(f"alias-{peer}", "r1", "t1", 1)
+            header = block(Spec([b"r"], stamps=[Stamp(target, None)], provenance=provenance), 1).header
+            if filters.decide(header, target, names[peer]) == WHOLE:
+                sent = filters.provenance_for(header, names[source])
+                check_provenance(sent, StreamKey(names[source], "file:///1.wal", "t1", "r1", 1), names[peer])
+                crossed.append((source, peer))
+                if peer not in came:  # by another path it is dropped by its origin (R22)
+                    waiting.append((peer, sent))
+                came.setdefault(peer, []).append(sent)
+    return came, crossed
+
+
+def _reachable(edges: set[tuple[int, int]], origin: int) -> set[int]:
+    found = {origin}
+    while more := {peer for source, peer in edges if source in found} - found:
+        found |= more
+    return found - {origin}
+
+
+CLUSTERS = 6
+_graphs = st.sets(
+    st.tuples(st.integers(0, CLUSTERS - 1), st.integers(0, CLUSTERS - 1)).filter(lambda edge: edge[0] != edge[1])
+)
+
+
+@given(_graphs, st.integers(0, CLUSTERS - 1))
+def test_r21_in_any_graph_a_write_reaches_whom_a_way_leads_to_and_nobody_who_had_it(
+    edges: set[tuple[int, int]], origin: int
+) -> None:
+    came, crossed = _walk(edges, origin)
+    assert came.keys() == _reachable(edges, origin)
+    assert len(set(crossed)) == len(crossed), "over no edge twice"
+    for cluster, ways in came.items():
+        for way in ways:
+            assert way[0] == f"instance-{origin}", "it says where it was first written"
+            assert f"instance-{cluster}" not in way
+            hops = [int(name.removeprefix("instance-")) for name in (*way, f"instance-{cluster}")]
+            assert len(set(hops)) == len(hops)
+            assert set(pairwise(hops)) <= edges, "its provenance is a way in the graph"
+
+
+def test_r21_without_the_loop_rule_a_circle_brings_a_write_back() -> None:
+    with fault("loop-not-seen"), pytest.raises(RefusedError, match="has passed this cluster before"):
+        _walk({(0, 1), (1, 2), (2, 0)}, 0)

@@ -82,6 +82,16 @@ def test_messages_are_cut_at_the_limit_and_leave_no_gap(bench: Bench) -> None:
     assert bench.east.rows == rows(1, 200)
 
 
+def test_what_hundreds_of_small_commits_wrote_is_one_message(bench: Bench) -> None:
+    bench.peers["east"] = MemoryPeer(EAST, splits=[b"000100", b"000200"])
+    file = write_wal(bench.directory / "w", specs_of([1] * 300))
+    (result,) = bench.ship([a_range(file, 1, 300)])
+    (message,) = bench.east.messages
+    assert (len(message.blocks), message.after_offset, message.to_offset) == (300, 0, 300)
+    assert (result.acked_offset, result.sent_records) == (300, 300)
+    assert sorted(bench.east.rows) == rows(1, 300), "for three tablets of the peer"
+
+
 def test_blocks_of_other_provenance_go_in_a_message_of_their_own(bench: Bench) -> None:
     specs = specs_of([2, 2, 2])
     specs[1] = replace(specs[1], provenance=["instance-far"])

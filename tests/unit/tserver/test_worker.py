@@ -14,6 +14,7 @@ from bookkeeper.config import Settings, new_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
 from bookkeeper.errors import OverloadedError, UnavailableError
+from bookkeeper.master.assigner import PeerQueue, plan_peer, queue_key
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.model import BlockRange, Stamp, TargetKey
@@ -31,6 +32,8 @@ from bookkeeper.tserver.worker_plan import Fact
 from tests.support.books import books_of
 from tests.support.faults import fault
 from tests.support.local_replay import LocalReplay
+from tests.support.master_values import EAST as MASTERS_EAST
+from tests.support.master_values import by_name, entry, name, plan_world
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.wal_files import EAST, NORTH, TO_EAST, WEST, Spec, damage, write_wal
 
@@ -377,6 +380,21 @@ def test_a_replay_process_of_the_same_host_is_preferred_and_a_dead_one_never_ask
     assert pick_replay([dead, there], "hostb:9") == "hosta:1"
     with pytest.raises(UnavailableError):
         pick_replay([dead], "hostb:9")
+
+
+def test_a_file_is_read_on_the_host_that_wrote_it_while_its_tserver_lives() -> None:
+    hosts = ("hosta", "hostb", "hostc")
+    files = {host: entry(name(f"tserver-{host}"), 5) for host in hosts}
+    replays = [SessionInfo(f"replay-{number}", "replay", f"{host}:2", alive=True) for number, host in enumerate(hosts)]
+    plan = plan_world(by_name(*files.values()), [f"tserver-{host}" for host in hosts])
+    world = replace(plan, live={f"tserver-{host}": f"{host}:1" for host in hosts})
+    read_by = {}
+    for host, file in files.items():
+        queue = PeerQueue(10)
+        queue.add(queue_key(file, MASTERS_EAST, True))
+        (work,) = plan_peer(world, "east", queue)
+        read_by[host] = pick_replay(replays, world.live[work.session])
+    assert read_by == {host: f"{host}:2" for host in hosts}
 
 
 def test_without_ranks_by_offset_a_late_write_turns_the_finished_offset_back(world: World) -> None:
