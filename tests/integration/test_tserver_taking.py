@@ -106,6 +106,30 @@ def test_tablets_on_several_servers_take_their_rows_of_a_file(west: Ground, give
     assert usage.records == 3
 
 
+def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_comes(
+    west: Ground, given: Given, tmp_path: Path
+) -> None:
+    node = _served(west, WHOLE)
+    other = given_files(tmp_path / "north", BATCHES)
+    tokens = [(one, *one.offer(west, node)) for one in (given, other)]
+    uploads = node.process.parts.incoming._uploads
+    names = [path_of(uri) for one, _, _ in tokens for uri in uploads[one.stream].uris]
+    theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
+    assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
+        "two files each, whatever they are called there"
+    )
+    assert _spool(west) == []
+    for one, token, answer in tokens:
+        one.put(west, node, token, answer.held)
+    assert sorted(_spool(west)) == sorted(names)
+    for one, token, _ in tokens:
+        assert west.tserver(node).take_segments(token, one.stream).state == "taken"
+    mine = {path_of(uri).name for uri in files_of(west, WHOLE)}
+    assert len(mine) == 4
+    assert not mine & theirs
+    assert _spool(west) == []
+
+
 def _comes_again(west: Ground, given: Given) -> None:
     node = _served(west, WHOLE)
     assert given.send_whole(west, node).state == "taken"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,17 @@ from bookkeeper.metadata.table import CellKey, Column
 from bookkeeper.model import Stamp, TargetKey
 from bookkeeper.storage.wal import Block, BlockHeader, Predecessor, Seal, stamp_to_pb
 from bookkeeper.tserver.books import BatchPut, Reach, WalBooks, log_deletes
-from combiners import CLOSED, OPEN, ReplicationStatus
+from combiners import (
+    CLOSED,
+    OPEN,
+    ReplicationStatus,
+    StatusError,
+    append,
+    close,
+    combine,
+    is_fully_replicated,
+    range_needing_replication,
+)
 from tests.support.metadata_model import MetadataModel
 
 WAL = "file:///wal/s/1.wal"
@@ -238,6 +249,30 @@ def test_after_a_flush_the_log_cell_goes_and_a_later_record_brings_it_back() -> 
     assert not log.store.is_logged()
     log.append(block(6))
     assert log.store.is_logged()
+
+
+def test_closed_by_the_first_flush_would_end_a_log_that_another_tablet_writes() -> None:
+    """Document 1 closes with the flush; a log has many tablets, and CLOSED is of the file (R10)."""
+    log = Log()
+    log.append(block(1, 5), block(6, 1, b"m"))
+    log.sync(6, 60)
+    log.update()
+    log.books.release(("1", None))
+    _delete(log.store, {WAL: 6})
+    flushed, other = log.store.status(), log.store.status(b"m")
+    assert flushed is not None
+    assert other is not None
+    assert flushed.state == OPEN
+    all_there = ReplicationStatus(replication_finished_offset=6)
+    assert is_fully_replicated(combine([close(flushed), other, all_there])), "and the file would go"
+    log.append(block(7, 1, b"m"))
+    log.sync(7, 70)
+    log.update()
+    written = log.store.status(b"m")
+    assert written is not None
+    assert range_needing_replication(combine([flushed, written, all_there])) == (7, 7)
+    with pytest.raises(StatusError, match="after CLOSED"):
+        append(close(flushed), 1)
 
 
 def test_a_record_that_is_appended_while_its_tablet_is_flushed_keeps_the_log() -> None:
