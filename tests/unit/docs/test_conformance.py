@@ -34,7 +34,16 @@ SENTENCES = {
 }
 """How many the document has in each section: counted once, by hand."""
 
-_ENTRY = re.compile(r"^(\d+)\. “([^”]+)” · \*\*(works|differs|non-goal|background)\*\*(?:: \*(.+?)\*)?(?: · (.+))?$")
+VERDICTS = {
+    "works": "work",
+    "in part": "work in part",
+    "differs": "differ",
+    "non-goal": "are non-goals of the document",
+    "background": "are background",
+}
+"""Each with the words of the page's first line."""
+
+_ENTRY = re.compile(rf"^(\d+)\. “([^”]+)” · \*\*({'|'.join(VERDICTS)})\*\*(?:: \*(.+?)\*)?(?: · (.+))?$")
 _TEST = re.compile(r"^   - `(tests/[\w/]+\.py)::(test_\w+)`$")
 
 
@@ -47,6 +56,7 @@ class Entry:
     words: str
     verdict: str
     place: str
+    note: str
     tests: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -62,7 +72,7 @@ def entries_of(text: str) -> list[Entry]:
         elif section and line:
             entry = _ENTRY.match(line)
             assert entry, f"{PAGE.name}: not an entry: {line}"
-            found.append(Entry(int(entry[1]), section, entry[2], entry[3], entry[4] or ""))
+            found.append(Entry(int(entry[1]), section, entry[2], entry[3], entry[4] or "", entry[5] or ""))
     return found
 
 
@@ -82,6 +92,20 @@ def part_of_architecture(heading: str) -> str:
     return re.split(r"^## ", ARCHITECTURE.split(f"\n## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
 
 
+def sums_of(entries: list[Entry]) -> str:
+    """What the page begins with: how many there are of each verdict."""
+    counts = Counter(entry.verdict for entry in entries)
+    *first, last = [f"**{counts[verdict]}** {words}" for verdict, words in VERDICTS.items()]
+    return f"Of {len(entries)} sentences {', '.join(first)}, and {last}."
+
+
+def check_sums(text: str) -> None:
+    """The first paragraph below the title is the sums, in one line."""
+    title, empty, sums, *_ = text.splitlines()
+    assert title.startswith("# ")
+    assert (empty, sums) == ("", sums_of(entries_of(text)))
+
+
 def check_complete(entries: list[Entry]) -> None:
     """Every sentence has an entry, in the document's order."""
     assert [entry.number for entry in entries] == list(range(1, sum(SENTENCES.values()) + 1))
@@ -89,23 +113,46 @@ def check_complete(entries: list[Entry]) -> None:
 
 
 def check_shown(entries: list[Entry]) -> None:
-    """What works or differs names tests that exist; nothing else names one."""
+    """What works, in part or whole, or differs names tests that exist; nothing else names one."""
     for entry in entries:
-        assert bool(entry.tests) == (entry.verdict in ("works", "differs")), entry
+        assert bool(entry.tests) == (entry.verdict in ("works", "in part", "differs")), entry
         for path, name in entry.tests:
             assert name in names_in(path), f"{entry.number}: there is no {path}::{name}"
 
 
 def check_said(entries: list[Entry]) -> None:
-    """What differs or is left out stands in ARCHITECTURE.md, under that name."""
-    differs, left_out = (
+    """What differs, lacks something or is left out stands in ARCHITECTURE.md, under that name; the first two say here
+    in a few words why, or what is lacking.
+    """
+    differs, left_out, lacking = (
         part_of_architecture(heading)
-        for heading in ("Where this differs from the documents", "What document 1 leaves out, and so does this")
+        for heading in (
+            "Where this differs from the documents",
+            "What document 1 leaves out, and so does this",
+            "Not there yet",
+        )
     )
     for entry in entries:
-        said = {"differs": differs, "non-goal": left_out}.get(entry.verdict)
+        said = {"differs": differs, "in part": differs + lacking, "non-goal": left_out}.get(entry.verdict)
+        assert entry.note or entry.verdict not in ("differs", "in part"), f"{entry.number}: not a word about it"
         assert bool(entry.place) == (said is not None), entry
         assert said is None or f"- **{entry.place}" in said, f"{entry.number}: ARCHITECTURE.md lacks {entry.place!r}"
+
+
+def test_the_page_begins_with_its_sums() -> None:
+    check_sums(PAGE.read_text())
+
+
+@pytest.mark.parametrize("verdict", ["works", "in part", "differs"])
+def test_sums_that_are_wrong_are_noticed(verdict: str) -> None:
+    text = PAGE.read_text()
+    for wrong in (
+        text.replace(f"· **{verdict}**", "· **background**", 1),
+        re.sub(r"\*\*\d+\*\*", "**7**", text, count=1),
+    ):
+        assert wrong != text
+        with pytest.raises(AssertionError):
+            check_sums(wrong)
 
 
 def test_every_sentence_has_an_entry() -> None:
@@ -131,7 +178,10 @@ def test_quotes_are_short() -> None:
         (check_complete, "## Recurse", "## Goals"),
         (check_shown, "::test_", "::test_no_such_"),
         (check_shown, " · **works**", " · **background**"),
-        (check_said, "*An import travels as a log*", "*An import travels as a dove*"),
+        (check_said, "*No combiner in the store*", "*No combiner in the barn*"),
+        (check_said, "*A quorum is*", "*A forum is*"),
+        (check_said, ": *A quorum is* · The command, ", ": *A quorum is*, "),
+        (check_said, "*Provenance is in the blocks* · ", "*Provenance is in the blocks*, "),
     ],
 )
 def test_a_page_that_is_wrong_is_noticed(check: object, before: str, after: str) -> None:
