@@ -110,7 +110,9 @@ def test_r12_log_and_repl_go_in_one_row_put() -> None:
     put = WalBooks(WAL, 1).first_uses([block(1)])
     assert put is not None
     (row,) = put.rows
-    assert set(row.values) == {keys.log_column(WAL), keys.repl_column(WAL)}
+    assert set(row.values) == {keys.log_column(WAL), keys.repl_column(WAL)}, (
+        "R12: the log: and repl: cells do not go in one put"
+    )
     assert put.rank == keys.first_use_rank(1)
 
 
@@ -143,7 +145,7 @@ def test_r15_needed_never_passes_what_is_synced() -> None:
     log = Log()
     log.append(block(1, 10))
     log.update()
-    assert log.needed() == 0
+    assert log.needed() == 0, "R15: the books need what is not synced"
     log.sync(10, 900)
     log.append(block(11, 10))
     log.update()
@@ -205,7 +207,7 @@ def test_r24_the_barrier_is_in_the_books_before_the_block_and_stays_there() -> N
     log.append(block(1, 4, b"z"))
     log.append(block(5, 2, after=("w0", 9)))
     expected = [(5, "w0", 9)]
-    assert _barriers(log.store.status()) == expected
+    assert _barriers(log.store.status()) == expected, "R24: the barrier is not in the books"
     log.sync(6, 60)
     log.update()
     assert _barriers(log.store.status()) == expected
@@ -281,7 +283,7 @@ def test_a_record_that_is_appended_while_its_tablet_is_flushed_keeps_the_log() -
     log.books.release(("1", None))
     log.append(block(6, 1, b"m"), block(7))
     _delete(log.store, {WAL: 5})
-    assert log.store.is_logged()
+    assert log.store.is_logged(), "R12: a flush lets the log of a later record go"
     log.books.release(("1", None))
     _delete(log.store, {WAL: 7})
     assert not log.store.is_logged()

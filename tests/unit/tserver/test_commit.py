@@ -22,6 +22,7 @@ from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.replicated import ReceivedRange, ReplicatedApply, join_shares
 from bookkeeper.tserver.stamps import ConfigView, TableView
 from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
+from tests.support.laws import must_raise
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
@@ -45,7 +46,7 @@ def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_
     tablet = served(tmp_path)
     late = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets)
     tablet.forget_stream(STREAM)
-    with pytest.raises(UnavailableError):
+    with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
         late.prepare(1)
     (draft,) = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets).prepare(1)
     assert draft.header.origin.to_offset == 1

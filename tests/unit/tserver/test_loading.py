@@ -142,7 +142,7 @@ def test_r18_the_high_water_is_rebuilt_from_block_headers() -> None:
     recovered = Recovered.start(flush_state(high_water=4))
     recovered.absorb("w1", block(1, 3, seq=41, to_offset=9))
     recovered.absorb("w1", block(4, 1, seq=44, to_offset=7))
-    assert recovered.high_water == {STREAM: 9}
+    assert recovered.high_water == {STREAM: 9}, "R18: the high-water is not rebuilt from the blocks"
 
 
 def test_sequence_numbers_time_and_place_follow_the_replayed_blocks() -> None:
@@ -180,7 +180,9 @@ def row_with(named: Sequence[str], *cells: str) -> TabletRow:
 
 
 def test_a_segment_that_the_newest_state_does_not_name_does_not_count() -> None:
-    assert set(live_segments(row_with(["s1", "s3"], "s1", "late", "s3"))) == {"s1", "s3"}
+    assert set(live_segments(row_with(["s1", "s3"], "s1", "late", "s3"))) == {"s1", "s3"}, (
+        "a segment that the newest state does not name counts"
+    )
 
 
 def test_a_tablet_whose_state_names_a_segment_without_a_cell_is_corrupt() -> None:

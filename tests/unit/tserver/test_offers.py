@@ -49,6 +49,7 @@ from bookkeeper.tserver.offers import (
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.taker import declined_or_raise
 from tests.support.jumping_clock import TestClock
+from tests.support.laws import must_raise
 
 STREAM = StreamKey("east", "file:///import/1.wal", "7", "1", 1)
 CONTENT = b"0123456789"
@@ -71,7 +72,7 @@ def _reason(offer: SegmentsOffer, view: TableView = VIEW, limits: BatchLimits | 
 def test_a_tablet_has_all_of_a_stream_or_nothing_or_takes_no_file() -> None:
     assert offers.standing_of(0, False, 9) is Standing.NOTHING
     assert offers.standing_of(9, False, 9) is Standing.ALL
-    assert offers.standing_of(8, False, 9) is Standing.SOME
+    assert offers.standing_of(8, False, 9) is Standing.SOME, "a tablet that has some of the records counts as empty"
     assert offers.standing_of(0, True, 9) is Standing.SOME
 
 
@@ -246,7 +247,7 @@ def test_r14_who_changes_the_configuration_waits_for_those_who_saw_the_old_one()
         passing = pool.submit(pass_through)
         try:
             assert inside.wait(60)
-            with pytest.raises(UnavailableError):
+            with must_raise(UnavailableError, "R14: a change does not wait for a write under way"):
                 gate.settle(10)
         finally:
             leave.set()

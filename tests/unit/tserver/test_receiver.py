@@ -23,6 +23,7 @@ from bookkeeper.tserver.door import decode_records, part_by_tablet, received_blo
 from bookkeeper.tserver.locations import Located, check_chain
 from bookkeeper.tserver.receiver import worst_of
 from tests.support import tservers
+from tests.support.laws import must_raise
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 LIMITS = BatchLimits()
@@ -31,12 +32,12 @@ LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 def test_r21_data_that_passed_this_cluster_is_refused() -> None:
     receiver.check_provenance(["south", "east"], STREAM, "west")
-    with pytest.raises(RefusedError):
+    with must_raise(RefusedError, "R21: data that passed this cluster is taken again"):
         receiver.check_provenance(["west", "east"], STREAM, "west")
 
 
 def test_r21_this_clusters_own_files_do_not_come_back() -> None:
-    with pytest.raises(RefusedError):
+    with must_raise(RefusedError, "R21: this cluster's own files come back"):
         receiver.check_provenance(["east"], STREAM, "east")
 
 
@@ -49,7 +50,9 @@ def test_the_provenance_ends_with_the_sender() -> None:
 def test_r19_an_answer_proves_nothing_about_tablets_that_were_not_asked() -> None:
     assert receiver.proven_offset(acked=5, after=5, to=9) == 9
     assert receiver.proven_offset(acked=5, after=3, to=9) == 9
-    assert receiver.proven_offset(acked=5, after=6, to=9) == 5
+    assert receiver.proven_offset(acked=5, after=6, to=9) == 5, (
+        "R19: an answer proves what a tablet that was not asked has"
+    )
 
 
 def test_the_lowest_gap_goes_before_everything_else() -> None:

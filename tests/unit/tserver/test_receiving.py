@@ -47,7 +47,7 @@ def test_r18_a_range_that_comes_twice_is_applied_once() -> None:
     tablet = Tablet()
     message = Message(0, 0, 4, (Part(1, 2), Part(3, 4)))
     assert isinstance(tablet.take(message), Accept)
-    assert tablet.take(message) == Duplicate(4)
+    assert tablet.take(message) == Duplicate(4), "R18: a range that came twice is applied twice"
     assert tablet.applied == [1, 2, 3, 4]
 
 
@@ -61,7 +61,7 @@ def test_r18_only_what_is_new_of_a_longer_range_is_applied() -> None:
 def test_r19_a_range_that_starts_above_is_declined_with_the_high_water() -> None:
     tablet = Tablet()
     tablet.take(Message(0, 0, 1, (Part(1, 1),)))
-    assert tablet.take(Message(0, 2, 3, (Part(3, 3),))) == Gap(1)
+    assert tablet.take(Message(0, 2, 3, (Part(3, 3),))) == Gap(1), "R19: a range behind a gap is taken"
     assert isinstance(tablet.take(Message(0, 1, 2, (Part(2, 2),))), Accept)
     assert isinstance(tablet.take(Message(0, 2, 3, (Part(3, 3),))), Accept)
     assert tablet.applied == [1, 2, 3]

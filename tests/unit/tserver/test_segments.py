@@ -45,7 +45,9 @@ def test_new_segments_and_the_state_that_names_them_go_in_one_row_put() -> None:
 
 def test_r18_a_compaction_changes_nothing_but_segments() -> None:
     behind = segments.merged_state(STATE, FIRST + 9, [ref("c")], FIRST + 7)
-    assert behind == replace(STATE, flush_id=FIRST + 9, segments=("c",), compacted=FIRST + 7)
+    assert behind == replace(STATE, flush_id=FIRST + 9, segments=("c",), compacted=FIRST + 7), (
+        "R18: a compaction changes more than segments"
+    )
     assert segments.merged_state(None, FIRST, [ref("c")], 0).segments == ("c",)
 
 
@@ -55,7 +57,7 @@ def test_a_flush_adds_its_segments_to_those_that_count() -> None:
 
 def test_cells_that_the_newest_state_does_not_name_are_dead() -> None:
     dead = dead_segments(row(STATE, a=FIRST, b=FIRST + 1, c=FIRST + 2, late=first_flush_id(SERIAL - 1)), SERIAL)
-    assert dead is not None
+    assert dead is not None, "a cell that the newest state does not name stays"
     assert dead.uris == ("c", "late")
     assert {cell.column for cell in dead.cells} == {keys.segment_column("c"), keys.segment_column("late")}
     assert {cell.key for cell in dead.cells} == {ROW}
@@ -71,7 +73,9 @@ def test_a_rank_hides_every_dead_cell() -> None:
 
 def test_nothing_is_dead_by_the_state_of_another_holder_or_by_none() -> None:
     zombies = replace(STATE, flush_id=first_flush_id(SERIAL - 1) + 3)
-    assert dead_segments(row(zombies, a=FIRST, c=FIRST), SERIAL) is None
+    assert dead_segments(row(zombies, a=FIRST, c=FIRST), SERIAL) is None, (
+        "a late state of another holder decides what is dead"
+    )
     assert dead_segments(row(replace(STATE, flush_id=first_flush_id(SERIAL + 1)), c=FIRST), SERIAL) is None
     assert dead_segments(row(None, c=FIRST), SERIAL) is None
     assert dead_segments(None, SERIAL) is None

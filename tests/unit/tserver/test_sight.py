@@ -9,6 +9,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.door import decode_labelled, decode_records
 from bookkeeper.tserver.sight import ROOT, sight_for
+from tests.support.laws import must_raise
 from tests.support.tablet_model import Record, to_batch
 
 USERS = {ROOT: frozenset({"A", "B"}), "ann": frozenset({"C"})}
@@ -40,14 +41,16 @@ def test_more_than_the_user_has_is_refused(user: str | None, asked: tuple[str, .
 
 
 def test_more_is_refused_to_ann() -> None:
-    with pytest.raises(RefusedError, match="user ann has no authorization A"):
+    with must_raise(
+        RefusedError, "a user gets an authorization that was not granted", match="user ann has no authorization A"
+    ):
         sight_for(USERS, "ann", ("A", "C"))
 
 
 def test_a_users_label_must_be_an_expression() -> None:
     batch = to_batch([Record(b"r", b"f", b"q", label, 1, False, b"v") for label in (b"A", b"A&B|C")])
     encoded = encode_batch(batch).to_pybytes()
-    with pytest.raises(InvalidInputError, match="mixed without parentheses"):
+    with must_raise(InvalidInputError, "a label is taken that no reader can judge", match="mixed without parentheses"):
         decode_labelled(encoded, LIMITS)
 
 

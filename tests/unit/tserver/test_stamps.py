@@ -22,7 +22,9 @@ def config(*targets: Target, state: str = "online") -> ClusterConfig:
 
 def test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups() -> None:
     stamps = view_of(config(NARROW, WIDE)).table("1").stamps
-    assert [stamp_from_pb(stamp) for stamp in stamps] == [Stamp(NARROW.key, ("a",)), Stamp(WIDE.key, None)]
+    assert [stamp_from_pb(stamp) for stamp in stamps] == [Stamp(NARROW.key, ("a",)), Stamp(WIDE.key, None)], (
+        "R13: the stamps of a block are not its targets"
+    )
 
 
 def test_without_targets_there_are_no_stamps() -> None:

@@ -10,6 +10,7 @@ import pytest
 from bookkeeper.errors import OverloadedError, StreamExpiredError
 from bookkeeper.model import StreamKey
 from bookkeeper.tserver.streams import StreamLimits, Streams
+from tests.support.laws import must_raise
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 OTHER = StreamKey("east", "file:///2.wal", "7", "1", 1)
@@ -44,7 +45,7 @@ def test_r20_an_idle_token_is_dead_for_ever() -> None:
     token = opened.open(STREAM)
     clock.now_ms = IDLE_MS + 1
     for _ in range(2):
-        with pytest.raises(StreamExpiredError):
+        with must_raise(StreamExpiredError, "R20: an expired token is taken"):
             opened.check(token, STREAM)
 
 

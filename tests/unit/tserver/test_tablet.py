@@ -65,7 +65,7 @@ def test_r24_the_first_block_in_another_log_says_after_what(tmp_path: Path) -> N
     first, second = served.write("w1", b"a"), served.write("w1", b"b")
     served.offset = 0
     third = served.write("w2", b"c")
-    assert after(first) == [("w0", 9)]
+    assert after(first) == [("w0", 9)], "R24: the first block in another log does not say after what it comes"
     assert after(second) == []
     assert after(third) == [("w1", 2)]
 

@@ -204,7 +204,7 @@ def test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world: 
     item = world.item("file:///w", 1, 5)
     for offset in (3, 9, 9, 5):
         worker_books.write_finished(world.metadata, [(item, Fact(offset, offset, 10 * offset))])
-    assert world.finished("file:///w") == (9, 90, 10)
+    assert world.finished("file:///w") == (9, 90, 10), "a late write turned the finished offset back"
     assert worker_books.read_fact(world.metadata, item) == Fact(9, 9, 90)
 
 
@@ -398,5 +398,5 @@ def test_a_file_is_read_on_the_host_that_wrote_it_while_its_tserver_lives() -> N
 
 
 def test_without_ranks_by_offset_a_late_write_turns_the_finished_offset_back(world: World) -> None:
-    with fault("finished-without-rank"), pytest.raises(AssertionError):
+    with fault("finished-without-rank"), pytest.raises(AssertionError, match="turned the finished offset back"):
         test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world)
