@@ -108,14 +108,18 @@ def check_sums(text: str) -> None:
 
 def check_complete(entries: list[Entry]) -> None:
     """Every sentence has an entry, in the document's order."""
-    assert [entry.number for entry in entries] == list(range(1, sum(SENTENCES.values()) + 1))
-    assert Counter(entry.section for entry in entries) == SENTENCES
+    assert [entry.number for entry in entries] == list(range(1, sum(SENTENCES.values()) + 1)), (
+        "a sentence has no entry, or two"
+    )
+    assert Counter(entry.section for entry in entries) == SENTENCES, "a section has another number of sentences"
 
 
 def check_shown(entries: list[Entry]) -> None:
     """What works, in part or whole, or differs names tests that exist; nothing else names one."""
     for entry in entries:
-        assert bool(entry.tests) == (entry.verdict in ("works", "in part", "differs")), entry
+        assert bool(entry.tests) == (entry.verdict in ("works", "in part", "differs")), (
+            f"{entry.number}: {entry.verdict}, with {len(entry.tests)} tests"
+        )
         for path, name in entry.tests:
             assert name in names_in(path), f"{entry.number}: there is no {path}::{name}"
 
@@ -172,19 +176,19 @@ def test_quotes_are_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "before", "after"),
+    ("check", "before", "after", "says"),
     [
-        (check_complete, "\n2. “", "\n3. “"),
-        (check_complete, "## Recurse", "## Goals"),
-        (check_shown, "::test_", "::test_no_such_"),
-        (check_shown, " · **works**", " · **background**"),
-        (check_said, "*No combiner in the store*", "*No combiner in the barn*"),
-        (check_said, "*A quorum is*", "*A forum is*"),
-        (check_said, ": *A quorum is* · The command, ", ": *A quorum is*, "),
-        (check_said, "*Provenance is in the blocks* · ", "*Provenance is in the blocks*, "),
+        (check_complete, "\n2. “", "\n3. “", "a sentence has no entry, or two"),
+        (check_complete, "## Recurse", "## Goals", "a section has another number of sentences"),
+        (check_shown, "::test_", "::test_no_such_", "there is no .*::test_no_such_"),
+        (check_shown, " · **works**", " · **background**", "background, with 1 tests"),
+        (check_said, "*No combiner in the store*", "*No combiner in the barn*", "lacks 'No combiner in the b"),
+        (check_said, "*A quorum is*", "*A forum is*", "lacks 'A forum is"),
+        (check_said, ": *A quorum is* · The command, ", ": *A quorum is*, ", "not a word about it|not an entry"),
+        (check_said, "*Provenance is in the blocks* · ", "*Provenance is in the blocks*, ", "not a word about it|not an entry"),
     ],
 )
-def test_a_page_that_is_wrong_is_noticed(check: object, before: str, after: str) -> None:
+def test_a_page_that_is_wrong_is_noticed(check: object, before: str, after: str, says: str) -> None:
     assert callable(check)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=says):
         check(entries_of(PAGE.read_text().replace(before, after, 1)))

@@ -322,7 +322,9 @@ def check_first_of_many() -> None:
         partial(assigner.may_go, files=files, shipping=work),
     )
     assert queue.overflow
-    assert [found.file for found in _plan(plan_world(files, work=work), queue)] == [oldest.file]
+    assert [found.file for found in _plan(plan_world(files, work=work), queue)] == [oldest.file], (
+        "R24: the log that all others wait for is not in the queue"
+    )
 
 
 def test_r24_the_log_that_all_others_wait_for_goes_though_a_clock_made_it_the_last() -> None:
@@ -330,7 +332,10 @@ def test_r24_the_log_that_all_others_wait_for_goes_though_a_clock_made_it_the_la
 
 
 def test_r24_a_queue_filled_by_age_alone_would_wait_for_ever() -> None:
-    with fault("queues-look-at-ages-only"), pytest.raises(AssertionError):
+    with (
+        fault("queues-look-at-ages-only"),
+        pytest.raises(AssertionError, match="the log that all others wait for is not in the queue"),
+    ):
         check_first_of_many()
 
 

@@ -62,7 +62,7 @@ def test_a_barrier_is_implied_if_it_is_left_out_beside_the_others(found: list[Fi
 def check_that_coarser_barriers_hold_back_no_less(found: list[FileBarrier], finished: Mapping[bytes, int]) -> None:
     kept = rules.coarser_barriers(FILE, necessary_barriers(found))
     for offset in range(END + 2):
-        assert _holds(kept, offset, finished) >= _holds(found, offset, finished)
+        assert _holds(kept, offset, finished) >= _holds(found, offset, finished), "R24: coarser barriers hold back less"
 
 
 @given(named, reached)
@@ -100,7 +100,9 @@ def test_barriers_of_many_tablets_made_coarser_hold_back_no_less() -> None:
 def test_barriers_of_another_tservers_logs_wait_for_no_record_that_came_later() -> None:
     one_log = tuple(FileBarrier(n, OTHERS[0], n) for n in range(1, 10))
     kept = rules.coarser_barriers(FILE, one_log)
-    assert kept == (*one_log[:3], *(barrier._replace(all_before=True) for barrier in one_log[3:]))
+    assert kept == (*one_log[:3], *(barrier._replace(all_before=True) for barrier in one_log[3:])), (
+        "R24: a barrier waits for a record that came later"
+    )
     own = tuple(FileBarrier(n, OWN[0], n) for n in range(1, 10))
     assert rules.coarser_barriers(FILE, own) == (*own[:3], FileBarrier(4, OWN[0], 9))
 
@@ -120,12 +122,20 @@ def test_only_numbered_logs_have_older_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("switch", "law"),
+    ("switch", "law", "says"),
     [
-        ("barriers-beyond-a-few-are-dropped", test_barriers_of_many_tablets_made_coarser_hold_back_no_less),
-        ("barriers-of-any-log-become-one", test_barriers_of_another_tservers_logs_wait_for_no_record_that_came_later),
+        (
+            "barriers-beyond-a-few-are-dropped",
+            test_barriers_of_many_tablets_made_coarser_hold_back_no_less,
+            "coarser barriers hold back less",
+        ),
+        (
+            "barriers-of-any-log-become-one",
+            test_barriers_of_another_tservers_logs_wait_for_no_record_that_came_later,
+            "a barrier waits for a record that came later",
+        ),
     ],
 )
-def test_a_switch_breaks_the_law_of_coarser_barriers(switch: str, law: Callable[[], None]) -> None:
-    with fault(switch), pytest.raises(AssertionError):
+def test_a_switch_breaks_the_law_of_coarser_barriers(switch: str, law: Callable[[], None], says: str) -> None:
+    with fault(switch), pytest.raises(AssertionError, match=says):
         law()

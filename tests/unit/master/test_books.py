@@ -90,7 +90,7 @@ def check_that_it_waits_for_a_younger_log(world: World) -> None:
     entry = master.books.snapshot.files[file.encode()]
     assert entry.is_closed()
     limit, _ = barrier_limit(entry, target, master.books.snapshot.files, shipping())
-    assert limit < 2
+    assert limit < 2, "R24: a log is shipped before one that it waits for"
     assert master.books.unsafe() == [entry], "so that the next scan comes at once"
     master.cycle()
     files = master.books.snapshot.files
@@ -107,7 +107,10 @@ def test_r24_a_log_waits_for_one_that_is_younger_than_the_scan(world: World, tar
 
 def test_r24_else_it_would_be_shipped_first(world: World, target: TargetKey) -> None:
     del target
-    with fault("unknown-logs-are-passed"), pytest.raises(AssertionError):
+    with (
+        fault("unknown-logs-are-passed"),
+        pytest.raises(AssertionError, match="a log is shipped before one that it waits for"),
+    ):
         check_that_it_waits_for_a_younger_log(world)
 
 

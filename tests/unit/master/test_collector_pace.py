@@ -56,7 +56,7 @@ def test_it_rests_nine_times_as_long_as_it_worked(took_ms: int, computed_ms: int
 
 def check_outage() -> None:
     """The store was away for five minutes in the middle of a run, the machine was stopped for a night."""
-    assert rest_after(300_000, 100) == INTERVAL_MS
+    assert rest_after(300_000, 100) == INTERVAL_MS, "an outage counts as work of the collector"
     assert rest_after(8 * 3_600_000, 100) == INTERVAL_MS
 
 
@@ -65,7 +65,7 @@ def test_after_an_outage_it_goes_on_soon() -> None:
 
 
 def test_red_an_outage_that_counts_as_work_is_paid_for_nine_times() -> None:
-    with fault("waits-count-as-work"), pytest.raises(AssertionError):
+    with fault("waits-count-as-work"), pytest.raises(AssertionError, match="an outage counts as work of the collector"):
         check_outage()
 
 

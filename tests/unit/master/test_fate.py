@@ -365,7 +365,7 @@ def _three_masters_with_four_failures_each(world: World) -> None:
             engine.submit("script", {"n": 10 * reign + n})
             _until_idle(engine)
         master = world.depose(master)
-    assert _kept(engine) == ["no 13", "no 20", "no 21", "no 22", "no 23"]
+    assert _kept(engine) == ["no 13", "no 20", "no 21", "no 22", "no 23"], "failures of earlier masters pile up"
     successor = _failing(world, master, 3)
     _until_idle(successor)
     assert _kept(successor) == ["no 21", "no 22", "no 23"]
@@ -377,5 +377,8 @@ def test_failures_are_bounded_over_changes_of_the_master_and_the_newest_are_show
 
 
 def test_red_failures_pile_up(world: World) -> None:
-    with fault("failures-are-kept-for-ever"), pytest.raises(AssertionError):
+    with (
+        fault("failures-are-kept-for-ever"),
+        pytest.raises(AssertionError, match="failures of earlier masters pile up"),
+    ):
         _three_masters_with_four_failures_each(world)

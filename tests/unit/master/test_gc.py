@@ -18,6 +18,7 @@ from bookkeeper.model import TargetKey
 from bookkeeper.storage.bulk.logs import TAKEN_PREFIX
 from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
 
@@ -219,7 +220,11 @@ def check_emptied(world: World) -> None:
     world.use(LAST, file, 3)
     master = world.master()
     world.table.purge([CellKey(row.key, column) for row in world.table.scan() for column in row.cells])
-    with pytest.raises(BrokenChainError, match="no tablets were found of tables 1"):
+    with must_raise(
+        BrokenChainError,
+        "R16: an online table without rows lets its files go",
+        match="no tablets were found of tables 1",
+    ):
         master.collect(2)
     assert world.exists(file)
 
@@ -229,7 +234,10 @@ def test_r16_a_table_without_rows_lets_nothing_go(world: World) -> None:
 
 
 def test_r16_red_of_a_table_without_rows_everything_goes(world: World) -> None:
-    with fault("tables-without-rows-are-whole"), pytest.raises(pytest.fail.Exception):
+    with (
+        fault("tables-without-rows-are-whole"),
+        pytest.raises(AssertionError, match="an online table without rows lets its files go"),
+    ):
         check_emptied(world)
 
 
@@ -248,7 +256,9 @@ def replace_while_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(world.table, "scan", replaced)
     for _ in range(2):
-        with pytest.raises(LostBooksError, match="is of round 0, and round"):
+        with must_raise(
+            LostBooksError, "what was read of replaced books lets a file go", match="is of round 0, and round"
+        ):
             master.collect(1)
     assert world.exists(file)
 
@@ -260,7 +270,10 @@ def test_what_was_read_of_books_that_were_replaced_meanwhile_counts_for_nothing(
 
 
 def test_red_without_the_proof_a_file_in_quarantine_goes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fault("what-was-read-is-not-proven and older-books-are-believed"), pytest.raises(pytest.fail.Exception):
+    with (
+        fault("what-was-read-is-not-proven and older-books-are-believed"),
+        pytest.raises(AssertionError, match="what was read of replaced books lets a file go"),
+    ):
         replace_while_read(world, monkeypatch)
 
 
@@ -290,7 +303,7 @@ def _named_late(world: World) -> None:
     log = world.log(stopped, 3, seal=True, prefix=TAKEN_PREFIX)
     world.kill(stopped)
     master = world.master()
-    assert master.collect(3) == []
+    assert master.collect(3) == [], "R4: a log goes that a late put may name"
     world.closed(b"1<", log, 3)
     world.clock.jump(LATE_MS)
     assert master.collect(3) == []
@@ -302,7 +315,7 @@ def test_r4_a_log_that_stands_for_files_stays_while_a_put_may_name_it(world: Wor
 
 
 def test_r4_without_the_rule_its_files_go_nowhere(world: World) -> None:
-    with fault("taken-logs-go-at-once"), pytest.raises(AssertionError):
+    with fault("taken-logs-go-at-once"), pytest.raises(AssertionError, match="a log goes that a late put may name"):
         _named_late(world)
 
 

@@ -81,7 +81,7 @@ def test_a_split_that_the_books_can_t_hold_leaves_no_table_half_made(world: Worl
     with pytest.raises(InvalidInputError, match="a split of 32768 bytes is too long; use rows of up to 16384"):
         _run(master, "create_table", create_table_args("t", [b"a", too_long], [], {}))
     assert [table.name for table in world.config().tables.values()] == ["table-1"]
-    with fault("splits-of-any-length"), pytest.raises(InvalidInputError):
+    with fault("splits-of-any-length"), pytest.raises(InvalidInputError, match="a row key has 1 to 32767 bytes"):
         _run(master, "create_table", create_table_args("t", [b"a", too_long], [], {}))
     assert "creating" in [table.state for table in world.config().tables.values()], "without the check it is"
 

@@ -65,7 +65,9 @@ def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_
                 cut = has_died()
             scene.master = scene.world.depose(scene.master)
             play.go_on(scene)
-            assert [running.error for running in scene.master.fate.pending() if running.error is not None] == []
+            assert [running.error for running in scene.master.fate.pending() if running.error is not None] == [], (
+                "a step that was done is done again"
+            )
             unknown = write == 0 and not behind
             assert end_state(scene) == (before if unknown else after), f"cut at write {write}"
         if not cut:
@@ -74,7 +76,7 @@ def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_
 
 
 def test_without_its_record_a_step_is_done_again_by_who_takes_over(tmp_path: Path, peer: LocalMaster) -> None:
-    with fault("operations-begin-anew"), pytest.raises(AssertionError):
+    with fault("operations-begin-anew"), pytest.raises(AssertionError, match="a step that was done is done again"):
         test_the_next_master_finishes_what_a_crash_cut("create_table", True, tmp_path, peer)
 
 

@@ -240,7 +240,7 @@ def test_a_damaged_log_holds_back_the_tablets_that_use_it_and_no_others(
 def test_without_a_look_at_who_uses_it_a_tablet_goes_without_its_log(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    with fault("damaged-logs-are-nobodys"), pytest.raises(AssertionError):
+    with fault("damaged-logs-are-nobodys"), pytest.raises(AssertionError, match="the damaged log has records of it"):
         check_damaged_logs_hold_back_their_own(world, tservers, placed)
 
 
@@ -396,7 +396,7 @@ def check_that_tservers_wait_for_each_other(world: World, tservers: list[Scripte
         placed.until(lambda: len(first.held) >= 5, "the first one's share")
         for _ in range(5):
             placed.place()
-        assert len(first.held) == 5, "half of nine"
+        assert len(first.held) == 5, "the first one back gets more than half of nine tablets"
         with scripted(world) as second:
             placed.until(lambda: len(second.held) == 4, "the second one's share")
             assert len(first.orders) == 5, "nothing is moved"
@@ -411,7 +411,7 @@ def test_the_first_tserver_that_is_back_gets_its_share_and_the_others_get_theirs
 def test_red_the_first_tserver_that_is_back_gets_everything(
     world: World, tservers: list[ScriptedTServer], placed: Placed
 ) -> None:
-    with fault("everybody-gets-everything"), pytest.raises(AssertionError):
+    with fault("everybody-gets-everything"), pytest.raises(AssertionError, match="gets more than half of nine tablets"):
         check_that_tservers_wait_for_each_other(world, tservers, placed)
 
 
@@ -439,6 +439,7 @@ def check_that_the_load_gets_even(world: World, tservers: list[ScriptedTServer],
         placed.placement.place(tablets, placed.state())
         placed.until_answered(third)
         placed.placement.place(tablets, placed.state())
+        assert any(map(placed.placement.moves.is_moving, tablets)), "an uneven load stays as it is"
         most = 0
 
         def even() -> bool:
@@ -459,7 +460,7 @@ def test_moves_follow_each_other_until_the_load_is_even_and_few_tablets_are_away
 
 
 def test_red_what_is_uneven_stays_so(world: World, tservers: list[ScriptedTServer], placed: Placed) -> None:
-    with fault("nothing-is-uneven"), pytest.raises(AssertionError):
+    with fault("nothing-is-uneven"), pytest.raises(AssertionError, match="an uneven load stays as it is"):
         check_that_the_load_gets_even(world, tservers, placed)
 
 

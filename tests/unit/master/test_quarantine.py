@@ -94,14 +94,19 @@ def test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before
     work.hand_out(stream, Flight("s1", "", 3, 9, 0))
     work.report(late, now_ns=0)
     assert work.shipment(stream).flight is None, "it is handed out again"
-    assert (work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) == (0, 0)
+    assert (work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) == (0, 0), (
+        "a try from before the command makes the range wait again"
+    )
     work.report(late, now_ns=0)
     assert max(work.shipment(stream).next_try_ns, work.peer("east").next_try_ns) > 0, "that one had begun afterwards"
 
 
 @pytest.mark.parametrize("late", LATE)
 def test_without_that_rule_a_range_that_was_mended_waits_again(late: Report) -> None:
-    with fault("a-try-under-way-counts"), pytest.raises(AssertionError):
+    with (
+        fault("a-try-under-way-counts"),
+        pytest.raises(AssertionError, match="a try from before the command makes the range wait again"),
+    ):
         test_what_a_person_has_seen_to_does_not_wait_for_a_try_that_had_begun_before(late)
 
 
@@ -176,7 +181,7 @@ def check_passed_with_its_row(world: World, policy: str = "auto") -> None:
         with table.failing(lambda call, columns: call == "put" and any(c.startswith(b"quar:") for c in columns)):
             item = _failing_range(world, tserver, running)
             running.once(3)
-            assert all(passed == () for passed, _ in seen)
+            assert all(passed == () for passed, _ in seen), "a range is passed without its row in the books"
 
         def told() -> bool:
             running.once()
@@ -185,7 +190,9 @@ def check_passed_with_its_row(world: World, policy: str = "auto") -> None:
         wait_until(told, "a worker that is told to pass the range", 20)
     for passed, rows in seen:
         for blocks in passed:
-            assert rows[RangeKey(item.file, item.target, blocks.first)].blocks == blocks
+            row = rows.get(RangeKey(item.file, item.target, blocks.first))
+            assert row is not None, "a range is passed without its row in the books"
+            assert row.blocks == blocks
 
 
 def test_nobody_passes_a_range_without_its_row_in_the_books(world: World) -> None:
@@ -193,7 +200,10 @@ def test_nobody_passes_a_range_without_its_row_in_the_books(world: World) -> Non
 
 
 def test_without_the_row_first_a_range_is_lost_silently(world: World) -> None:
-    with fault("passed-without-a-row"), pytest.raises((AssertionError, KeyError)):
+    with (
+        fault("passed-without-a-row"),
+        pytest.raises(AssertionError, match="a range is passed without its row in the books"),
+    ):
         check_passed_with_its_row(world)
 
 
@@ -272,7 +282,7 @@ def check_file_is_kept(world: World) -> None:
     master = world.master()
     key = RangeKey(file, EAST, 3)
     write_rows(world.table, master.reign, {key: ENTRY})
-    assert master.collect(3) == []
+    assert master.collect(3) == [], "the file of a range in quarantine goes"
     assert world.exists(file)
     world.table.delete([key.cell], master.reign.next_rank())
     assert master.collect(3) == [file]
@@ -283,7 +293,10 @@ def test_a_file_stays_while_a_range_of_it_is_in_quarantine(world: World) -> None
 
 
 def test_without_the_gcs_respect_the_file_of_a_held_range_goes(world: World) -> None:
-    with fault("quarantine-keeps-nothing"), pytest.raises(AssertionError):
+    with (
+        fault("quarantine-keeps-nothing"),
+        pytest.raises(AssertionError, match="the file of a range in quarantine goes"),
+    ):
         check_file_is_kept(world)
 
 

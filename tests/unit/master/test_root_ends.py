@@ -255,7 +255,7 @@ def check_a_clock_that_is_set_makes_nothing_old(world: World) -> None:
     world.clock.set_by_ms = 8 * DAY_MS
     master.collect(1)
     master.run_fate()
-    assert is_known(world.table, LOG)
+    assert is_known(world.table, LOG), "R22: a wall clock that is set ahead makes a path be forgotten"
 
 
 def test_r22_a_wall_clock_that_is_set_ahead_forgets_nothing(world: World) -> None:
@@ -263,7 +263,7 @@ def test_r22_a_wall_clock_that_is_set_ahead_forgets_nothing(world: World) -> Non
 
 
 def test_r22_red_when_the_wall_clock_is_believed(world: World) -> None:
-    with fault("the-wall-clock-is-believed"), pytest.raises(AssertionError):
+    with fault("the-wall-clock-is-believed"), pytest.raises(AssertionError, match="a wall clock that is set ahead"):
         check_a_clock_that_is_set_makes_nothing_old(world)
 
 

@@ -82,7 +82,10 @@ def test_what_a_remnant_needs_replicated_counts_and_it_is_no_link_of_the_chain()
     assert (seen.files[W1].needed, seen.files[W2].needed) == (5, 2)
     assert set(seen.tablets) == {b"1;m", b"1<"}
     assert {cell.row for cell in seen.open_cells[W1]} == {b"1;g", b"1;p", b"1<"}
-    with pytest.raises(BrokenChainError), fault("remnants-are-tablets"):
+    with (
+        pytest.raises(BrokenChainError, match="after row b'g' comes a tablet from None"),
+        fault("remnants-are-tablets"),
+    ):
         _take(rows)
 
 

@@ -102,7 +102,7 @@ SLOW = {
 def check_shown_out(monitor: Monitor, says: bytes, trickle: bytes, limit_s: float = LIMIT_S) -> None:
     """The law: a request that does not come ends its connection."""
     with come(monitor, says) as sock:
-        assert is_shown_out(sock, limit_s, trickle)
+        assert is_shown_out(sock, limit_s, trickle), "a request that does not come keeps its connection"
 
 
 @pytest.mark.parametrize("how", SLOW)
@@ -116,7 +116,11 @@ def test_who_takes_its_time_to_ask_is_shown_out(how: str, monkeypatch: pytest.Mo
 
 def test_without_that_rule_a_stranger_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "REQUEST_S", 0.2)
-    with serving() as monitor, fault("strangers-take-their-time"), pytest.raises(AssertionError):
+    with (
+        serving() as monitor,
+        fault("strangers-take-their-time"),
+        pytest.raises(AssertionError, match="a request that does not come keeps its connection"),
+    ):
         check_shown_out(monitor, *SLOW["a byte now and then"], limit_s=2)
 
 
@@ -172,7 +176,7 @@ def check_makes_room(monitor: Monitor, says: bytes, context: ssl.SSLContext | No
     """The law: however many take places and need none, somebody new gets its page, and the first of them lost its."""
     with ExitStack() as open_sockets:
         strangers = [open_sockets.enter_context(come(monitor, says)) for _ in range(PLACES_MAX + 6)]
-        assert is_served(monitor, context)
+        assert is_served(monitor, context), "silent strangers keep a visitor out"
         assert is_shown_out(strangers[0])
 
 
@@ -191,7 +195,10 @@ def test_who_needs_no_place_makes_room(patient: Callable[[], Monitor], says: byt
 
 
 def test_without_that_rule_silent_strangers_keep_everybody_out(patient: Callable[[], Monitor]) -> None:
-    with fault("silent-strangers-keep-their-places"), pytest.raises(AssertionError):
+    with (
+        fault("silent-strangers-keep-their-places"),
+        pytest.raises(AssertionError, match="silent strangers keep a visitor out"),
+    ):
         check_makes_room(patient(), b"")
 
 

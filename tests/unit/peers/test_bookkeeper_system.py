@@ -30,6 +30,7 @@ from bookkeeper.peers.whole_files import parts_of
 from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import encode_batch, path_of
 from tests.support.given_files import given_files
+from tests.support.laws import must_raise
 from tests.support.memory_peer import MemoryPeer
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.tservers import records as batch_of
@@ -113,7 +114,10 @@ def test_a_quorum_that_can_not_be_one_is_refused_at_once(peer: ThriftPeer, setti
 
 
 def test_another_cluster_at_the_address_is_refused_without_another_try(settings: Settings, clock: NoWait) -> None:
-    with ThriftPeer(MemoryPeer(NORTH)) as other, pytest.raises(RefusedError, match="define it again"):
+    with (
+        ThriftPeer(MemoryPeer(NORTH)) as other,
+        must_raise(RefusedError, "another cluster at the address of the peer gets the data", match="define it again"),
+    ):
         opened(other, settings, clock).ship(message(0, 5))
     assert clock.waits_ms == []
     assert other.memory.messages == []

@@ -25,7 +25,7 @@ def _decide(spec: Spec, target: TargetKey = TO_EAST) -> filters.Decision:
 
 
 def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
-    assert _decide(Spec([b"r"], stamps=())) == NOTHING
+    assert _decide(Spec([b"r"], stamps=())) == NOTHING, "R13: a block without the stamp of the target travels"
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
     ],
 )
 def test_a_stamp_counts_for_exactly_its_target_incarnation_included(other: TargetKey) -> None:
-    assert _decide(Spec([b"r"], stamps=[Stamp(other, None)])) == NOTHING
+    assert _decide(Spec([b"r"], stamps=[Stamp(other, None)])) == NOTHING, "R13: a stamp counts for another target"
     assert _decide(Spec([b"r"], stamps=[Stamp(other, None)]), other) == WHOLE
 
 
 def test_data_that_was_at_the_peer_does_not_go_there_again() -> None:
-    assert _decide(Spec([b"r"], provenance=["x", EAST])) == NOTHING
+    assert _decide(Spec([b"r"], provenance=["x", EAST])) == NOTHING, "R21: data goes back to a peer that it has passed"
     assert _decide(Spec([b"r"], provenance=["x", "y"])) == WHOLE
 
 
@@ -65,7 +65,9 @@ def test_a_block_without_a_wanted_group_does_not_travel() -> None:
 
 def test_of_a_mixed_block_the_families_of_wanted_groups_travel() -> None:
     decision = _decide(Spec([b"r"], groups=GROUPS, stamps=[Stamp(TO_EAST, ("a",))]))
-    assert decision == filters.Decision(Share.FAMILIES, frozenset({b"a1", b"a2"}))
+    assert decision == filters.Decision(Share.FAMILIES, frozenset({b"a1", b"a2"})), (
+        "a block of several groups does not travel in its wanted families"
+    )
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.sampled_from([b"a1", b"a2", b"b1"])), max_size=50))
@@ -77,7 +79,9 @@ def test_keeping_families_keeps_their_records_in_order_and_no_others(cells: list
 
 
 def test_the_own_instance_is_added_behind_what_the_block_came_with() -> None:
-    assert filters.provenance_for(block(Spec([b"r"], provenance=["x"]), 1).header, "me") == ("x", "me")
+    assert filters.provenance_for(block(Spec([b"r"], provenance=["x"]), 1).header, "me") == ("x", "me"), (
+        "R21: the sender is not added to the provenance"
+    )
 
 
 # ---- any graph of clusters

@@ -13,6 +13,7 @@ from bookkeeper.errors import OverloadedError
 from bookkeeper.replay.progress import STREAMS_MAX, Reached, StreamProgress, rest_of
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.ranges import a_range
 
 LIMIT_MS = 60_000
@@ -81,7 +82,7 @@ def check_one_sender() -> None:
     with progress.alone([r], LIMIT_MS) as (rests, _):
         second = threading.Thread(target=lambda: found.append(rests_of(progress, r, other)[0]), daemon=True)
         second.start()
-        with pytest.raises(OverloadedError, match="another run"):
+        with must_raise(OverloadedError, "a stream has two senders", match="another run"):
             progress.alone([r], 0).__enter__()
         assert found == [], "a stream has two senders"
         progress.note(rests, [result(r, 9, 99)])
@@ -114,7 +115,7 @@ def test_without_its_rule_a_law_is_red(name: str, law: Callable[[], None], says:
 
 
 def test_without_waiting_a_stream_has_two_senders() -> None:
-    with fault("streams-have-two-senders"), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+    with fault("streams-have-two-senders"), pytest.raises(AssertionError, match="a stream has two senders"):
         check_one_sender()
 
 

@@ -101,13 +101,15 @@ def test_blocks_of_other_provenance_go_in_a_message_of_their_own(bench: Bench) -
         ("instance-west",),
         ("instance-far", "instance-west"),
         ("instance-west",),
-    ]
+    ], "R21: the provenance of the messages is not that of their blocks"
 
 
 def test_a_wholly_filtered_range_is_finished_without_a_message(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", [Spec(rows(1, 5), stamps=()), Spec(rows(6, 5), provenance=[EAST])])
     (result,) = bench.ship([a_range(file, 1, 10)])
-    assert (result.acked_offset, result.filtered, result.records, result.error) == (10, 10, 0, None)
+    assert (result.acked_offset, result.filtered, result.records, result.error) == (10, 10, 0, None), (
+        "R21: a range without a wanted block is not finished"
+    )
     assert bench.east.messages == []
     assert bench.east.opened == 0
 
@@ -117,7 +119,7 @@ def test_what_is_filtered_between_counts_as_covered(bench: Bench) -> None:
     specs[1], specs[3] = replace(specs[1], stamps=()), replace(specs[3], stamps=())
     file = write_wal(bench.directory / "w", specs)
     (result,) = bench.ship([a_range(file, 1, 8)])
-    assert bench.east.rows == [*rows(1, 2), *rows(5, 2)]
+    assert bench.east.rows == [*rows(1, 2), *rows(5, 2)], "R13: a block without the stamp of the target travels"
     assert (result.acked_offset, result.filtered, result.records) == (8, 4, 4)
 
 
@@ -149,7 +151,7 @@ def test_of_a_mixed_block_only_the_groups_of_the_stamp_travel(bench: Bench) -> N
     file = write_wal(bench.directory / "w", [spec])
     (result,) = bench.ship([a_range(file, 1, 4)])
     (sent,) = bench.east.messages[0].blocks
-    assert bench.east.rows == [b"000001", b"000003"]
+    assert bench.east.rows == [b"000001", b"000003"], "a group travels that the stamp does not name"
     assert (sent.record_count, sent.min_row, sent.max_row) == (2, b"000001", b"000003")
     assert decode_batch(sent.records).num_rows == 2
     assert (result.records, result.filtered, result.acked_offset) == (2, 2, 4)
@@ -214,7 +216,9 @@ def test_a_resend_changes_nothing_at_the_peer(bench: Bench) -> None:
 def test_a_range_that_leaves_a_hole_behind_the_fact_is_never_sent(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", specs_of([10, 10, 10]))
     (result,) = bench.ship([a_range(file, 21, 30, finished=10)])
-    assert (result.acked_offset, result.error and result.error.code) == (10, "invalid_input")
+    assert (result.acked_offset, result.error and result.error.code) == (10, "invalid_input"), (
+        "R19: a range is sent that leaves a hole behind the fact"
+    )
     assert bench.east.messages == []
 
 

@@ -104,7 +104,9 @@ def test_a_file_that_is_taken_is_acknowledged_to_its_end(tmp_path: Path, given: 
 def _enabled_after_the_import(tmp_path: Path, given: Given, peer: WholePeer) -> None:
     later = replace(TARGET, incarnation=TARGET.incarnation + 1)
     (result,) = _shipper(tmp_path, peer).ship([_range(given, target=later)], 60_000)
-    assert (result.acked_offset, result.records, result.filtered, result.error) == (3, 0, 3, None)
+    assert (result.acked_offset, result.records, result.filtered, result.error) == (3, 0, 3, None), (
+        "R13: an import from before the target was enabled is shipped"
+    )
     assert (peer.offers, peer.memory.messages) == ([], [])
 
 
@@ -115,7 +117,10 @@ def test_r13_schedule_13_an_import_from_before_enabling_is_not_shipped(
 
 
 def test_r13_schedule_13_without_stamps_it_is(tmp_path: Path, given: Given, peer: WholePeer) -> None:
-    with fault("today's-configuration-counts"), pytest.raises(AssertionError):
+    with (
+        fault("today's-configuration-counts"),
+        pytest.raises(AssertionError, match="an import from before the target was enabled is shipped"),
+    ):
         _enabled_after_the_import(tmp_path, given, peer)
 
 
@@ -197,7 +202,7 @@ def test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path: Path) -> No
     assert groups() == ["default", "geo"]
     header.stamps[0].all_groups = False
     header.stamps[0].groups.append("geo")
-    assert groups() == ["geo"]
+    assert groups() == ["geo"], "R13: files go to a target whose stamp does not name them"
     assert whole.reason_for_records(wanted, given.whole, header) is None
     header.provenance.append(wanted.peer_instance_id)
     assert groups() == []

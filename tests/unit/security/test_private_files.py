@@ -42,7 +42,9 @@ def _tightened(tmp_path: Path) -> None:
     elsewhere.chmod(0o664)
     (home / "link").symlink_to("/etc")
     found = tighten(settings, elsewhere)
-    assert {path.name for path in found} >= {"west", "wal", "coordination", "bookkeeper.toml", "elsewhere.db"}
+    assert {path.name for path in found} >= {"west", "wal", "coordination", "bookkeeper.toml", "elsewhere.db"}, (
+        "what lies open to others stays so"
+    )
     assert [mode_of(home / name) for name in ("", "wal", "coordination", "bookkeeper.toml")] == [0o700] * 4
     assert mode_of(elsewhere) == 0o600
     assert mode_of(secret) == 0o644, "it may have been read, and is refused where it is used"
@@ -57,7 +59,7 @@ def test_what_lies_open_is_closed_and_said(tmp_path: Path) -> None:
 
 
 def test_without_its_rule_it_stays_open(tmp_path: Path) -> None:
-    with fault("directories-stay-open"), pytest.raises(AssertionError):
+    with fault("directories-stay-open"), pytest.raises(AssertionError, match="what lies open to others stays so"):
         _tightened(tmp_path)
 
 

@@ -30,6 +30,7 @@ from bookkeeper.security.store import SETTLED_NS, SecretStore
 from bookkeeper.security.viewers import cookie_of, holder_of, token_of
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 
 MADE = new_secret("peer", "east", "i-east", "west", 7, "i-west")
 
@@ -81,12 +82,16 @@ def test_a_secret_that_others_can_read_is_refused_with_the_next_step(tmp_path: P
     path = tmp_path / "a.secret"
     write_secret(path, MADE)
     path.chmod(mode)
-    with pytest.raises(RefusedError, match=rf"others can read the secret {path} \(mode 0{mode:o}\): chmod 600"):
+    with must_raise(
+        RefusedError,
+        "a secret that others can read is used",
+        match=rf"others can read the secret {path} \(mode 0{mode:o}\): chmod 600",
+    ):
         read_secret(path)
 
 
 def test_without_its_rule_a_secret_that_lies_open_is_used(tmp_path: Path) -> None:
-    with fault("secrets-lie-open"), pytest.raises(pytest.fail.Exception):
+    with fault("secrets-lie-open"), pytest.raises(AssertionError, match="a secret that others can read is used"):
         test_a_secret_that_others_can_read_is_refused_with_the_next_step(tmp_path, 0o644)
 
 
@@ -138,7 +143,7 @@ def test_a_cluster_gets_its_secrets_once(store: SecretStore) -> None:
 def test_the_monitors_secret_is_for_the_monitor_and_is_changed_like_others(store: SecretStore) -> None:
     before = store.own("monitor")
     assert list(store.viewers()) == [before]
-    assert before.id not in store.accepted()
+    assert before.id not in store.accepted(), "the secret of the monitor opens the cluster"
     after = store.renew("viewers").secret
     assert {secret.id for secret in store.viewers()} == {before.id, after.id}
     store.forget("viewers")
@@ -151,7 +156,10 @@ def test_the_monitors_secret_is_for_the_monitor_and_is_changed_like_others(store
 
 
 def test_without_its_rule_who_may_look_comes_in_everywhere(store: SecretStore) -> None:
-    with fault("viewers-come-in-everywhere"), pytest.raises(AssertionError):
+    with (
+        fault("viewers-come-in-everywhere"),
+        pytest.raises(AssertionError, match="the secret of the monitor opens the cluster"),
+    ):
         test_the_monitors_secret_is_for_the_monitor_and_is_changed_like_others(store)
 
 
@@ -276,7 +284,7 @@ def _replaced_in_place(store: SecretStore) -> None:
     with kept.path.open("r+") as file:
         file.write(format_secret(other.secret))
     assert kept.path.parent.stat().st_mtime_ns == before
-    assert other.secret.id in store.accepted()
+    assert other.secret.id in store.accepted(), "a secret that was replaced in place is not noticed"
     assert kept.secret.id not in store.accepted()
 
 
@@ -285,7 +293,10 @@ def test_a_secret_that_is_replaced_in_place_is_noticed(store: SecretStore) -> No
 
 
 def test_without_a_look_at_files_it_is_not(store: SecretStore) -> None:
-    with fault("only-directories-are-looked-at"), pytest.raises(AssertionError):
+    with (
+        fault("only-directories-are-looked-at"),
+        pytest.raises(AssertionError, match="a secret that was replaced in place is not noticed"),
+    ):
         _replaced_in_place(store)
 
 

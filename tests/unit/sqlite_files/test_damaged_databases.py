@@ -125,14 +125,21 @@ def check_values(books: Path, store: Path, place: Path) -> None:
     """A bit inside of a value, which SQLite takes for what was written."""
     place.mkdir(exist_ok=True)
     raw = books.read_bytes()
-    assert outcome(contents, place / "metadata.db", flipped_in(raw, b"5" * 30, b"4")) is None
-    assert outcome(tree, place / "coordination.db", flipped_in(store.read_bytes(), b"west", b"v")) is None
+    assert outcome(contents, place / "metadata.db", flipped_in(raw, b"5" * 30, b"4")) is None, (
+        "a damaged cell of the books is believed"
+    )
+    assert outcome(tree, place / "coordination.db", flipped_in(store.read_bytes(), b"west", b"v")) is None, (
+        "a damaged node of the coordination is believed"
+    )
 
 
 def test_a_flipped_bit_in_a_value_is_noticed(books: Path, store: Path, tmp_path: Path) -> None:
     check_values(books, store, tmp_path)
-    for name in ("cells-are-believed", "any-content-will-do"):
-        with fault(name), pytest.raises(AssertionError):
+    for name, says in (
+        ("cells-are-believed", "a damaged cell of the books is believed"),
+        ("any-content-will-do", "a damaged node of the coordination is believed"),
+    ):
+        with fault(name), pytest.raises(AssertionError, match=says):
             check_values(books, store, tmp_path)
 
 
@@ -222,7 +229,10 @@ def check_journal_flips(killed: Path, place: Path) -> None:
 
 def test_of_a_damaged_write_ahead_file_nothing_durable_is_passed_over(killed: Path, tmp_path: Path) -> None:
     check_journal_flips(killed, tmp_path / "left")
-    with fault("journals-end-where-they-are-bad"), pytest.raises(AssertionError):
+    with (
+        fault("journals-end-where-they-are-bad"),
+        pytest.raises(AssertionError, match="only the last transaction may have been under way"),
+    ):
         check_journal_flips(killed, tmp_path / "left")
 
 

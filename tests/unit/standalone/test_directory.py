@@ -31,6 +31,7 @@ from bookkeeper.standalone.books import make_books
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.books import books_of
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 
 
 def _instance(settings: Settings) -> Instance | None:
@@ -161,14 +162,14 @@ def check_lost_stores(home: Path, leave: Callable[[Path], None]) -> None:
     for name, error in (("metadata.db", NotFoundError), ("coordination/coordination.db", CorruptionError)):
         settings = _used(home / name)
         leave(settings.directory / name)
-        with pytest.raises(error, match=rf"{name} .*empty.*restore"):
+        with must_raise(error, f"a cluster starts without its {name}", match=rf"{name} .*empty.*restore"):
             complete_cluster(settings)
 
 
 @pytest.mark.parametrize("leave", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
 def test_a_store_that_is_lost_is_not_made_anew(tmp_path: Path, leave: Callable[[Path], None]) -> None:
     check_lost_stores(tmp_path, leave)
-    with fault("lost-stores-are-new"), pytest.raises(pytest.fail.Exception):
+    with fault("lost-stores-are-new"), pytest.raises(AssertionError, match="a cluster starts without its"):
         check_lost_stores(tmp_path / "again", leave)
 
 
@@ -184,14 +185,21 @@ def check_older_copies(home: Path) -> None:
                 coordination.raise_number(ROUND_NAME, number)
         complete_cluster(settings)
         shutil.copy(home / "copy", file)
-        with pytest.raises(RefusedError, match=rf"(?s)(?=.*{said}).*older copy.*restore the directory"):
+        with must_raise(
+            RefusedError,
+            f"a cluster starts with an older copy of {name}",
+            match=rf"(?s)(?=.*{said}).*older copy.*restore the directory",
+        ):
             complete_cluster(settings)
 
 
 def test_an_older_copy_of_a_store_is_refused(tmp_path: Path) -> None:
     check_older_copies(tmp_path)
-    for switch in ("older-books-are-believed", "older-coordination-is-believed"):
-        with fault(switch), pytest.raises(pytest.fail.Exception):
+    for switch, says in (
+        ("older-books-are-believed", "an older copy of metadata.db"),
+        ("older-coordination-is-believed", "an older copy of coordination.db"),
+    ):
+        with fault(switch), pytest.raises(AssertionError, match=says):
             check_older_copies(tmp_path / switch)
 
 
@@ -207,13 +215,20 @@ def check_emptied_books(home: Path) -> None:
     settings = _used(home)
     with closing(books_of(settings)) as books:
         books.purge([CellKey(row.key, column) for row in books.scan() for column in row.cells])
-    with pytest.raises(CorruptionError, match=r"no tablets of table t \(id 1\), which is online.*restore"):
+    with must_raise(
+        CorruptionError,
+        "a cluster starts without the tablets of an online table",
+        match=r"no tablets of table t \(id 1\), which is online.*restore",
+    ):
         complete_cluster(settings)
 
 
 def test_books_without_a_table_that_is_online_stop_the_start(tmp_path: Path) -> None:
     check_emptied_books(tmp_path / "west")
-    with fault("tables-without-rows-are-whole"), pytest.raises(pytest.fail.Exception):
+    with (
+        fault("tables-without-rows-are-whole"),
+        pytest.raises(AssertionError, match="a cluster starts without the tablets of an online table"),
+    ):
         check_emptied_books(tmp_path / "again")
 
 

@@ -224,7 +224,7 @@ def test_nothing_is_ever_shipped_past_what_was_handed_out(items: list[tuple[int,
     farthest = max(first + length for first, length in items)
     for offset in facts:
         for r in ranges_of(plan.take(), [Fact(offset, offset)], WEST):
-            assert offset < r.first <= r.last <= farthest
+            assert offset < r.first <= r.last <= farthest, "a range is shipped past what was handed out"
         plan.offer(item(*items[0]))
 
 
@@ -242,7 +242,7 @@ def test_a_short_one_without_an_error_stays_queued_behind_what_is_done() -> None
 
 def test_an_error_keeps_what_was_acknowledged_and_leaves_the_rest_to_the_master() -> None:
     outcome = judge(Queued(item(1, 10), 1), Fact(0, 0), result(6, 99, error=AWAY))
-    assert outcome == Outcome(Fact(6, 6, 99), None, AWAY)
+    assert outcome == Outcome(Fact(6, 6, 99), None, AWAY), "what was sent counts as finished"
     report = report_of(item(1, 10), outcome, result(6, error=AWAY), 3)
     assert (report.finished_offset, report.error, report.error_transient, report.queued_ranges) == (6, "away", True, 3)
 

@@ -98,12 +98,17 @@ def test_a_part_keeps_its_deletes_for_what_older_segments_hold(tablet: Written) 
     tablet.write(PUT)
     second = tablet.write(DELETE, PLAIN._replace(row=b"a"))
     third = tablet.write(PLAIN._replace(row=b"b"))
-    assert records_of(tablet.merge(*second, *third, forget=True)) == 3
+    assert records_of(tablet.merge(*second, *third, forget=True)) == 3, (
+        "a part forgets a delete that hides an older record"
+    )
     assert [record.row for record in scan_all(tablet.data)] == [b"a", b"b"]
 
 
 def test_without_its_rule_what_a_part_forgets_comes_back(tablet: Written) -> None:
-    with fault("a-part-forgets-deletes"), pytest.raises(AssertionError):
+    with (
+        fault("a-part-forgets-deletes"),
+        pytest.raises(AssertionError, match="a part forgets a delete that hides an older record"),
+    ):
         test_a_part_keeps_its_deletes_for_what_older_segments_hold(tablet)
 
 

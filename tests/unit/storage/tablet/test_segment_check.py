@@ -22,6 +22,7 @@ from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
 from bookkeeper.storage.wal.files import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.strange_segments import Entry, Line, craft, entry, lay
 from tests.support.tablet_model import Record, to_batch
 from tests.unit.storage.tablet.test_segment_fuzz import joined, parts_of
@@ -37,7 +38,7 @@ def check(ref: SegmentRef, bounds: Bounds = BOUNDS) -> None:
 
 
 def refused(ref: SegmentRef, reason: str, bounds: Bounds = BOUNDS) -> None:
-    with pytest.raises(CorruptionError, match=reason):
+    with must_raise(CorruptionError, f"a file is taken in spite of its {reason}", match=reason):
         check(ref, bounds)
 
 
@@ -250,11 +251,11 @@ def test_whatever_is_under_right_checksums_is_as_said_or_refused(
 )
 def test_without_its_rule_a_number_is_believed(name: str, said: dict[str, Any], tmp_path: Path) -> None:
     ref = replace(craft(tmp_path / "s.parquet", TWO), **said)
-    with fault(name), pytest.raises(pytest.fail.Exception):
+    with fault(name), pytest.raises(AssertionError, match="a file is taken in spite of its sequence numbers"):
         refused(ref, "sequence numbers")
 
 
 def test_without_its_rule_a_bomb_is_decoded(tmp_path: Path) -> None:
     ref = craft(tmp_path / "s.parquet", [[entry(b"%d" % n, n, b"v" * 40_000) for n in range(1, 4)]])
-    with fault("any-size-is-decoded"), pytest.raises(pytest.fail.Exception):
+    with fault("any-size-is-decoded"), pytest.raises(AssertionError, match="a file is taken in spite of its bytes"):
         refused(ref, "bytes")

@@ -23,11 +23,11 @@ from bookkeeper.storage.wal import (
 from bookkeeper.storage.wal.frame import frame_bytes
 from bookkeeper.storage.wal.limits import disk_bytes
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
 from tests.support.wal_files import records
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
-RED = (AssertionError, pytest.fail.Exception)
 HEADER = FileHeader(instance_id="west", session_id="session", created_time_ms=1)
 HOUR_MS = 3_600_000
 
@@ -47,7 +47,9 @@ def check_refused(directory: Path) -> None:
         b.ops.errors["allocate"] = FULL
         large = b.write(b"b")
         large.approx_bytes = 1 << 22
-        with pytest.raises(NoSpaceError, match="make room there"):
+        with must_raise(
+            NoSpaceError, "a write for which there is no room is not refused in time", match="make room there"
+        ):
             result(b.committer.submit(large))
         barrier = b.write(name="barrier")
         barrier.approx_bytes = 0
@@ -68,7 +70,10 @@ def test_writes_are_refused_while_there_is_no_room_and_go_on_afterwards(tmp_path
 
 
 def test_without_a_reservation_nothing_is_refused_in_time(tmp_path: Path) -> None:
-    with fault("disk-is-not-reserved"), pytest.raises(RED):
+    with (
+        fault("disk-is-not-reserved"),
+        pytest.raises(AssertionError, match="a write for which there is no room is not refused in time"),
+    ):
         check_refused(tmp_path)
 
 
@@ -120,7 +125,7 @@ def test_a_log_goes_on_when_its_seal_or_the_next_one_finds_no_room(tmp_path: Pat
 
 
 def test_else_a_full_disk_would_end_the_server(tmp_path: Path) -> None:
-    with fault("rolls-do-not-look-ahead"), pytest.raises(LeaseLostError):
+    with fault("rolls-do-not-look-ahead"), pytest.raises(LeaseLostError, match="the log can't be sealed"):
         check_roll(tmp_path, "link")
 
 

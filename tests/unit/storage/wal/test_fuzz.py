@@ -15,6 +15,7 @@ from bookkeeper.storage.wal import LogView, Seal, file_summary, path_of, read_bl
 from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.wal_files import Spec, lay_out, write_wal
 
 SPECS = [
@@ -115,7 +116,7 @@ def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
         if start >= max(seal.position, 1) and log[start:end] == bench.whole[start:end]
     ]
     head = bench.starts[0][0]
-    assert not whole_behind or log[:head] != bench.whole[:head]
+    assert not whole_behind or log[:head] != bench.whole[:head], "a whole block behind damage is cut off"
 
 
 @settings(max_examples=80)
@@ -127,13 +128,17 @@ def test_whatever_becomes_of_an_open_log_recovery_cuts_nothing_whole(bench: Benc
 def test_another_log_in_the_place_of_one_is_not_read_as_it(bench: Bench) -> None:
     def check() -> None:
         uri = bench.lay(bench.foreign, None)
-        with pytest.raises(CorruptionError, match=r"it is another log, .*/log/2\.wal, in the place of this one"):
+        with must_raise(
+            CorruptionError,
+            "another log is read in the place of this one",
+            match=r"it is another log, .*/log/2\.wal, in the place of this one",
+        ):
             recover(uri)
         assert read_seal(uri) is None
         assert rows_until_an_error(uri) == []
 
     check()
-    with fault("any-log-will-do"), pytest.raises((AssertionError, pytest.fail.Exception)):
+    with fault("any-log-will-do"), pytest.raises(AssertionError, match="another log is read in the place of this one"):
         check()
 
 
@@ -141,7 +146,7 @@ def test_without_a_look_behind_damage_it_does(bench: Bench) -> None:
     start, _ = bench.starts[1]
     log = bench.whole[: start + 40] + bytes(8) + bench.whole[start + 48 :]
     check_recovery_cuts_nothing_whole(bench, log)
-    with fault("damage-is-a-torn-tail"), pytest.raises(AssertionError):
+    with fault("damage-is-a-torn-tail"), pytest.raises(AssertionError, match="a whole block behind damage is cut off"):
         check_recovery_cuts_nothing_whole(bench, log)
 
 

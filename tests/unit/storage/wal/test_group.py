@@ -93,7 +93,9 @@ def check_received_blocks_stay_apart() -> None:
     """Rule R18: one range of a stream, one block, for its header is the high-water."""
     first = header(1)
     _origin(first)
-    assert len(form_blocks(place([(first, [b"a"]), (header(2), [b"b"])]), LIMITS)) == 2
+    assert len(form_blocks(place([(first, [b"a"]), (header(2), [b"b"])]), LIMITS)) == 2, (
+        "R18: a received block merges with its neighbour"
+    )
 
 
 def test_what_was_received_stays_a_block_of_its_own() -> None:
@@ -101,7 +103,7 @@ def test_what_was_received_stays_a_block_of_its_own() -> None:
 
 
 def test_merged_with_its_neighbours_it_would_claim_them() -> None:
-    with fault("everything-merges"), pytest.raises(AssertionError):
+    with fault("everything-merges"), pytest.raises(AssertionError, match="a received block merges with its neighbour"):
         check_received_blocks_stay_apart()
 
 

@@ -153,7 +153,7 @@ def check_reader_stops_at_the_seal(directory: Path) -> None:
     write_seal(writer.uri, Seal(writer.offset, writer.position), FileOps())
     append(writer, SPECS[1:])
     writer.abandon()
-    assert [at.last_offset for at in read_headers(writer.uri)] == [3]
+    assert [at.last_offset for at in read_headers(writer.uri)] == [3], "R15: a reader shows what lies behind the seal"
     with pytest.raises(NotFoundError):
         read_blocks(writer.uri, 1, 4)
 
@@ -260,7 +260,7 @@ def test_readers_stop_at_the_seal(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_passes_the_seal_would_ship_what_is_not_there(tmp_path: Path) -> None:
-    with fault("read-past-the-seal"), pytest.raises(AssertionError):
+    with fault("read-past-the-seal"), pytest.raises(AssertionError, match="a reader shows what lies behind the seal"):
         check_reader_stops_at_the_seal(tmp_path)
 
 

@@ -37,6 +37,7 @@ from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC
 from bookkeeper.storage.wal.recovery import find_end
 from bookkeeper.storage.wal.seal import write_seal
 from tests.support.faults import fault
+from tests.support.laws import must_raise
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
 
@@ -108,7 +109,7 @@ def check_damage_is_not_cut_off(directory: Path) -> None:
     raw = bytearray(content.raw)
     raw[content.ends[1] - 20] ^= 1
     path = lay_out(directory, raw)
-    with pytest.raises(CorruptionError, match="whole block follows"):
+    with must_raise(CorruptionError, "a whole block behind damage is cut off", match="whole block follows"):
         recover(uri_of(path))
     assert read_seal(uri_of(path)) is None
     assert path.read_bytes() == raw
@@ -119,7 +120,7 @@ def test_a_damaged_log_is_not_sealed(tmp_path: Path) -> None:
 
 
 def test_without_looking_behind_damage_blocks_would_be_lost_silently(tmp_path: Path) -> None:
-    with fault("damage-is-a-torn-tail"), pytest.raises(pytest.fail.Exception):
+    with fault("damage-is-a-torn-tail"), pytest.raises(AssertionError, match="a whole block behind damage is cut off"):
         check_damage_is_not_cut_off(tmp_path)
 
 

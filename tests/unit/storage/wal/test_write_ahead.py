@@ -18,7 +18,6 @@ from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, be
 from tests.support.wal_files import Spec, block
 
 AHEAD = CommitLimits(wal_sync_interval_ms=10_000_000, ahead_bytes_min=1)
-RED = (AssertionError, pytest.fail.Exception)
 FILE_HEADER = 1
 """Calls of ``writev`` that make a new log."""
 
@@ -49,7 +48,7 @@ def check_answers(directory: Path) -> None:
         events = b.journal.events
         assert events.index("writev", events.index(">fdatasync")) < events.index("fdatasync"), "written meanwhile"
         synced = [index for index, event in enumerate(events) if event == "fdatasync"]
-        assert len(synced) == 2
+        assert len(synced) == 2, "what was written during a sync has no sync of its own"
         assert synced[0] < events.index("applied first") < synced[1] < events.index("applied second")
         assert [offset for _, offset, _ in b.listener.synced_to] == [1, 2]
         assert rows_of(b.committer.wal_uri, 2) == [b"a", b"b"]
@@ -60,7 +59,10 @@ def test_what_is_written_while_a_group_is_synced_waits_for_a_sync_of_its_own(tmp
 
 
 def test_else_it_would_be_acknowledged_and_lost_with_the_machine(tmp_path: Path) -> None:
-    with fault("sync-counts-what-came-meanwhile"), pytest.raises(RED):
+    with (
+        fault("sync-counts-what-came-meanwhile"),
+        pytest.raises(AssertionError, match="what was written during a sync has no sync of its own"),
+    ):
         check_answers(tmp_path)
 
 
@@ -93,7 +95,9 @@ def check_beginning(directory: Path, meanwhile: Callable[[Bench], None] = nothin
             meanwhile(b)
         assert [result(first), result(judged), result(last)] == [(1, 1), (2, 2), (3, 3)]
         events = b.journal.events
-        assert events.index("applied first") < events.index("prepare judged") < events.index("prepare last")
+        assert events.index("applied first") < events.index("prepare judged") < events.index("prepare last"), (
+            "a write is judged before those ahead of it are applied"
+        )
 
 
 def test_what_begins_a_group_is_prepared_when_all_before_it_is_applied(tmp_path: Path) -> None:
@@ -101,7 +105,10 @@ def test_what_begins_a_group_is_prepared_when_all_before_it_is_applied(tmp_path:
 
 
 def test_else_it_would_judge_by_what_is_not_true_any_more(tmp_path: Path) -> None:
-    with fault("conditions-see-the-past"), pytest.raises(RED):
+    with (
+        fault("conditions-see-the-past"),
+        pytest.raises(AssertionError, match="a write is judged before those ahead of it are applied"),
+    ):
         check_beginning(tmp_path, lambda b: b.journal.wait_for("prepare judged"))
 
 
@@ -118,7 +125,9 @@ def check_apart(b: Bench, meanwhile: Callable[[Bench], None] = nothing) -> None:
     first.on_applied = while_applied
     result(b.committer.submit(first))
     result(others[0])
-    assert b.journal.events.index("applied all of it") < b.journal.events.index("prepare second")
+    assert b.journal.events.index("applied all of it") < b.journal.events.index("prepare second"), (
+        "a write is prepared while another one is applied"
+    )
 
 
 def test_nothing_is_prepared_while_something_is_applied(tmp_path: Path) -> None:
@@ -129,7 +138,7 @@ def test_nothing_is_prepared_while_something_is_applied(tmp_path: Path) -> None:
 def test_without_the_lock_it_would_be(tmp_path: Path) -> None:
     with bench(tmp_path, AHEAD) as b:
         b.committer._staging = nullcontext()  # type: ignore[assignment]
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError, match="a write is prepared while another one is applied"):
             check_apart(b, lambda b: b.journal.wait_for("prepare second"))
 
 
