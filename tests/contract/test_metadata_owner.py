@@ -13,6 +13,7 @@ from bookkeeper.metadata.owner import FORMAT_VERSION, look_at_owner, owner_of, r
 from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
 from tests.support.faults import fault
 from tests.support.metadata_stores import Store
+from tests.support.must_raise import must_raise
 
 ME, OTHER = "c4b4d4d2", "ff9fae57"
 REPL = Column("repl", b"f")
@@ -30,7 +31,9 @@ def begin(table: MetadataTable, number: int) -> None:
 
 def refused(store: Store, error: type[BookkeeperError], said: str, instance_id: str = ME, least_round: int = 0) -> None:
     """Opening fails so, and says what to do."""
-    with pytest.raises(error, match=rf"(?s){said}.*(metadata\.url|restore|use the version)"):
+    with must_raise(
+        error, "books are opened that must be refused", match=rf"(?s){said}.*(metadata\.url|restore|use the version)"
+    ):
         opened(store, instance_id, least_round)
 
 
@@ -67,7 +70,7 @@ def check_another(store: Store) -> None:
 
 def test_the_books_of_another_instance_are_refused(store: Store) -> None:
     check_another(store)
-    with fault("owners-are-not-asked"), pytest.raises(pytest.fail.Exception):
+    with fault("owners-are-not-asked"), pytest.raises(AssertionError, match="books are opened that must be refused"):
         check_another(store)
 
 
@@ -87,7 +90,10 @@ def check_older(store: Store) -> None:
 
 def test_books_of_an_older_round_than_is_known_are_refused(store: Store) -> None:
     check_older(store)
-    with fault("older-books-are-believed"), pytest.raises(pytest.fail.Exception):
+    with (
+        fault("older-books-are-believed"),
+        pytest.raises(AssertionError, match="books are opened that must be refused"),
+    ):
         check_older(store)
 
 

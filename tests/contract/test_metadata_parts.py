@@ -44,7 +44,9 @@ def _joined(parts: Iterator[Row]) -> list[Row]:
 def check_that_parts_say_what_rows_say(table: MetadataTable) -> None:
     for start, stop in ((b"", None), (b"1;b", b"2"), (LONG, b"1<"), (b"3", None), (b"2", b"1")):
         for families in (FAMILIES, ("repl",), ()):
-            assert _joined(scan_parts(table, start, stop, families)) == list(table.scan(start, stop, families))
+            assert _joined(scan_parts(table, start, stop, families)) == list(table.scan(start, stop, families)), (
+                "parts say something else than whole rows"
+            )
 
 
 @pytest.mark.parametrize("kind", ["own", "whole"])
@@ -74,5 +76,5 @@ def test_a_reader_may_stop_within_a_row(table: MetadataTable) -> None:
 def test_a_switch_breaks_the_law_of_parts(table: MetadataTable) -> None:
     of_hbase = "long-rows-of-hbase-end-with-their-first-part"
     name = of_hbase if isinstance(_filled(table), HBaseMetadataTable) else "long-rows-end-with-their-first-part"
-    with fault(name), pytest.raises(AssertionError):
+    with fault(name), pytest.raises(AssertionError, match="parts say something else than whole rows"):
         check_that_parts_say_what_rows_say(table)

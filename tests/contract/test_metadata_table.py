@@ -55,14 +55,14 @@ def test_a_put_is_read_back_with_its_rank(table: MetadataTable) -> None:
 def test_the_highest_rank_stays_whatever_the_order(table: MetadataTable, order: Sequence[int]) -> None:
     for rank in order:
         _put(table, rank)
-    assert _seen(table) == Cell(9, b"9")
+    assert _seen(table) == Cell(9, b"9"), "a lower rank replaces a higher one"
 
 
 def test_a_closed_status_stays_above_a_later_open_one(table: MetadataTable) -> None:
     _put(table, keys.closed_rank(300), b"closed")
     _put(table, keys.needed_rank(300), b"open")
     _put(table, keys.needed_rank(301), b"open, and wrong: nothing is added to a closed file")
-    assert _seen(table) == Cell(keys.closed_rank(300), b"closed")
+    assert _seen(table) == Cell(keys.closed_rank(300), b"closed"), "a later open status hides a closed one"
 
 
 def test_every_rank_from_one_to_the_highest_counts(table: MetadataTable) -> None:
@@ -104,7 +104,7 @@ def test_a_delete_hides_up_to_its_rank_and_shows_what_is_above(table: MetadataTa
     assert _seen(table) is None
     _put(table, 4)
     _put(table, 5)
-    assert _seen(table) is None
+    assert _seen(table) is None, "a put at the rank of a delete shows"
     _put(table, 6)
     assert _seen(table) == Cell(6, b"6")
     table.delete([CELL], 5)
@@ -114,7 +114,7 @@ def test_a_delete_hides_up_to_its_rank_and_shows_what_is_above(table: MetadataTa
 def test_a_delete_before_its_put_hides_it_all_the_same(table: MetadataTable) -> None:
     table.delete([CELL], 5)
     _put(table, 5)
-    assert _seen(table) is None
+    assert _seen(table) is None, "a delete before its put hides nothing"
     assert list(table.scan()) == []
 
 
@@ -132,7 +132,7 @@ def test_a_purge_hides_everything_for_good(table: MetadataTable) -> None:
     _put(table, CLOSED_RANK + 1)
     _put(table, MAX_RANK)
     table.delete([CELL], 2)
-    assert _seen(table) is None
+    assert _seen(table) is None, "a put shows after a purge"
 
 
 def test_deletes_and_purges_touch_the_cells_they_name_only(table: MetadataTable) -> None:
@@ -175,7 +175,7 @@ def test_repeated_and_reordered_calls_end_the_same(table: MetadataTable) -> None
         for call in order:
             calls[call](table, cell)
             calls[call](model, cell)
-    assert _visible(table) == model.visible()
+    assert _visible(table) == model.visible(), "what is left depends on the order of the calls"
 
 
 def test_nothing_is_lost_within_one_millisecond(table: MetadataTable) -> None:
@@ -213,7 +213,9 @@ def test_threads_that_write_ranks_in_any_order_leave_the_maximum(table: Metadata
     rng.shuffle(ranks)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda share: put_ranks(table, 5, share), [ranks[n::8] for n in range(8)]))
-    assert [row.cells for row in table.scan()] == [{COLUMN: Cell(120, b"120")}] * 5
+    assert [row.cells for row in table.scan()] == [{COLUMN: Cell(120, b"120")}] * 5, (
+        "a lower rank replaces a higher one"
+    )
 
 
 def test_processes_that_write_ranks_in_any_order_leave_the_maximum(store: Store, table: MetadataTable) -> None:

@@ -24,6 +24,7 @@ from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb
 from bookkeeper.storage.wal.files import uri_of
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
+from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
     LocalNode,
@@ -107,7 +108,7 @@ def test_r18_an_import_is_taken_once_whatever_became_of_its_segments(west: Groun
     left = {(b"b", b"f", b"q"): b"2"}
     assert west.scan(node, extent) == left, "put and delete are both forgotten"
     west.tserver(node).adopt_segments(request)
-    assert west.scan(node, extent) == left
+    assert west.scan(node, extent) == left, "R18: an import is taken twice"
     other = move(west, node, extent)
     west.tserver(other).adopt_segments(request)
     assert west.scan(other, extent) == left
@@ -130,7 +131,7 @@ def _dies(west: Ground, *, behind: bool) -> None:
     assert west.scan(other, extent) == (IMPORTED if behind else {})
     west.tserver(other).adopt_segments(request)
     assert west.scan(other, extent) == IMPORTED
-    assert len(flush_of(west, extent).segments) == 1
+    assert len(flush_of(west, extent).segments) == 1, "R18: an import is taken twice"
     other.stop()
 
 
@@ -148,7 +149,7 @@ def test_r20_an_order_that_comes_when_its_import_is_over_is_refused(west: Ground
     west.tserver(node).adopt_segments(request)
     west.metadata.purge([keys.recv_cell(request.stream)])
     west.tserver(node).forget_streams([request.stream])
-    with pytest.raises(RefusedError, match="is over"):
+    with must_raise(RefusedError, "R20: an import that is over is taken", match="is over"):
         west.tserver(node).adopt_segments(request)
     assert len(named_in(west, extent)) == 1
     west.tserver(node).flush_tablet(extent)
@@ -173,7 +174,7 @@ def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(
     west.tserver(node).adopt_segments(request)
     assert west.scan(node, extent) == IMPORTED
     status = status_of(west, extent, log.uri)
-    assert status is not None
+    assert status is not None, "R12: an import shows before it is in the books"
     assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
     (block,) = blocks_of(log.uri)
     assert block.batch().equals(BATCH)
@@ -193,7 +194,9 @@ def test_r24_an_import_has_its_place_between_what_was_written_before_and_later(w
     status = status_of(west, extent, log.uri)
     assert status is not None
     (wal,) = west.logs_of(node)
-    assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)]
+    assert [(b.offset, b.file, b.until_offset) for b in status.barriers] == [(1, wal, before.last_offset)], (
+        "R24: an import does not wait for what was written before it"
+    )
     west.write(node, extent, records([(b"a", b"after")]))
     after = own_blocks(west, node)[-1]
     assert [(place.file, place.offset) for place in after.header.after] == [(log.uri, 2)]

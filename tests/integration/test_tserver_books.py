@@ -52,7 +52,7 @@ def check_refused_by_full_books(west: Ground) -> None:
     assert west.write(node, extent, records([(b"1", b"")])) == ()
     assert len(west.scan(node, extent)) == 1
     (wal,) = west.logs_of(node)
-    assert logs_in_row(west, extent) == {wal}
+    assert logs_in_row(west, extent) == {wal}, "R12: a log that is used has no cell in the books"
     wait_until(lambda: needed_of(west, extent, wal) == 1, "needed at the record")
     node.stop()
 
@@ -62,7 +62,10 @@ def test_a_group_is_refused_when_the_disk_of_the_books_is_full(west: Ground) -> 
 
 
 def test_r12_a_refused_first_use_that_stayed_marked_would_never_be_written(west: Ground) -> None:
-    with fault("refused-uses-stay-marked"), pytest.raises(AssertionError):
+    with (
+        fault("refused-uses-stay-marked"),
+        pytest.raises(AssertionError, match="a log that is used has no cell in the books"),
+    ):
         check_refused_by_full_books(west)
 
 
@@ -147,7 +150,7 @@ def test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing(w
         state = flush_of(west, extent)
     with pytest.raises(BookkeeperError):
         late.result()
-    assert flush_of(west, extent) == state
+    assert flush_of(west, extent) == state, "R1: a late flush changes what the next holder wrote"
     new.stop()
     last = west.local()
     west.assign(last, extent)

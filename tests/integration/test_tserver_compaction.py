@@ -276,7 +276,7 @@ def check_clock_set_ahead_and_back(west: Ground) -> None:
     compactor, tablet = parts_of(node, extent)
     compactor.compact(tablet)
     clock.ahead_ms = 0
-    assert west.scan(node, extent) == expected
+    assert west.scan(node, extent) == expected, "a compaction believes a wall clock that is set ahead"
     node.stop()
 
 
@@ -285,7 +285,10 @@ def test_a_clock_that_is_set_ahead_and_back_ages_nothing_off_for_good(west: Grou
 
 
 def test_a_compaction_that_believed_the_wall_clock_would(west: Ground) -> None:
-    with fault("the-wall-clock-is-believed"), pytest.raises(AssertionError):
+    with (
+        fault("the-wall-clock-is-believed"),
+        pytest.raises(AssertionError, match="a compaction believes a wall clock that is set ahead"),
+    ):
         check_clock_set_ahead_and_back(west)
 
 
@@ -372,6 +375,8 @@ def test_r18_what_is_known_of_a_stream_survives_a_compaction(west: Ground) -> No
     other = move(west, node, extent)
     token = west.tserver(other).open_stream(STREAM)
     again = west.tserver(other).replicate(replicate_request(token, STREAM, 0, 0, 1, [put]))
-    assert (again.records_applied, again.records_dropped) == (0, 1)
+    assert (again.records_applied, again.records_dropped) == (0, 1), (
+        "R18: a compaction forgets what is known of a stream"
+    )
     assert west.scan(other, extent) == {}
     other.stop()

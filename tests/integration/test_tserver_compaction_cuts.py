@@ -63,7 +63,7 @@ def cut_compaction(west: Ground, table_id: str, write: int, behind: bool) -> boo
     try:
         other = move(west, node, extent)
     except CorruptionError as error:
-        pytest.fail(f"the tablet can't be served any more: {error}")
+        raise AssertionError(f"the tablet can't be served any more: {error}") from error
     assert west.scan(other, extent) == expected
     west.write(other, extent, records([(b"e", b"1")]))
     west.tserver(other).flush_tablet(extent)

@@ -18,6 +18,7 @@ from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.commit import SyncBarrier
 from bookkeeper.tserver.conditional import CONDITIONS_MAX, ConditionalWrite
 from bookkeeper.tserver.tablet import share_of
+from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
 
 pytestmark = pytest.mark.integration
@@ -85,7 +86,9 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
         wait_until(lambda: node.process.parts.committer.queued_bytes == everything, "all of them in the queue")
         gate.open.set()
         held.result(60)
-        assert [result.result(60) for result in results].count(True) == 1
+        assert [result.result(60) for result in results].count(True) == 1, (
+            "a condition holds for several writes at once"
+        )
 
 
 class _Gate(SyncBarrier):
@@ -121,8 +124,10 @@ def test_a_replicated_table_takes_no_conditional_write(west: Ground) -> None:
     west.enable("1")
     west.tserver(node).confirm_config(west.coordination.generation())
     for condition in (equals(b"f", b"q", b"1"), equals(b"f", b"q", b"no")):
-        with pytest.raises(
-            ConditionalRefusedError, match=r"table1 is replicated to east.*disablereplication -t table1"
+        with must_raise(
+            ConditionalRefusedError,
+            "a replicated table takes a conditional write",
+            match=r"table1 is replicated to east.*disablereplication -t table1",
         ):
             _write_if(west, node, extent, [condition], b"2")
     west.write(node, extent, records([(b"free", b"")]))

@@ -100,11 +100,14 @@ def test_a_late_use_of_a_log_brings_nothing_back(west: Ground, way: Callable[[Gr
     way(west)
     node = west.local()
     west.assign(node, extent)
-    assert west.scan(node, extent)[ROW, b"f", b"q"] == b"new"
+    assert west.scan(node, extent)[ROW, b"f", b"q"] == b"new", "a late use of a log brings an old value back"
     assert logs_in_row(west, extent) == set(), "it held nothing that the tablet lacks"
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_without_the_rule_an_old_value_comes_back(west: Ground, way: Callable[[Ground], None]) -> None:
-    with fault("late-uses-are-not-expected"), pytest.raises(AssertionError):
+    with (
+        fault("late-uses-are-not-expected"),
+        pytest.raises(AssertionError, match="a late use of a log brings an old value back"),
+    ):
         test_a_late_use_of_a_log_brings_nothing_back(west, way)

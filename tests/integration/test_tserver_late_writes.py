@@ -89,7 +89,9 @@ def test_a_write_that_was_given_up_does_not_land_after_a_later_one_that_went_els
     way(west, node)
     west.assign(node, WHOLE)
     with contextlib.suppress(ConflictError):
-        assert west.tserver(node).write(given_up, "sync", "w", 1).not_serving == (WHOLE,)
+        assert west.tserver(node).write(given_up, "sync", "w", 1).not_serving == (WHOLE,), (
+            "a write that was given up lands after a later one"
+        )
     assert west.scan(node, WHOLE) == {(b"a", b"f", b"q"): b"new"}
     west.tserver(node).write(as_located(west, WHOLE, b"newer"), "sync", "w", 4)
     assert west.scan(node, WHOLE) == {(b"a", b"f", b"q"): b"newer"}
@@ -97,7 +99,10 @@ def test_a_write_that_was_given_up_does_not_land_after_a_later_one_that_went_els
 
 @pytest.mark.parametrize("way", WAYS)
 def test_without_the_rule_it_lands(west: Ground, way: Callable[[Ground, LocalNode], None]) -> None:
-    with fault("whoever-holds-it-takes-it"), pytest.raises(AssertionError):
+    with (
+        fault("whoever-holds-it-takes-it"),
+        pytest.raises(AssertionError, match="a write that was given up lands after a later one"),
+    ):
         test_a_write_that_was_given_up_does_not_land_after_a_later_one_that_went_elsewhere(west, way)
 
 

@@ -27,6 +27,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.rpc.messages import TabletAssignment, WriteBatch
 from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
 from combiners import CLOSED
+from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
     blocks_of,
@@ -199,7 +200,7 @@ def test_an_attempt_that_was_given_up_does_not_land_after_a_later_one(west: Grou
     tserver.write(batches[2], "sync", "w", 3)
     with contextlib.suppress(ConflictError):
         tserver.write(batches[0], "sync", "w", 1)
-    assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"new"}
+    assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"new"}, "a write that was given up lands after a later one"
     tserver.write(batches[0], "sync", "another", 1)
     assert west.scan(node, extent) == {(b"a", b"f", b"q"): b"old"}
     node.stop()
@@ -212,7 +213,7 @@ def test_orders_of_an_older_master_and_for_another_session_are_refused(west: Gro
     with pytest.raises(RefusedError):
         west.tserver(other).load_tablet(TabletAssignment(extent, "", 7))
     west.tserver(node).load_tablet(TabletAssignment(extent, "", 7))
-    with pytest.raises(NotLeaderError):
+    with must_raise(NotLeaderError, "R7: an order of an older master is carried out"):
         west.tserver(node).unload_tablet(extent, 6, False)
     assert west.tserver(node).tablets().extents == (extent,)
     node.stop()
@@ -254,7 +255,7 @@ def test_r4_a_use_that_came_after_its_log_was_collected_is_passed_over(west: Gro
     try:
         west.assign(node, extent)
     except CorruptionError as error:
-        pytest.fail(f"the tablet is not served for a log that nobody needs: {error}")
+        raise AssertionError(f"the tablet is not served for a log that nobody needs: {error}") from error
     assert west.tserver(node).tablets().extents == (extent,)
     node.stop()
 
@@ -300,7 +301,7 @@ def test_r24_a_tablet_that_moves_says_after_what_and_one_that_returns_comes_to_a
 
 
 def _after(block: Block) -> tuple[str, int]:
-    assert len(block.header.after) == 1
+    assert len(block.header.after) == 1, "R24: a tablet that moved does not say after what it comes"
     return block.header.after[0].file, block.header.after[0].offset
 
 
@@ -365,7 +366,9 @@ def test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps(w
         for block in own_blocks(west, node)
         for row in block.batch().column("row").to_pylist()
     }
-    assert all(stamped[row] for row in stamped.keys() - under_way)
+    assert all(stamped[row] for row in stamped.keys() - under_way), (
+        "R14: a write after the confirmation has the old stamps"
+    )
     assert not all(stamped[row] for row in before)
     stamps_in_order = [bool(block.header.stamps) for block in own_blocks(west, node)]
     assert stamps_in_order == sorted(stamps_in_order)

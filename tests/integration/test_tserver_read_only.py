@@ -12,6 +12,7 @@ import pytest
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import ReadOnlyError
 from bookkeeper.model import Extent, StreamKey
+from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, replicate_request, source_block
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ def _set_table(west: Ground, table_id: str, value: str) -> None:
 def _is_refused_and_receives(west: Ground, node: LocalNode, extent: Extent, reason: str) -> None:
     for batch in (records([(b"new", b"v")]), records([(b"old", b"")], delete=True)):
         for durability in ("sync", "none"):
-            with pytest.raises(ReadOnlyError, match=reason):
+            with must_raise(ReadOnlyError, "a read-only table takes a write of a user", match=reason):
                 west.write(node, extent, batch, durability)
     assert west.scan(node, extent) == OLD
     token = west.tserver(node).open_stream(STREAM)
@@ -123,4 +124,4 @@ def test_r14_no_write_is_taken_after_the_confirmation(west: Ground) -> None:
     confirmed.set()
     for thread in writers:
         thread.join(60)
-    assert not taken
+    assert not taken, "R14: a write is taken after the confirmation"

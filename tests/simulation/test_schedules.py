@@ -311,23 +311,29 @@ def schedule_25(world: World) -> None:
     pair.must_be_there(ours)
 
 
-SCHEDULES: dict[str, tuple[Callable[[World], None], tuple[str, ...]]] = {  # a schedule, and what turns it red
-    "10": (schedule_10, ("log-without-repl",)),
-    "11": (schedule_11, ("enabling-needs-no-cell",)),
-    "12 enable": (schedule_12_enable, ("all-are-confirmed",)),
-    "12 disable": (schedule_12_disable, ("all-are-confirmed",)),
-    "13": (schedule_13, ("today's-configuration-counts",)),
-    "15": (schedule_15, ("no-fence",)),
-    "16": (schedule_16, ("written-counts-as-synced",)),
-    "19": (schedule_19, ("gaps-are-swallowed",)),
-    "20 race": (schedule_20_race, ("high-water-does-not-count and paths-are-not-compared",)),
-    "20 crash": (schedule_20_crash, ("high-water-not-rebuilt and paths-are-not-compared",)),
-    "21": (schedule_21, ("moves-leave-no-trace", "no-barriers-in-the-books", "barriers-do-not-hold")),
-    "23": (schedule_23, ("high-water-does-not-count and paths-are-not-compared",)),
-    "24": (schedule_24, ("streams-are-forgotten-at-once and ended-streams-are-taken and paths-are-not-compared",)),
-    "25": (schedule_25, ("provenance-is-the-file's",)),
+SCHEDULES: dict[
+    str, tuple[Callable[[World], None], str, tuple[str, ...]]
+] = {  # a schedule, its law, and what turns it red
+    "10": (schedule_10, "deleted early", ("log-without-repl",)),
+    "11": (schedule_11, "deleted early", ("enabling-needs-no-cell",)),
+    "12 enable": (schedule_12_enable, "promised and missing", ("all-are-confirmed",)),
+    "12 disable": (schedule_12_disable, "after the command had returned, and is stamped", ("all-are-confirmed",)),
+    "13": (schedule_13, "not meant", ("today's-configuration-counts",)),
+    "15": (schedule_15, "lost: Write", ("no-fence",)),
+    "16": (schedule_16, "not durable", ("written-counts-as-synced",)),
+    "19": (schedule_19, "gap: ", ("gaps-are-swallowed",)),
+    "20 race": (schedule_20_race, "twice: ", ("high-water-does-not-count and paths-are-not-compared",)),
+    "20 crash": (schedule_20_crash, "twice: ", ("high-water-not-rebuilt and paths-are-not-compared",)),
+    "21": (schedule_21, "gap: ", ("moves-leave-no-trace", "no-barriers-in-the-books", "barriers-do-not-hold")),
+    "23": (schedule_23, "twice: ", ("high-water-does-not-count and paths-are-not-compared",)),
+    "24": (
+        schedule_24,
+        "twice: ",
+        ("streams-are-forgotten-at-once and ended-streams-are-taken and paths-are-not-compared",),
+    ),
+    "25": (schedule_25, "claimed: ", ("provenance-is-the-file's",)),
 }
-RED = [(number, name) for number, (_, names) in SCHEDULES.items() for name in names]
+RED = [(number, name) for number, (_, _, names) in SCHEDULES.items() for name in names]
 
 
 def test_a_flush_that_begins_beside_a_sync_loses_nothing(tmp_path: Path) -> None:
@@ -336,7 +342,8 @@ def test_a_flush_that_begins_beside_a_sync_loses_nothing(tmp_path: Path) -> None
 
 
 def test_if_it_did_not_wait_for_what_is_under_way_it_would(tmp_path: Path) -> None:
-    with fault("flushes-begin-anywhere"), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError):
+    red = pytest.raises(LawBrokenError, match="lost: Write")
+    with fault("flushes-begin-anywhere"), simulation(tmp_path / "world") as world, red:
         a_flush_beside_a_sync(world)
 
 
@@ -359,8 +366,9 @@ def test_a_schedule_is_green_with_its_rule(number: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "name"), RED)
 def test_a_schedule_is_red_without_its_rule(number: str, name: str, tmp_path: Path) -> None:
-    with fault(name), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError):
-        SCHEDULES[number][0](world)
+    schedule, law, _ = SCHEDULES[number]
+    with fault(name), simulation(tmp_path / "world") as world, pytest.raises(LawBrokenError, match=law):
+        schedule(world)
 
 
 def test_every_schedule_has_its_place() -> None:

@@ -74,7 +74,7 @@ def test_a_tablet_that_moved_is_found_with_one_question() -> None:
         assert _rows(client) == [b"b"]
         assert cluster.masters[0].calls[1:] == ["locate", "locate_tablet"]
         cluster.move(_0=0)
-        with fault("memory-is-the-last-word"), pytest.raises(NotServingError):
+        with fault("memory-is-the-last-word"), pytest.raises(NotServingError, match="not here"):
             _rows(client)
 
 

@@ -18,9 +18,9 @@ from bookkeeper.model import TargetKey
 from bookkeeper.storage.bulk.logs import TAKEN_PREFIX
 from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault
-from tests.support.laws import must_raise
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
+from tests.support.must_raise import must_raise
 
 LAST = b"1<"
 W1, W2 = (name(session).decode() for session in ("s1", "s2"))

@@ -10,8 +10,8 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.owner import ROUND_NAME, owner_value
 from bookkeeper.metadata.table import MAX_RANK, CellKey, RowPut
 from tests.support.faults import fault
-from tests.support.laws import must_raise
 from tests.support.master_world import World
+from tests.support.must_raise import must_raise
 
 ROUND = CellKey(keys.owner_row(), keys.ROUND)
 

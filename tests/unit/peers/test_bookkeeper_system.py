@@ -30,8 +30,8 @@ from bookkeeper.peers.whole_files import parts_of
 from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import encode_batch, path_of
 from tests.support.given_files import given_files
-from tests.support.laws import must_raise
 from tests.support.memory_peer import MemoryPeer
+from tests.support.must_raise import must_raise
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.tservers import records as batch_of
 from tests.support.wal_files import EAST, NORTH, WEST, records

@@ -13,7 +13,7 @@ from bookkeeper.errors import OverloadedError
 from bookkeeper.replay.progress import STREAMS_MAX, Reached, StreamProgress, rest_of
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.ranges import a_range
 
 LIMIT_MS = 60_000

@@ -24,7 +24,7 @@ from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, greeting, pooled, serving, words_after
 
 OWN, CLIENT, PEER = (new_secret(kind, "west", "i-west", kind, 0) for kind in ("cluster", "client", "peer"))

@@ -30,7 +30,7 @@ from bookkeeper.security.secret import new_secret
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
 from tests.support.certificates import Authority, tls_overrides
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.rpc_peer import Echo, RawPeer, greeting, pooled, serving
 
 OWN = new_secret("cluster", "west", "i-west", "processes", 0)

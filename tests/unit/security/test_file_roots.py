@@ -13,7 +13,7 @@ from bookkeeper.errors import BookkeeperError, InvalidInputError, RefusedError
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from bookkeeper.security.store import SETTLED_NS, SecretStore
 from bookkeeper.security.viewers import cookie_of, holder_of, token_of
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 MADE = new_secret("peer", "east", "i-east", "west", 7, "i-west")
 

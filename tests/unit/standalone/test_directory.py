@@ -31,7 +31,7 @@ from bookkeeper.standalone.books import make_books
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.books import books_of
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 
 def _instance(settings: Settings) -> Instance | None:

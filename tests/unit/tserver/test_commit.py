@@ -22,7 +22,7 @@ from bookkeeper.tserver.loading import Recovered
 from bookkeeper.tserver.replicated import ReceivedRange, ReplicatedApply, join_shares
 from bookkeeper.tserver.stamps import ConfigView, TableView
 from bookkeeper.tserver.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)

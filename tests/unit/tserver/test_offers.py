@@ -49,7 +49,7 @@ from bookkeeper.tserver.offers import (
 from bookkeeper.tserver.stamps import TableView
 from bookkeeper.tserver.taker import declined_or_raise
 from tests.support.jumping_clock import TestClock
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 STREAM = StreamKey("east", "file:///import/1.wal", "7", "1", 1)
 CONTENT = b"0123456789"

@@ -23,7 +23,7 @@ from bookkeeper.tserver.door import decode_records, part_by_tablet, received_blo
 from bookkeeper.tserver.locations import Located, check_chain
 from bookkeeper.tserver.receiver import worst_of
 from tests.support import tservers
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 LIMITS = BatchLimits()

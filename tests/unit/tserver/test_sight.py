@@ -9,7 +9,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.door import decode_labelled, decode_records
 from bookkeeper.tserver.sight import ROOT, sight_for
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.tablet_model import Record, to_batch
 
 USERS = {ROOT: frozenset({"A", "B"}), "ann": frozenset({"C"})}

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.errors import OverloadedError, StreamExpiredError
 from bookkeeper.model import StreamKey
 from bookkeeper.tserver.streams import StreamLimits, Streams
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 OTHER = StreamKey("east", "file:///2.wal", "7", "1", 1)

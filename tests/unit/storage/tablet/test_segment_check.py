@@ -22,7 +22,7 @@ from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
 from bookkeeper.storage.wal.files import path_of
 from tests.support.damage import damaged
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.strange_segments import Entry, Line, craft, entry, lay
 from tests.support.tablet_model import Record, to_batch
 from tests.unit.storage.tablet.test_segment_fuzz import joined, parts_of

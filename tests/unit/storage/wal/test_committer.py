@@ -17,7 +17,7 @@ from bookkeeper.model import Stamp
 from bookkeeper.storage.wal import CommitLimits, Durability, read_blocks, read_seal
 from bookkeeper.storage.wal.group import MergeLimits
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, SkewedClock, bench
 from tests.support.wal_files import TO_EAST
 

@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.errors import LeaseLostError, UnavailableError
 from bookkeeper.storage.wal import Durability, FileOps, read_blocks, read_seal, recover
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, bench
 
 

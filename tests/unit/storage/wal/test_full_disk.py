@@ -23,7 +23,7 @@ from bookkeeper.storage.wal import (
 from bookkeeper.storage.wal.frame import frame_bytes
 from bookkeeper.storage.wal.limits import disk_bytes
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench
 from tests.support.wal_files import records
 

@@ -15,7 +15,7 @@ from bookkeeper.storage.wal import LogView, Seal, file_summary, path_of, read_bl
 from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.wal_files import Spec, lay_out, write_wal
 
 SPECS = [

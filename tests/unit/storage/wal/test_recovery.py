@@ -37,7 +37,7 @@ from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC
 from bookkeeper.storage.wal.recovery import find_end
 from bookkeeper.storage.wal.seal import write_seal
 from tests.support.faults import fault
-from tests.support.laws import must_raise
+from tests.support.must_raise import must_raise
 from tests.support.wal_commits import Journal, JournalOps
 from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
 
