@@ -185,7 +185,12 @@ def test_quotes_are_short() -> None:
         (check_said, "*No combiner in the store*", "*No combiner in the barn*", "lacks 'No combiner in the b"),
         (check_said, "*A quorum is*", "*A forum is*", "lacks 'A forum is"),
         (check_said, ": *A quorum is* · The command, ", ": *A quorum is*, ", "not a word about it|not an entry"),
-        (check_said, "*Provenance is in the blocks* · ", "*Provenance is in the blocks*, ", "not a word about it|not an entry"),
+        (
+            check_said,
+            "*Provenance is in the blocks* · ",
+            "*Provenance is in the blocks*, ",
+            "not a word about it|not an entry",
+        ),
     ],
 )
 def test_a_page_that_is_wrong_is_noticed(check: object, before: str, after: str, says: str) -> None:
