@@ -1,7 +1,7 @@
 """The ``~root_`` rows: of which logs this cluster has to do with others, and what it knows of them (rule R22).
 
 ``recv:here`` says that records of a log have come to this cluster; a tserver puts it before it takes the first one, and
-beside it ``recv:by:<instance>``, which cluster brings them, where that is not the one that wrote the log.
+beside it ``recv:by:<instance>``, which cluster brings them.
 ``recv:to:<instance>:<log>`` says that a log of this cluster, which is gone, took records of it there; the collector
 puts it before that log goes. The rank of either is when that was, in ms. Both go for good when nothing of the log is
 under way anywhere. A log that this cluster itself wrote has a row, too, when it is gone.
@@ -27,7 +27,7 @@ from bookkeeper.rpc.root_questions import HandedOn, RootStanding
 @dataclass(frozen=True, slots=True)
 class RootRow:
     """``here_ms``: when records were announced last, None = none came. ``handed``: by instance and log, when.
-    ``senders``: the clusters that brought some, without the one that wrote the log, and when they began.
+    ``senders``: the clusters that brought some, and when they began.
     """
 
     log: RootLog
@@ -71,13 +71,20 @@ def may_speak_of(log: RootLog, row: RootRow | None, asking: str, own_instance_id
     return asking == log.instance_id or not is_here(row) or has_brought(row, asking)
 
 
+def may_end(log: RootLog, row: RootRow | None, asking: str) -> bool:
+    """Whether another cluster, which may speak of a log, is believed that it is over. The one that wrote it is; a relay
+    only where that one brings nothing of it itself: what a relay says to have brought is its word alone.
+    """
+    return asking == log.instance_id or (has_brought(row, asking) and not has_brought(row, log.instance_id))
+
+
 def is_here(row: RootRow | None) -> bool:
     """Whether records of a log have come here, and it is not over."""
     return row is not None and row.here_ms is not None
 
 
 def has_brought(row: RootRow | None, instance_id: str) -> bool:
-    """Whether a cluster is known to have brought records of a log that another one wrote."""
+    """Whether a cluster is known to have brought records of a log."""
     return row is not None and instance_id in row.senders
 
 

@@ -22,6 +22,7 @@ from bookkeeper.master.root_books import (
     RootRow,
     instances_of,
     is_here,
+    may_end,
     may_speak_of,
     peer_on_route,
     read_root,
@@ -82,11 +83,13 @@ class RootDesk:
 
     def over(self, route: Sequence[str], logs: Sequence[RootLog], asking: str | None = None) -> None:
         """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns. Raises
-        UnauthorizedError when ``asking`` may not speak of some: the others are over all the same.
+        UnauthorizedError when ``asking`` may not end some: the others are over all the same. Of a log of another
+        cluster of which nothing is here nothing is done.
         """
         self._check(route, logs)
-        refused = self._refused(logs, asking)
-        told = [log for log in logs if log not in refused and self._is_known(log, asking)]
+        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in logs}
+        refused = [] if asking is None else [log for log in logs if self._refuses_end(log, rows[log], asking)]
+        told = [log for log in logs if log not in refused and (asking in (None, log.instance_id) or is_here(rows[log]))]
         if told and route:
             peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
             self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], told)
@@ -94,9 +97,15 @@ class RootDesk:
             self.fate.submit("forget_roots", forget_roots_args(told))
         if refused:
             raise UnauthorizedError(
-                f"instance {asking} neither wrote {min(refused).file} of instance {min(refused).instance_id} nor "
-                "brought records of it here: it can't end it"
+                f"instance {asking} can't end {min(refused).file}: it neither wrote it nor brought records of it here, "
+                f"or instance {min(refused).instance_id} says itself when it is over"
             )
+
+    def _refuses_end(self, log: RootLog, row: RootRow | None, asking: str) -> bool:
+        """Whether a cluster that is not believed says that a log is over of which something is here."""
+        if not may_speak_of(log, row, asking, self.own_instance_id):
+            return True
+        return is_here(row) and not may_end(log, row, asking)
 
     def _refused(self, logs: Collection[RootLog], asking: str | None) -> set[RootLog]:
         """Those of which ``asking`` may not speak."""
@@ -105,12 +114,6 @@ class RootDesk:
         own = self.own_instance_id
         rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in set(logs)}
         return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
-
-    def _is_known(self, log: RootLog, asking: str | None) -> bool:
-        """Whether the end of a log is to be believed: of its own cluster always, so that what is announced late stays
-        hidden; of another one where records of it are here.
-        """
-        return asking is None or asking == log.instance_id or is_here(read_root(self.table, log))
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
         """Streams are looked at before logs: a message that comes in between is in a log by then. Logs are looked at

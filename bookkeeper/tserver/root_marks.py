@@ -49,10 +49,9 @@ def ended_logs(held: Iterable[RootLog], announced: Collection[RootLog]) -> set[R
     return {log for log in held if log not in announced}
 
 
-def marks_of(log: RootLog, sender: str) -> dict[Column, bytes]:
-    """The cells of a log that a cluster brings records of: it may speak of it. The one that wrote it always may."""
-    here = {keys.ROOT_HERE: values.EMPTY}
-    return here if sender == log.instance_id else {**here, keys.sender_column(sender): values.EMPTY}
+def marks_of(sender: str) -> dict[Column, bytes]:
+    """The cells of a log that a cluster brings records of."""
+    return {keys.ROOT_HERE: values.EMPTY, keys.sender_column(sender): values.EMPTY}
 
 
 class RootMarks:
@@ -75,7 +74,7 @@ class RootMarks:
         if not fresh:
             return
         self._persistence.check()
-        puts = [RowPut(keys.root_row(log), marks_of(log, sender)) for log in fresh]
+        puts = [RowPut(keys.root_row(log), marks_of(sender)) for log in fresh]
         self._metadata.put(puts, self._clock.wall_ms())
         with self._lock:
             for log in fresh:

@@ -205,7 +205,7 @@ SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a sc
     "a very slow path": (very_slow_path, {"asking-is-not-heard": "twice"}),
     "a chain": (chain, {"nobody-is-handed-anything": "left over"}),
     "two relays": (two_relays, {"senders-are-not-remembered": "left over"}),
-    "ended by another": (ended_by_another, {"anybody-ends-a-log": "twice"}),
+    "ended by another": (ended_by_another, {"anybody-speaks-of-a-log and relays-end-any-log": "twice"}),
     "away at the end": (away_at_the_end, {"loading-keeps-what-is-over": "left over"}),
     "receives at the end": (receives_at_the_end, {"who-receives-may-be-over": "left over"}),
     "another group": (another_group, {"high-water-for-all-paths": "claimed"}),

@@ -113,10 +113,16 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "senders-are-not-remembered": (
         "bookkeeper.tserver.root_marks",
         "marks_of",
-        lambda log, sender: {keys.ROOT_HERE: values.EMPTY},  # noqa: ARG005
+        lambda sender: {keys.ROOT_HERE: values.EMPTY},  # noqa: ARG005
         "R22: a cluster does not answer the relays that brought it what they did, and remembers it for ever",
     ),
-    "anybody-ends-a-log": (
+    "relays-end-any-log": (
+        "bookkeeper.master.root_desk",
+        "may_end",
+        lambda log, row, asking: True,  # noqa: ARG005
+        "R22: a relay ends what its own cluster's slow path still brings, and it is taken twice",
+    ),
+    "anybody-speaks-of-a-log": (
         "bookkeeper.master.root_desk",
         "may_speak_of",
         lambda log, row, asking, own_instance_id: True,  # noqa: ARG005

@@ -97,7 +97,7 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
     own, relayed = RootLog(east.settings.instance.instance_id, "file:///own"), RootLog("north-instance", "file:///n/2")
     for log, senders in ((LOG, ("west-instance",)), (relayed, ("west-instance", "south-instance"))):
         for sender in senders:
-            table.put([RowPut(keys.root_row(log), marks_of(log, sender))], SystemClock().wall_ms())
+            table.put([RowPut(keys.root_row(log), marks_of(sender))], SystemClock().wall_ms())
     hand_on(table, own)
     hello = Hello(PROTOCOL_VERSION, "south-instance", "south", "master")
     pool = RpcPool(hello, east.settings.rpc, None, peer_credentials(east.settings))
@@ -108,7 +108,7 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         assert [found.handed for found in said] == [(), (), ()]
         for route in ([], ["somewhere"]):
             for log in (own, LOG):
-                with pytest.raises(UnauthorizedError, match="instance south-instance neither wrote"):
+                with pytest.raises(UnauthorizedError, match="instance south-instance can't end"):
                     calls.roots_over(route, [log])
         with pytest.raises(UnauthorizedError):
             calls.roots_over([], [LOG, relayed])
@@ -119,6 +119,11 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         assert is_known(table, RootLog("north-instance", "file:///n/3")), "what is not here yet can't be ended"
         assert is_known(table, LOG)
         assert is_known(table, own)
+        for sender in ("south-instance", LOG.instance_id):
+            table.put([RowPut(keys.root_row(LOG), marks_of(sender))], SystemClock().wall_ms())
+        assert not calls.root_standings([], [ASKED])[0].refused
+        with pytest.raises(UnauthorizedError, match="north-instance says itself when it is over"):
+            calls.roots_over([], [LOG])
     finally:
         pool.close()
 
@@ -127,8 +132,9 @@ def test_r22_only_who_wrote_a_log_or_brought_it_ends_it(east: LocalMaster) -> No
     check_only_those_who_brought_it_end_a_log(east)
 
 
-def test_r22_red_when_anybody_ends_a_log(east: LocalMaster) -> None:
-    with fault("anybody-ends-a-log"), pytest.raises(AssertionError):
+@pytest.mark.parametrize("switch", ["anybody-speaks-of-a-log", "relays-end-any-log"])
+def test_r22_red_when_others_end_a_log(east: LocalMaster, switch: str) -> None:
+    with fault(switch), pytest.raises((AssertionError, pytest.fail.Exception)):
         check_only_those_who_brought_it_end_a_log(east)
 
 
@@ -144,7 +150,7 @@ def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster)
     with LocalMaster(init_cluster(tmp_path / "west", "west", overrides=UNHURRIED)) as west:
         west.calls.define_cluster("east", east.address)
         table = east.leadership.collector.table
-        brought = marks_of(LOG, west.settings.instance.instance_id)
+        brought = marks_of(west.settings.instance.instance_id)
         table.put([RowPut(keys.root_row(LOG), brought)], SystemClock().wall_ms())
         hand_on(table, LOG)
         instance_id = east.settings.instance.instance_id
