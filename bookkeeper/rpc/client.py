@@ -23,6 +23,7 @@ from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
     NotAdmittedError,
+    RefusedError,
     UnavailableError,
 )
 from bookkeeper.rpc.channel import Channel
@@ -164,6 +165,7 @@ class RpcPool:
         if answered.error is not None:
             raise answered.error
         hello: Hello = answered.result
+        refuse_other_instance(hello, self._credentials.instance_id)
         refuse_impostor(hello, proven, self._credentials.offers())
         return hello
 
@@ -205,6 +207,16 @@ class _Stub:
 
 
 _HELLO = method_codec("Master", "hello")
+
+
+def refuse_other_instance(hello: Hello, meant: str) -> None:
+    """Raise RefusedError when another instance answers than the one that is meant, whatever it lets in."""
+    if meant and hello.instance_id != meant:
+        raise RefusedError(
+            f"it says that it is instance {hello.instance_id or 'none'} ({hello.cluster_name}), and {meant} was meant: "
+            "name the address of that one; of a peer that was made anew, delete the cluster and define it again",
+            {"instance_id": hello.instance_id},
+        )
 
 
 def refuse_impostor(hello: Hello, proven: Secret | None, offers: Sequence[Secret]) -> None:

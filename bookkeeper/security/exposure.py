@@ -34,9 +34,11 @@ def refuse_plaintext(settings: Settings) -> None:
 
 def exposed(settings: Settings) -> Sequence[str]:
     """The settings that bind an address beyond loopback, with the address."""
-    bound = {"rpc.bind_host": settings.rpc.bind_host, "master.host": settings.master.host}
-    if settings.monitor.port:
-        bound["monitor.host"] = settings.monitor.host
+    bound = {
+        "rpc.bind_host": settings.rpc.bind_host,
+        "master.host": settings.master.host,
+        "monitor.host": settings.monitor.host,  # whatever monitor.port is: a master may be given another one
+    }
     return [f"{key} ({host or 'every address'})" for key, host in bound.items() if not is_loopback(host)]
 
 

@@ -75,6 +75,12 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda target, hello, who: None,  # noqa: ARG005
         "a handshake that was meant for one instance holds at another",
     ),
+    "any-instance-will-do": (
+        "bookkeeper.rpc.client",
+        "refuse_other_instance",
+        lambda hello, meant: None,  # noqa: ARG005
+        "R23: who took the address of a peer, and asks for no secret, gets what was meant for that peer",
+    ),
     "proofs-hold-on-any-channel": (
         "bookkeeper.rpc.handshake",
         "words_of",

@@ -123,8 +123,9 @@ def test_without_the_incarnation_in_the_key_old_blocks_travel() -> None:
 def test_without_the_check_of_the_instance_another_cluster_gets_the_data(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west", instance_id=WEST)
     law = system_laws.test_another_cluster_at_the_address_is_refused_without_another_try
+    nobody_looks = "any-cluster-will-do and any-target-will-do and any-instance-will-do"
     with (
-        fault("any-cluster-will-do and any-target-will-do"),
+        fault(nobody_looks),
         pytest.raises(AssertionError, match="another cluster at the address of the peer gets the data"),
     ):
         law(settings, system_laws.NoWait())

@@ -199,6 +199,17 @@ def test_what_goes_to_one_peer_goes_to_no_other_that_took_its_address() -> None:
         assert relay.offers == [FOR_NORTH.id, FOR_WEST.id]
 
 
+def test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing() -> None:
+    echo = Echo()
+    with fault("any-target-will-do"), serving(echo) as taker, pooled(credentials=east(FOR_NORTH)) as pool:
+        for meant in ("i-north", "i-south"):
+            with pytest.raises(BookkeeperError) as caught:
+                pool.of_instance(meant).replay(taker.address).warm()
+            assert isinstance(caught.value, RefusedError)
+            assert f"says that it is instance i-west (west), and {meant} was meant" in caught.value.message
+    assert echo.calls == 0
+
+
 # ---- with TLS
 
 
@@ -301,6 +312,10 @@ LAWS: list[tuple[str, Law]] = [
     ("frames-have-no-numbers", lambda _: test_nobody_in_between_makes_a_call(CALLS["repeats a call"])),
     ("everything-is-offered", lambda _: test_only_what_is_meant_for_an_instance_is_offered_to_it()),
     ("everything-is-offered", lambda _: test_an_instance_for_which_there_is_no_secret_is_offered_none()),
+    (
+        "any-instance-will-do",
+        lambda _: test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing(),
+    ),
     ("any-target-will-do", lambda _: test_a_server_takes_nobody_who_means_another_instance()),
     ("proofs-hold-on-any-channel", test_a_relay_with_a_certificate_of_its_own_gets_no_proof_that_holds),
     ("proofs-hold-on-any-channel", test_a_server_takes_no_proof_that_came_another_way),
