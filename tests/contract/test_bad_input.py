@@ -144,6 +144,16 @@ CASES: list[tuple[str, ExitCode, str]] = [
     ("createtable x --property table.versions.max=0", FAILED, "'0'"),
     ("config -t plain -s table.version.max=1", FAILED, "did you mean table.versions.max?"),
     ("config -t plain -s table.versions.max", USAGE, "KEY=VALUE"),
+    ("config -s table.versions.max=1", USAGE, "need -t TABLE"),
+    ("config -t plain -s instance.cluster.x.zookeepers=h:1", USAGE, "is of the site: leave -t away"),
+    ("config -s instance.replication.name=other", FAILED, "is the setting instance.name"),
+    ("config -s instance.cluster.zookeepers=h:1", FAILED, "unknown property instance.cluster.zookeepers"),
+    ("config -d instance.cluster.nosuch.zookeepers", FAILED, "no cluster nosuch"),
+    ("config -d instance.cluster.t.zookeepers -s table.versions.max=1", FAILED, "use two commands"),
+    ("config -t plain -s table.replication.nosuch=lake", FAILED, "there is no locality group nosuch"),
+    ("config -t plain -s table.replication.default=nosuch -s table.versions.max=7", FAILED, "no cluster nosuch"),
+    ("config -t plain -s table.replication.default=,", FAILED, "write CLUSTER,CLUSTER"),
+    ("config -t plain -s table.replication.default= -d table.replication.default", FAILED, "comes twice"),
     ("importdirectory plain NOTHING", FAILED, "nothing-there"),
     ("importtable copy NOTHING", FAILED, "nothing-there"),
     ("exporttable plain LAKE_DIR", FAILED, "lake"),
@@ -247,6 +257,53 @@ def test_what_the_document_types_is_understood(shell: Runs) -> None:
         shell.good(*shlex.split(line))
     assert shell.state() == before
     quorum = "slaveZK1:2181,slaveZK2:2181,slaveZK3:2181"
-    away = shell("definecluster", "slave", quorum)
-    assert (away.code, away.err.count("\n")) == (ExitCode.UNAVAILABLE, 1)
-    assert all(host in away.err for host in quorum.split(",")), "all three are asked"
+    for words in (("definecluster", "slave", quorum), ("config", "-s", f"instance.cluster.slave.zookeepers={quorum}")):
+        away = shell(*words)
+        assert (away.code, away.err.count("\n")) == (ExitCode.UNAVAILABLE, 1)
+        assert all(host in away.err for host in quorum.split(",")), "all three are asked"
+
+
+def _targets(shell: Runs) -> set[tuple[str, tuple[str, ...]]]:
+    return {(one.target.cluster, one.groups) for one in shell.cluster.client.replication.config() if one.table == "foo"}
+
+
+def test_the_documents_variables_do_what_its_commands_do(shell: Runs) -> None:
+    """Every line of its "Configuration", set, shown and taken away, as a user of Accumulo does it."""
+    lakes = {name: f"parquet://{shell.home / name}" for name in ("cluster1", "cluster2")}
+    before = shell.state()
+    own = shell.cluster.settings.instance.name
+    shell.good("createtable", "foo", "--group", "cf1=a", "--group", "cf2=b")
+    for name, lake in lakes.items():
+        shell.good("config", "-s", f"instance.cluster.{name}.zookeepers={lake}")
+    listed = {row["property"]: row["value"] for row in shell.good("config", "--json").json}
+    assert listed["instance.replication.name"] == own
+    assert {name: listed[f"instance.cluster.{name}.zookeepers"] for name in lakes} == lakes
+    assert {one.name for one in shell.cluster.client.replication.clusters()} >= lakes.keys()
+    done = shell.good(
+        "config", "-t", "foo", "-s", "table.replication.cf1=cluster1,cluster2", "-s", "table.versions.max=3"
+    )
+    assert done.out == "table foo: 2 properties changed\n"
+    assert _targets(shell) == {("cluster1", ("cf1",)), ("cluster2", ("cf1",))}
+    shell.good(
+        "config", "-t", "foo", "-s", "table.replication.cf1=cluster2", "-s", "table.replication.default=cluster2"
+    )
+    _, *rows = shell.good("config", "-t", "foo", "-f", "table.replication").out.splitlines()
+    assert [row.split()[:2] for row in rows] == [
+        ["table.replication.cf1", "cluster2"],
+        ["table.replication.default", "cluster2"],
+    ]
+    assert {cluster for cluster, _ in _targets(shell)} == {"cluster2"}
+    again = _targets(shell)
+    shell.good("config", "-t", "foo", "-s", "table.replication.cf1=cluster2")
+    assert _targets(shell) == again, "the same again changes nothing"
+    shell.good("config", "-t", "foo", "-d", "table.replication.cf1", "-d", "table.replication.default")
+    assert not _targets(shell)
+    shell.good("enablereplication", "-t", "foo", "--all-loc-groups", "cluster1")
+    shown = {row["property"] for row in shell.good("config", "-t", "foo", "-f", "replication", "--json").json}
+    assert shown == {"table.replication.cf1", "table.replication.cf2", "table.replication.default"}
+    refused = shell("config", "-d", "instance.cluster.cluster1.zookeepers")
+    assert (refused.code, "disablereplication -t foo" in refused.err) == (ExitCode.FAILED, True)
+    shell.good("disablereplication", "-t", "foo", "--all-loc-groups", "cluster1")
+    shell.good("config", "-d", "instance.cluster.cluster1.zookeepers", "-d", "instance.cluster.cluster2.zookeepers")
+    shell.good("deletetable", "foo")
+    assert shell.state() == before

@@ -93,6 +93,7 @@ def test_every_parameter_that_names_a_table_or_a_peer_can_be_completed() -> None
 
 def test_the_current_table_is_for_commands_that_must_have_one() -> None:
     defaults = table_defaults(commands, "cities")
-    assert defaults["scan"] == defaults["config"] == {"table": "cities"}
+    assert defaults["scan"] == defaults["compact"] == {"table": "cities"}
+    assert "config" not in defaults, "it is of the site, too, and looks for itself"
     assert defaults["replication"] == {"wait": {"table": "cities"}, "quarantine": {}}
     assert {"tables", "deletetable", "createtable", "table"}.isdisjoint(defaults)

@@ -1,0 +1,102 @@
+"""Accumulo's names for replication: what is shown, and which changes a value asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError
+from bookkeeper.model import DEFAULT_GROUP, TargetKey
+from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig
+from shell.replication_properties import (
+    GROUP_PREFIX,
+    PeerChange,
+    TargetChange,
+    is_of_site,
+    peer_changes,
+    site_values,
+    table_values,
+    target_changes,
+)
+
+PEERS = [ClusterInfo(name, f"{name}:9797", f"instance-{name}") for name in ("east", "far.east", "north")]
+GROUPS = ("cf1", "cf2")
+
+
+def _target(cluster: str, *groups: str, remote: str = "t") -> ReplicationConfig:
+    return ReplicationConfig("t", TargetKey(cluster, "r1", "1", 1), groups, remote)
+
+
+def test_names_of_the_site_are_shown_and_understood() -> None:
+    shown = site_values("west", PEERS)
+    assert shown["instance.replication.name"] == "west"
+    assert shown["instance.cluster.far.east.zookeepers"] == "far.east:9797"
+    del shown["instance.replication.name"]
+    assert peer_changes(shown, [], []) == [PeerChange(peer.name, peer.quorum) for peer in PEERS]
+    assert peer_changes({}, shown, PEERS) == [PeerChange(peer.name, None) for peer in PEERS]
+
+
+def test_what_the_site_has_not_is_refused() -> None:
+    with pytest.raises(RefusedError, match=r"instance\.name"):
+        peer_changes({"instance.replication.name": "east"}, [], PEERS)
+    for name in ("instance.cluster..zookeepers", "instance.cluster.east", "instance.zookeepers", "instance.cluster."):
+        with pytest.raises(InvalidInputError, match="unknown property"):
+            peer_changes({name: "h:1"}, [], PEERS)
+    with pytest.raises(NotFoundError):
+        peer_changes({}, ["instance.cluster.south.zookeepers"], PEERS)
+    with pytest.raises(InvalidInputError, match="comes twice"):
+        peer_changes({"instance.cluster.east.zookeepers": "h:1"}, ["instance.cluster.east.zookeepers"], PEERS)
+    assert not is_of_site(["table.versions.max"])
+    assert not is_of_site([])
+    with pytest.raises(InvalidInputError, match="two commands"):
+        is_of_site(["table.versions.max", "instance.replication.name"])
+
+
+def test_a_target_of_all_groups_is_shown_at_each() -> None:
+    assert table_values(GROUPS, [_target("north"), _target("east", "cf1")]) == {
+        "table.replication.cf1": "east,north",
+        "table.replication.cf2": "north",
+        "table.replication.default": "north",
+    }
+    assert table_values(GROUPS, []) == {}
+
+
+def test_each_peer_is_changed_once_and_other_groups_stay_in_their_remote_table() -> None:
+    targets = [_target("north", "cf2", remote="copy"), _target("east", "cf1", "cf2")]
+    asked = {"table.replication.cf1": "north", "table.replication.default": "north, far.east"}
+    assert target_changes(asked, ["table.replication.cf2"], GROUPS, targets, PEERS) == [
+        TargetChange("north", ("cf1", "default"), True, "copy"),
+        TargetChange("far.east", ("default",), True, None),
+        TargetChange("east", ("cf1", "cf2"), False),
+        TargetChange("north", ("cf2",), False),
+    ]
+
+
+_names = st.sampled_from([peer.name for peer in PEERS])
+_groups = st.sampled_from([*GROUPS, DEFAULT_GROUP])
+_targets = st.builds(
+    lambda cluster, groups: _target(cluster, *groups), _names, st.lists(_groups, max_size=3, unique=True)
+)
+
+
+@given(st.lists(_targets, max_size=4), st.dictionaries(_groups, st.lists(_names, max_size=3, unique=True), min_size=1))
+def test_when_the_changes_are_made_what_was_asked_for_is_shown_and_nothing_else_has_changed(
+    targets: list[ReplicationConfig], asked: dict[str, list[str]]
+) -> None:
+    carried = {
+        group: {target.target.cluster for target in targets if not target.groups or group in target.groups}
+        for group in (*GROUPS, DEFAULT_GROUP)
+    }
+    wanted = {f"{GROUP_PREFIX}{group}": ",".join(peers) for group, peers in asked.items()}
+    for change in target_changes(wanted, [], GROUPS, targets, PEERS):
+        for group in change.groups:
+            assert (change.cluster in carried[group]) != change.is_enabled, "nothing is done again"
+            (carried[group].add if change.is_enabled else carried[group].remove)(change.cluster)
+    assert {group: carried[group] for group in asked} == {group: set(peers) for group, peers in asked.items()}
+    assert (
+        target_changes(
+            wanted, [], GROUPS, [_target(peer, group) for group in carried for peer in carried[group]], PEERS
+        )
+        == []
+    )
