@@ -87,11 +87,16 @@ class LocalMaster:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join(LIMIT_S)
+        self.stop()
         self._pool.close()
         self._table.close()
         self._coordination.close()
+
+    def stop(self) -> None:
+        """End its threads; whoever calls it finds nobody."""
+        self._stop.set()
+        self._thread.join(LIMIT_S)
+        assert not self._thread.is_alive()
 
 
 class MasterNode:

@@ -1,0 +1,101 @@
+"""No byte passes a master: a range that is under way arrives, and is written down, though no master lives.
+
+Arrives: two clusters inside the test, whose masters end in the middle of a range. Leaves: all of it at the peer, and
+the finished offset in the books. Source: document 1, "Goals" ("Do not rely on active Accumulo Master").
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import combiners
+from bookkeeper.client import Mutation
+from bookkeeper.errors import UnavailableError
+from bookkeeper.metadata import keys, values
+from bookkeeper.replay.ranges import Range
+from bookkeeper.rpc.messages import ReplicateRequest, ReplicateResult
+from bookkeeper.tserver.receiver import Receiver
+from tests.support.local_pair import LocalCluster, local_cluster
+from tests.support.tservers import wait_until
+
+pytestmark = pytest.mark.integration
+
+ROWS = 2_000
+SMALL: dict[str, object] = {"replay.message_bytes": 65_536}
+
+
+@dataclass(slots=True)
+class Watch:
+    """Ends all masters when the second message of the range has come, and counts what comes before and behind that."""
+
+    clusters: Sequence[LocalCluster]
+    may_go: threading.Event = field(default_factory=threading.Event)
+    messages: int = 0
+    before: int = 0
+    behind: int = 0
+
+    def hold(self, _ranges: Sequence[Range]) -> None:
+        """What a replay process does until all is written."""
+        if not self.may_go.is_set():
+            raise UnavailableError("not everything is written yet")
+
+    def replicate(self, receiver: Receiver, request: ReplicateRequest) -> ReplicateResult:
+        """In place of the receiver's own."""
+        result = really_replicate(receiver, request)
+        self.messages += 1
+        if self.messages <= 2:
+            self.before += result.records_applied
+        else:
+            self.behind += result.records_applied
+        if self.messages == 2:
+            for cluster in self.clusters:
+                cluster.master.stop()
+        return result
+
+
+really_replicate = Receiver.replicate
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    with ExitStack() as stack:
+        west, east = (stack.enter_context(local_cluster(tmp_path / name, SMALL)) for name in ("west", "east"))
+        watch = Watch((west, east))
+        west.replay.before = watch.hold
+        for cluster in (west, east):
+            cluster.client.tables.create("t")
+        west.client.replication.define_cluster("east", east.quorum)
+        west.client.replication.enable("t", "east")
+        stack.enter_context(patch.object(Receiver, "replicate", lambda *given: watch.replicate(*given)))
+        yield watch
+
+
+def test_a_range_under_way_needs_no_master_on_either_side(watch: Watch) -> None:
+    west, _ = watch.clusters
+    with west.client.writer("t") as writer:
+        for number in range(ROWS):
+            writer.add(Mutation(b"%06d" % number).put(b"f", b"q", b"v" * 1_000))
+            if number % 50 == 0:
+                writer.flush()
+    wait_until(lambda: sum(one.needed for one in west.client.replication.status("t")) >= ROWS, "all is needed")
+    watch.may_go.set()
+    wait_until(lambda: watch.before + watch.behind == ROWS, "everything has arrived")
+    assert watch.behind > watch.before > 0, "most of it came without any master"
+    for cluster in watch.clusters:
+        with pytest.raises(UnavailableError):
+            cluster.master.calls.leader()
+
+    def is_written_down() -> bool:
+        rows = west.metadata.scan(*keys.section(keys.REPL_PREFIX), ("repl", "done"))
+        found = [values.decode_status(cell.value) for row in rows for cell in row.cells.values()]
+        status = combiners.combine(found)
+        return status.replication_finished_offset == status.replication_needed_offset == ROWS
+
+    wait_until(is_written_down, "the finished offset")
