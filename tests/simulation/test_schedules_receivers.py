@@ -91,7 +91,7 @@ def flush(pair: Pair, extent: Extent) -> None:
 RACES = "in-flight-is-not-known and paths-are-not-compared"
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; what turns it red, and how
     "two receivers race": (two_receivers_race, {RACES: "twice"}),
-    "marks of the absent": (marks_of_the_absent, {"marks-of-ended-streams-stay": "rest"}),
+    "marks of the absent": (marks_of_the_absent, {"marks-of-ended-streams-stay": "never: rest"}),
 }
 RED = [(name, switch, law) for name, (_, switches) in SCHEDULES.items() for switch, law in switches.items()]
 
