@@ -24,7 +24,7 @@ FOUND = {
     "everything-merges": "gap|garbage|R1|order|missing",
     "handed-over-counts-as-proven": "gap|R1|order",
     "high-water-does-not-count and paths-are-not-compared": "twice",
-    "marks-of-ended-streams-stay": "never: rest",
+    "marks-of-ended-streams-stay": "left over",
     "no-barriers-in-the-books": "R1|order|gap",
     "no-fence": "lost",
     "passed-without-a-row": "claimed",
