@@ -2,8 +2,8 @@
 not run.
 
 Arrives: the directory of a cluster, and for whom a secret is. Leaves: files in ``DIR/secrets``, and where they are;
-what is in them is never printed. Running processes see a change with the next connection, that of tables with the next
-call.
+what is in them is never printed. Running processes see a change with the next connection, that of tables within a
+second.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def tables(
 ) -> None:
     """Change which tables of the cluster in DIR the secret of its peer NAME opens, without a new secret.
 
-    Running processes know it with the next call of the peer. What a table got stays there. Replication to a table that
+    Running processes know it within a second. What a table got stays there. Replication to a table that
     is added goes on by itself, behind what arrived before.
     """
     if sum((add is not None or remove is not None, exactly is not None, all_tables)) != 1:

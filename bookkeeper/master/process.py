@@ -55,7 +55,7 @@ class MasterProcess:
         self._settings, self._coordination, self._table, self._clock = settings, coordination, table, clock
         self._rng = rng or random.Random()
         entrance = entrance_of(settings)
-        self._service = MasterService(coordination, TableRights(entrance.accepted))
+        self._service = MasterService(coordination, TableRights(entrance.accepted, clock))
         self._server = RpcServer(
             "Master",
             self._service,

@@ -2,24 +2,31 @@
 
 Arrives: callers, and the tables that they name. Leaves: nothing, or UnauthorizedError. The error is the same whether
 there is such a table or not, so a peer learns nothing of tables that are not for it. What a secret opens is read from
-the file of this cluster at each call: a change needs no new secret and no new connection. Nothing survives a crash.
+the file of this cluster, four times a second at most: a change needs no new secret and no new connection. Nothing
+survives a crash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import UnauthorizedError
 from bookkeeper.rpc.rights import Caller
 from bookkeeper.security.secret import Secret
 
+LOOK_MS = 250
+"""Time between looks at the files: each message of a peer asks, and a look takes as long as a small message."""
 
-@dataclass(frozen=True, slots=True)
+
 class TableRights:
-    """``accepted``: who is let in now, by id (``Entrance.accepted``); None = nobody is asked for a secret."""
+    """Thread-safe."""
 
-    accepted: Callable[[], Mapping[str, Secret]] | None = None
+    def __init__(self, accepted: Callable[[], Mapping[str, Secret]] | None = None, clock: Clock | None = None) -> None:
+        """``accepted``: who is let in now, by id (``Entrance.accepted``); None = nobody is asked for a secret."""
+        self._accepted = accepted
+        self._clock = clock or SystemClock()
+        self._seen: tuple[int, Mapping[str, Secret]] = 0, {}
 
     def check_name(self, caller: Caller | None, table: str) -> None:
         """Raise UnauthorizedError unless the caller may replicate to the table of this name."""
@@ -39,9 +46,14 @@ class TableRights:
     def _secret_of_peer(self, caller: Caller | None) -> Secret | None:
         """The secret of a peer as it is now; None for others. One that was forgotten meanwhile opens nothing."""
         shown = None if caller is None else caller.secret
-        if self.accepted is None or shown is None or shown.kind != "peer":
+        if self._accepted is None or shown is None or shown.kind != "peer":
             return None
-        found = self.accepted().get(shown.id)
+        now_ns = self._clock.boot_ns()
+        looked_ns, known = self._seen
+        if shown.id not in known or now_ns - looked_ns > LOOK_MS * 1_000_000:
+            known = self._accepted()
+            self._seen = now_ns, known
+        found = known.get(shown.id)
         if found is None:
             raise UnauthorizedError(f"secret {shown.id} of {shown.holder} is forgotten: let its operator make another")
         return found

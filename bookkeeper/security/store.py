@@ -150,8 +150,8 @@ class SecretStore:
         return Kept(path, made)
 
     def change_tables(self, name: str, change: Callable[[Secret], Secret]) -> Kept:
-        """Let a peer's secret open other tables, the one before it too; connections that came with it see it with
-        their next call. Returns the present one. Raises NotFoundError, and RefusedError for others than peers.
+        """Let a peer's secret open other tables, the one before it too; connections that came with it see it within a
+        second. Returns the present one. Raises NotFoundError, and RefusedError for others than peers.
         """
         if name in OWN_HOLDERS.values():
             raise RefusedError(f"the secret of {name} opens every table: only a peer's is for some")

@@ -90,7 +90,7 @@ class TServerProcess:
         eighth = max(1, settings.rpc.threads_max // 8)
         bounds = {"replicate": replicate_calls(settings), "offer_segments": eighth, "take_segments": eighth}
         entrance = entrance_of(settings)
-        self._rights = TableRights(entrance.accepted)
+        self._rights = TableRights(entrance.accepted, clock)
         self._server = RpcServer(
             "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
         )

@@ -27,6 +27,7 @@ from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.services import Master
 from bookkeeper.security.access import client_credentials, file_credentials, peer_credentials
 from bookkeeper.security.store import SecretStore
 from bookkeeper.standalone.directory import init_cluster
@@ -213,6 +214,14 @@ def test_only_the_source_itself_can_end_its_streams(settings: Settings, master: 
     source.close()
 
 
+def _is_open(peer: Master, table: str) -> bool:
+    try:
+        peer.resolve_table(table)
+    except UnauthorizedError:
+        return False
+    return True
+
+
 def test_a_peer_finds_the_tables_that_its_secret_opens_and_no_others(settings: Settings, master: LocalMaster) -> None:
     own, store = settings.instance, SecretStore(settings.directory)
     made = store.make_for_peer("east", own.name, own.instance_id, "i-east", ["a"])
@@ -229,6 +238,7 @@ def test_a_peer_finds_the_tables_that_its_secret_opens_and_no_others(settings: S
     with pytest.raises(UnavailableError, match="no tserver"):
         peer.pick_tserver(open_table)
     store.change_tables("east", lambda found: replace(found, tables=("b",)))
+    wait_until(lambda: _is_open(peer, "b"), "the other table")
     assert peer.resolve_table("b") == closed
     with pytest.raises(UnauthorizedError):
         peer.resolve_table("a")

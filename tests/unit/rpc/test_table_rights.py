@@ -10,9 +10,10 @@ import pytest
 from bookkeeper.errors import UnauthorizedError
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rights import Caller
-from bookkeeper.rpc.table_rights import TableRights
+from bookkeeper.rpc.table_rights import LOOK_MS, TableRights
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault
+from tests.support.jumping_clock import TestClock
 
 HELLO = Hello(PROTOCOL_VERSION, "i-east", "east", "replay")
 PEER = new_secret("peer", "west", "i-west", "east", 0, "i-east", ["a"])
@@ -56,6 +57,26 @@ def test_what_the_file_says_now_counts_and_not_what_was_proven() -> None:
     assert _refusal(_rights({PEER.id: replace(PEER, tables=("b",))}), caller, "1")
     assert not _refusal(_rights({PEER.id: replace(PEER, all_tables=True)}), caller, "3")
     assert "is forgotten" in _refusal(_rights({}), caller, "1")
+
+
+def test_files_are_looked_at_a_few_times_a_second() -> None:
+    clock, looks = TestClock(), []
+
+    def accepted() -> Mapping[str, Secret]:
+        looks.append(1)
+        return {PEER.id: PEER}
+
+    rights, caller = TableRights(accepted, clock), Caller(HELLO, PEER)
+    for _ in range(100):
+        rights.check_name(caller, "a")
+    assert len(looks) <= 2
+    clock.jump(2 * LOOK_MS)
+    before = len(looks)
+    rights.check_name(caller, "a")
+    assert len(looks) == before + 1
+    new = replace(PEER, id="ab" * 8)
+    assert "is forgotten" in _refusal(rights, Caller(HELLO, new), "a")
+    assert len(looks) == before + 2, "one that is not known is looked for at once"
 
 
 def test_processes_and_clusters_that_ask_nobody_are_not_bound() -> None:
