@@ -63,7 +63,7 @@ bench: ## Measure, and write the figures beside their references
 	@docker/venv.sh
 	@$(PY) -m tests.benchmarks
 
-soak: ## Run clusters under random faults of processes, network, disk, HBase (ROUNDS=10, SCHEDULES=200 simulated ones before; SEED=... to repeat a run)
+soak: ## Run clusters under random faults of processes, network, disk, HBase, and under attack by holders of secrets (ROUNDS=10, SCHEDULES=200 simulated ones before; SEED=... to repeat a run)
 	@docker/system-deps.sh runtime
 	@docker/venv.sh
 	@docker/system-deps.sh hbase

@@ -1,7 +1,8 @@
 """Run clusters under random faults: ``python -m tests.soak --rounds N --seed S [--first R] [--directory DIR]``.
 
 First random schedules of three simulated clusters (``--schedules N``), then rounds with two real ones. Their books are
-in SQLite and in HBase in turns of :data:`TURN` rounds, each turn with clusters of its own.
+in SQLite and in HBase in turns of :data:`TURN` rounds, each turn with clusters of its own. At the end of a turn a
+client and a peer with valid secrets send whatever they like (``fuzz_round``).
 
 Arrives: how long, and from which seed (a random one if none is given). Leaves: exit code 0 when every round held, 1
 with the seed, the trace and the directory of the clusters (kept, with all logs) when one did not, 130 when it was ended
@@ -23,6 +24,7 @@ from pathlib import Path
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError
 from tests.soak.faults import InvariantError
+from tests.soak.fuzz_round import run_fuzz_round
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
@@ -63,6 +65,7 @@ def main(arguments: list[str]) -> int:
                 if pair.no_disk:
                     trace.say(f"WITHOUT full disks: {pair.no_disk}")
                 run_rounds(pair, seed, rounds, trace)
+                run_fuzz_round(pair, seed + rounds[-1], trace)
     except (InvariantError, BookkeeperError, HBaseUnavailableError) as error:
         print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
         print(f"\nthe clusters and their logs are kept in {directory}")

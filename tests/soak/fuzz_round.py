@@ -1,0 +1,258 @@
+"""Attacks on a cluster that is at work, by holders of valid secrets; others' tables notice nothing.
+
+Arrives: a running cluster, a seed, a number of attacks. Leaves: a count; InvariantError with the seed when a process
+ended, failed in a way that nobody foresaw, took more memory than its budget, or a tablet of others has a problem. That
+others' tables hold what was written to them is the caller's to check.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import BookkeeperError, CorruptionError
+from bookkeeper.model import StreamKey
+from bookkeeper.rpc.budget import limits_of
+from bookkeeper.rpc.channel import Channel
+from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec, read_start
+from bookkeeper.rpc.faults import INTERNAL_CODE
+from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.rights import CLIENT_METHODS, PEER_METHODS
+from bookkeeper.security.secret import Secret
+from bookkeeper.security.store import SecretStore
+from tests.soak.faults import InvariantError
+from tests.soak.fuzz import FUZZ_INSTANCE, FUZZ_TABLES, Attack, Attacker, Names
+from tests.soak.trace import Trace
+from tests.support.cluster import Cluster
+from tests.support.workloads_pair import Pair
+
+HALF_SENT_MAX = 24
+"""Connections in the middle of a frame at once."""
+ANSWER_MS = 30_000
+ATTACKS = 1_500
+"""On each cluster of a pair."""
+AFTERWARDS = 5
+SLACK_BYTES = 160 << 20
+"""What memtables, caches and the allocator of a busy process take beside what is counted."""
+
+
+class Line:
+    """A connection on which anything is sent; the handshake and ``hello`` are right."""
+
+    def __init__(self, cluster: Cluster, address: str, secret: Secret, hello: Hello) -> None:
+        self._channel = Channel(address, cluster.settings.rpc, SystemClock())
+        self._channel.greet(hello.role, [secret], False, ANSWER_MS)
+        self._channel.call(method_codec("Master", "hello"), (hello,), ANSWER_MS)
+
+    def send(self, attack: Attack) -> None:
+        """The one place where a frame leaves. Raises OSError."""
+        deadline_ns = SystemClock().boot_ns() + ANSWER_MS * 1_000_000
+        self._channel._send([FRAME_HEADER.pack(attack.announced) + attack.message], deadline_ns)
+
+    def hear(self) -> bytes:
+        """An answer; raises OSError, CorruptionError."""
+        return bytes(self._channel._receive(SystemClock().boot_ns() + ANSWER_MS * 1_000_000))
+
+    def close(self) -> None:
+        """Leave."""
+        with suppress(OSError):
+            self._channel.close()
+
+
+@dataclass(slots=True)
+class Holder:
+    """Somebody with a secret: what it sends, and where to."""
+
+    name: str
+    secret: Secret
+    hello: Hello
+    attacks: Iterator[Attack]
+    lines: dict[str, Line] = field(default_factory=dict)
+
+
+def run_fuzz(cluster: Cluster, seed: int, count: int, trace: Trace, others: frozenset[str] = frozenset()) -> None:
+    """Send so many attacks. ``others``: names of clusters and instances that are not the attacker's. Raises
+    InvariantError.
+    """
+    names = learn_names(cluster, others)
+    answers: Counter[str] = Counter()
+    with watched(cluster, names), ExitStack() as closes:
+        half_sent: deque[Line] = deque()
+        holders = holders_of(cluster, seed, names)
+        closes.callback(_close_all, holders, half_sent)
+        addresses = addresses_of(cluster)
+        for number in range(count):
+            holder = holders[number % len(holders)]
+            attack = next(holder.attacks)
+            address = addresses[attack.service][number // 2 % len(addresses[attack.service])]
+            try:
+                answers[_send(cluster, address, holder, attack, half_sent, names)] += 1
+            except InvariantError as error:
+                raise InvariantError(f"fuzz seed {seed}, attack {number} by {holder.name}: {error}") from error
+    trace.say(f"{count} attacks with seed {seed}: {dict(answers)}")
+
+
+def run_fuzz_round(pair: Pair, seed: int, trace: Trace) -> None:
+    """Both clusters of a pair, under load; then both hold what was written. Raises InvariantError."""
+    instances = [cluster.settings.instance for cluster in pair.clusters.values()]
+    others = frozenset(name for own in instances for name in (own.name, own.instance_id))
+    try:
+        for cluster in pair.clusters.values():
+            with pair.load():
+                run_fuzz(cluster, seed, ATTACKS, trace, others)
+                pair.wait_written(AFTERWARDS)
+        pair.check()
+    except (BookkeeperError, AssertionError, psutil.Error) as error:
+        raise InvariantError(f"fuzz seed {seed}: {type(error).__name__}: {error}") from error
+    trace.say(f"{pair.written()}  both clusters hold what was written, whatever was sent")
+
+
+def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
+    """The attacker's tables, made where they are missing, and everybody else's."""
+    client = cluster.client
+    there = {table.name: table.table_id for table in client.tables.list()}
+    for name in FUZZ_TABLES:
+        if name not in there:
+            there[name] = client.tables.create(name, [b"m"]).table_id
+    own_ids = [there[name] for name in FUZZ_TABLES]
+    strange = {name: table_id for name, table_id in there.items() if name not in FUZZ_TABLES}
+    extents = {i: [found.extent for found in client.tables.locate(i)] for i in (*own_ids, *strange.values())}
+    return Names(
+        own_ids,
+        [extent for table_id in own_ids for extent in extents[table_id]],
+        [extent for table_id in strange.values() for extent in extents[table_id]],
+        others | {*strange, *strange.values(), cluster.settings.instance.instance_id, cluster.settings.instance.name},
+    )
+
+
+def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
+    """A client and a peer."""
+    store, own = SecretStore(cluster.directory), cluster.settings.instance
+    peer = store.make_for_peer("fuzz", own.name, own.instance_id, FUZZ_INSTANCE).secret
+    return [
+        Holder(
+            "a client",
+            store.own("client"),
+            Hello(PROTOCOL_VERSION, "", "", "client"),
+            iter(Attacker(f"{seed}:client", names, CLIENT_METHODS)),
+        ),
+        Holder(
+            "a peer",
+            peer,
+            Hello(PROTOCOL_VERSION, FUZZ_INSTANCE, "fuzz", "replay"),
+            iter(Attacker(f"{seed}:peer", names, PEER_METHODS)),
+        ),
+    ]
+
+
+def _send(cluster: Cluster, address: str, holder: Holder, attack: Attack, half_sent: deque[Line], names: Names) -> str:
+    """What became of an attack, in a word."""
+    try:
+        line = holder.lines.pop(address, None) or Line(cluster, address, holder.secret, holder.hello)
+        line.send(attack)
+    except OSError:
+        return "not heard"
+    if not attack.is_whole:
+        half_sent.append(line)
+        if len(half_sent) > HALF_SENT_MAX:
+            half_sent.popleft().close()
+        return "half sent"
+    if method_codec(attack.service, attack.method).oneway:
+        line.close()
+        return "one way"
+    try:
+        raw = line.hear()
+    except TimeoutError:
+        raise InvariantError(f"no answer within {ANSWER_MS} ms to {attack.method} ({attack.what})") from None
+    except (OSError, CorruptionError):
+        line.close()
+        return "closed"
+    holder.lines[address] = line
+    return judge(attack, raw, names)
+
+
+def judge(attack: Attack, raw: bytes, names: Names) -> str:
+    """Raises InvariantError when the answer tells of a failure that nobody foresaw."""
+    try:
+        answered = method_codec(attack.service, attack.method).read_answer(memoryview(raw), 1)
+    except BookkeeperError:
+        return "answered otherwise"  # the name or the number of the call was changed
+    if answered.error is None:
+        if attack.method == "open_stream" and attack.what == "as it is":
+            names.tokens.append((answered.result, stream_of(attack)))
+            del names.tokens[:-50]
+        return "answered"
+    if answered.error.details.get("code") == INTERNAL_CODE:
+        raise InvariantError(f"{attack.method} ({attack.what}) failed unexpectedly: {attack.message[:2000]!r}")
+    return answered.error.code
+
+
+def stream_of(attack: Attack) -> StreamKey:
+    """Of an ``open_stream`` that is right."""
+    frame = memoryview(attack.message)
+    (stream,) = method_codec(attack.service, attack.method).read_call(frame, read_start(frame))
+    assert isinstance(stream, StreamKey)
+    return stream
+
+
+def addresses_of(cluster: Cluster) -> Mapping[str, Sequence[str]]:
+    """Where each service answers."""
+    tables = cluster.client.tables
+    found = {place.address for table in tables.list() for place in tables.locate(table.table_id)}
+    return {"Master": [cluster.quorum], "TServer": sorted(address for address in found if address is not None)}
+
+
+def _close_all(holders: list[Holder], half_sent: deque[Line]) -> None:
+    for line in itertools.chain(half_sent, *(holder.lines.values() for holder in holders)):
+        line.close()
+
+
+# ---- what must hold
+
+
+@contextmanager
+def watched(cluster: Cluster, names: Names) -> Iterator[None]:
+    """At the end all processes are those of the beginning, within their memory, and others' tablets have no problem."""
+    before = memory_of(cluster)
+    yield
+    tablets = {
+        found.extent: "nobody serves it" if found.address is None else found.problem or found.warning or ""
+        for table_id in {extent.table_id for extent in names.other_extents}
+        for found in cluster.client.tables.locate(table_id)
+    }
+    most = limits_of(cluster.settings.rpc).process_bytes + SLACK_BYTES
+    problems = [*process_problems(before, memory_of(cluster), most), *(f"{e}: {p}" for e, p in tablets.items() if p)]
+    if problems:
+        raise InvariantError("; ".join(problems))
+
+
+def process_problems(
+    before: Mapping[tuple[str, int], int], after: Mapping[tuple[str, int], int], bytes_max: int
+) -> list[str]:
+    """Processes that ended, or grew by more than ``bytes_max``."""
+    ended = [f"{role} ended" for role, pid in before if (role, pid) not in after]
+    grown = [
+        f"{key[0]} grew from {before[key]} to {after[key]} bytes: at most {bytes_max} more are allowed"
+        for key in before.keys() & after.keys()
+        if after[key] > before[key] + bytes_max
+    ]
+    return ended + grown
+
+
+def memory_of(cluster: Cluster) -> Mapping[tuple[str, int], int]:
+    """The largest size that each process has had, by role and pid."""
+    roles = ["master", *(f"tserver{n}" for n in range(1, cluster.settings.standalone.tservers + 1))]
+    return {(role, pid): _peak_bytes(pid) for role in roles for pid in [cluster.pid(role)] if psutil.pid_exists(pid)}
+
+
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak) * 1024
