@@ -25,6 +25,8 @@ from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec, read_start
 from bookkeeper.rpc.faults import INTERNAL_CODE
 from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rights import CLIENT_METHODS, PEER_METHODS
+from bookkeeper.rpc.wire import Buffers
+from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.store import SecretStore
 from tests.soak.faults import InvariantError
@@ -48,17 +50,20 @@ class Line:
 
     def __init__(self, cluster: Cluster, address: str, secret: Secret, hello: Hello) -> None:
         self._channel = Channel(address, cluster.settings.rpc, SystemClock())
-        self._channel.greet(hello.role, [secret], False, ANSWER_MS)
+        self._channel.greet(hello, Credentials(lambda: [secret], instance_id=secret.instance_id), ANSWER_MS)
         self._channel.call(method_codec("Master", "hello"), (hello,), ANSWER_MS)
 
     def send(self, attack: Attack) -> None:
         """The one place where a frame leaves. Raises OSError."""
         deadline_ns = SystemClock().boot_ns() + ANSWER_MS * 1_000_000
-        self._channel._send([FRAME_HEADER.pack(attack.announced) + attack.message], deadline_ns)
+        seal, frame = self._channel._seal, FRAME_HEADER.pack(attack.announced) + attack.message
+        sealed: Buffers = [frame] if seal is None or not attack.is_whole else seal.sealed([frame])
+        self._channel._send(sealed, deadline_ns)
 
     def hear(self) -> bytes:
         """An answer; raises OSError, CorruptionError."""
-        return bytes(self._channel._receive(SystemClock().boot_ns() + ANSWER_MS * 1_000_000))
+        seal, frame = self._channel._seal, self._channel._receive(SystemClock().boot_ns() + ANSWER_MS * 1_000_000)
+        return bytes(frame if seal is None else seal.check(frame))
 
     def close(self) -> None:
         """Leave."""
@@ -135,19 +140,19 @@ def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
 def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
     """A client and a peer."""
     store, own = SecretStore(cluster.directory), cluster.settings.instance
-    peer = store.make_for_peer("fuzz", own.name, own.instance_id, FUZZ_INSTANCE).secret
+    peer = store.make_for_peer("fuzz", own.name, own.instance_id, FUZZ_INSTANCE, FUZZ_TABLES).secret
     return [
         Holder(
             "a client",
             store.own("client"),
             Hello(PROTOCOL_VERSION, "", "", "client"),
-            iter(Attacker(f"{seed}:client", names, CLIENT_METHODS)),
+            iter(Attacker(f"{seed}:client", names, CLIENT_METHODS, may_harm=True)),
         ),
         Holder(
             "a peer",
             peer,
             Hello(PROTOCOL_VERSION, FUZZ_INSTANCE, "fuzz", "replay"),
-            iter(Attacker(f"{seed}:peer", names, PEER_METHODS)),
+            iter(Attacker(f"{seed}:peer", names, PEER_METHODS, may_harm=False)),
         ),
     ]
 

@@ -28,7 +28,7 @@ def names() -> Names:
 
 
 def attacks(seed: str, rights: Mapping[str, frozenset[str]], count: int = 400) -> list[Attack]:
-    return list(itertools.islice(Attacker(seed, names(), rights), count))
+    return list(itertools.islice(Attacker(seed, names(), rights, may_harm=rights is CLIENT_METHODS), count))
 
 
 @pytest.mark.parametrize("rights", [CLIENT_METHODS, PEER_METHODS])
