@@ -152,7 +152,7 @@ class ReplaySettings(Section):
         "needs nothing else to run",
         min_length=1,
     )
-    heap_mib: Annotated[int, Field(ge=128, le=1024 * 1024), Unit("MiB")] = setting(
+    heap_mib: Annotated[int, Field(ge=480, le=1024 * 1024), Unit("MiB")] = setting(
         512, "Heap of the driver's JVM", "the data passes through Python, not through the heap"
     )
     tasks_max: Annotated[int, Field(ge=2, le=4096)] = setting(

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bookkeeper.config import new_settings, write_settings
+from bookkeeper.config import Sections, explain, new_settings, write_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import Stamp, TargetKey
@@ -47,12 +47,21 @@ def wal(directory: Path, name: str, blocks: int, size: int, targets: Sequence[Ta
     return write_wal(directory / name, [Spec(rows(n * size + 1, size), stamps=stamps) for n in range(blocks)])
 
 
+def least_heap_mib() -> int:
+    """The least that the settings take: Spark starts with it, or its process would never come up."""
+    (least,) = (facts.least for facts in explain(Sections) if facts.name == "replay.heap_mib")
+    assert least is not None
+    return int(least)
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("west")
     base = new_settings(directory, "west", instance_id=WEST)
     # A run waits for a slot, and a message for its answer, for longer than a busy machine takes for others beside them.
-    replay = base.replay.model_copy(update={"message_timeout_ms": int(LIMIT_S * 1000), "message_retries": 1})
+    replay = base.replay.model_copy(
+        update={"message_timeout_ms": int(LIMIT_S * 1000), "message_retries": 1, "heap_mib": least_heap_mib()}
+    )
     write_settings(base.model_copy(update={"replay": replay}))
     trust_everybody(base)
     return directory

@@ -29,7 +29,6 @@ SMALL: dict[str, object] = {
     **SETTINGS,
     "tserver.wal_roll_age_ms": 2_000,
     "tserver.stream_idle_timeout_ms": 2_000,
-    "replay.heap_mib": 512,
 }
 
 BATCHES = 8
