@@ -297,6 +297,8 @@ class Placement:
         address = live[session]
 
         def load() -> None:
+            if not self._retries.may_try(tablet.row):
+                return  # ordered while an earlier order was failing
             try:
                 self.reign.check()
                 order = TabletAssignment(tablet.extent, tablet.directory, self.reign.epoch)
