@@ -126,7 +126,7 @@ def _dies_and_pulls_again(puller: Puller) -> None:
     wait_until(lambda: puller.pull(dies=True) > 0, "something is due")
     puller.pull()
     rows = [row for row, _, _ in shown(puller.east)]
-    assert len(set(rows)) == len(rows)
+    assert len(set(rows)) == len(rows), "R18: a cell that was pulled arrived twice"
 
 
 def test_a_peer_that_pulls_gets_everything_once_and_the_masters_books_and_logs_end(puller: Puller) -> None:
@@ -156,5 +156,8 @@ def test_a_peer_that_pulls_gets_everything_once_and_the_masters_books_and_logs_e
 
 
 def test_r18_if_the_high_water_did_not_count_it_would_come_twice(puller: Puller) -> None:
-    with fault("high-water-does-not-count and paths-are-not-compared"), pytest.raises(AssertionError):
+    with (
+        fault("high-water-does-not-count and paths-are-not-compared"),
+        pytest.raises(AssertionError, match="a cell that was pulled arrived twice"),
+    ):
         _dies_and_pulls_again(puller)

@@ -103,7 +103,7 @@ def check_sums(text: str) -> None:
     """The first paragraph below the title is the sums, in one line."""
     title, empty, sums, *_ = text.splitlines()
     assert title.startswith("# ")
-    assert (empty, sums) == ("", sums_of(entries_of(text)))
+    assert (empty, sums) == ("", sums_of(entries_of(text))), "the page begins with other sums than its entries have"
 
 
 def check_complete(entries: list[Entry]) -> None:
@@ -155,7 +155,7 @@ def test_sums_that_are_wrong_are_noticed(verdict: str) -> None:
         re.sub(r"\*\*\d+\*\*", "**7**", text, count=1),
     ):
         assert wrong != text
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError, match="begins with other sums than its entries have"):
             check_sums(wrong)
 
 

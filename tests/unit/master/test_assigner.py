@@ -163,7 +163,9 @@ def _one_for_all_targets() -> None:
     work.hand_out((W2, NORTH), Flight("s2", "t", 1, 2, 0))
     world = plan_world(by_name(made), work=work)
     works = [*_plan(world, _queue(made)), *_plan(world, _queue(made, key=NORTH), "north")]
-    assert [(work.target.key, work.session) for work in works] == [(EAST, "s2"), (NORTH, "s2")]
+    assert [(work.target.key, work.session) for work in works] == [(EAST, "s2"), (NORTH, "s2")], (
+        "two tservers ship one file"
+    )
 
 
 def test_one_tserver_ships_a_file_to_all_targets() -> None:
@@ -175,7 +177,7 @@ def test_one_tserver_ships_a_file_to_all_targets() -> None:
 
 
 def test_by_what_each_peer_has_to_do_alone_two_would() -> None:
-    with fault("each-target-has-a-tserver"), pytest.raises(AssertionError):
+    with fault("each-target-has-a-tserver"), pytest.raises(AssertionError, match="two tservers ship one file"):
         _one_for_all_targets()
 
 

@@ -68,11 +68,14 @@ def announce(begin: bytes) -> int:
 
 @pytest.mark.parametrize("begin", [b"", frame_of("run", bytes(1000))[4:-1]])
 def test_a_length_that_is_announced_costs_nothing(begin: bytes) -> None:
-    assert announce(begin) < 40 * MIB
+    assert announce(begin) < 40 * MIB, "a length that is only announced takes memory"
 
 
 def test_without_its_rule_a_length_that_is_announced_is_paid_for() -> None:
-    with fault("memory-for-what-is-announced"), pytest.raises(AssertionError):
+    with (
+        fault("memory-for-what-is-announced"),
+        pytest.raises(AssertionError, match="a length that is only announced takes memory"),
+    ):
         test_a_length_that_is_announced_costs_nothing(frame_of("run", bytes(1000))[4:-1])
 
 
@@ -173,7 +176,7 @@ def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back
             pool.replay(server.address).warm()
             second.send(raw)
             error = second.hear("run").error
-            assert isinstance(error, OverloadedError)
+            assert isinstance(error, OverloadedError), "a frame beyond the budget is taken"
             assert "rpc.memory_bytes" in error.message
             second.say("run", b"still here")
             assert second.hear("run").result == b"still here"
@@ -183,7 +186,7 @@ def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back
 
 
 def test_without_its_rule_a_budget_is_passed() -> None:
-    with fault("budgets-are-words"), pytest.raises(AssertionError):
+    with fault("budgets-are-words"), pytest.raises(AssertionError, match="a frame beyond the budget is taken"):
         test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back_off()
 
 
@@ -254,13 +257,14 @@ def test_who_may_not_call_is_told_so_whatever_the_arguments_are() -> None:
             ("client", "TServer", "replicate"),
             ("client", "Replay", "run"),
         ):
-            assert isinstance(refusal(admitted(kind), service, method, GARBAGE, size), UnauthorizedError)  # type: ignore[arg-type]
+            error = refusal(admitted(kind), service, method, GARBAGE, size)  # type: ignore[arg-type]
+            assert isinstance(error, UnauthorizedError), "who may not call has its arguments parsed"
     assert isinstance(refusal(admitted("client"), "TServer", "write", GARBAGE), InvalidInputError)
     assert refusal(admitted("client"), "TServer", "write", b"", 5 * MIB) is None
 
 
 def test_without_its_rule_arguments_are_parsed_for_anybody() -> None:
-    with fault("rights-come-last"), pytest.raises(AssertionError):
+    with fault("rights-come-last"), pytest.raises(AssertionError, match="who may not call has its arguments parsed"):
         test_who_may_not_call_is_told_so_whatever_the_arguments_are()
 
 

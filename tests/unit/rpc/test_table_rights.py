@@ -41,13 +41,17 @@ def test_a_secret_opens_its_tables_and_tells_nothing_of_others() -> None:
     assert [_refusal(rights, caller, table) for table in ("a", "1")] == ["", ""]
     for there, not_there in (("b", "c"), ("2", "3")):
         said = _refusal(rights, caller, there)
+        assert said, "a secret opens a table that is not its own"
         assert said.replace(there, not_there, 10) == _refusal(rights, caller, not_there).replace(there, not_there, 10)
         assert f"secret {PEER.id} of east" in said
         assert "bookkeeper secret tables DIR east --add" in said
 
 
 def test_without_its_rule_a_secret_opens_every_table() -> None:
-    with fault("peers-reach-every-table"), pytest.raises(AssertionError):
+    with (
+        fault("peers-reach-every-table"),
+        pytest.raises(AssertionError, match="a secret opens a table that is not its own"),
+    ):
         test_a_secret_opens_its_tables_and_tells_nothing_of_others()
 
 

@@ -14,6 +14,7 @@ from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode
 from tests.support.certificates import Authority, tls_overrides
 from tests.support.faults import fault
+from tests.support.must_raise import must_raise
 from tests.support.shell import quick
 
 OPEN: dict[str, object] = {"rpc.bind_host": "0.0.0.0"}
@@ -51,7 +52,11 @@ def test_every_setting_that_binds_such_an_address_is_named(tmp_path: Path) -> No
 
 
 def test_no_process_listens_there_without_tls(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"rpc\.bind_host \(0\.0\.0\.0\) lies beyond loopback.*; name a certificate"):
+    with must_raise(
+        RefusedError,
+        "a process listens beyond loopback without TLS",
+        match=r"rpc\.bind_host \(0\.0\.0\.0\) lies beyond loopback.*; name a certificate",
+    ):
         refuse_plaintext(settings_with(tmp_path, OPEN))
     others: list[dict[str, object]] = [{"master.host": "0.0.0.0"}, {"monitor.host": "0.0.0.0"}]
     for overrides in others:
@@ -78,5 +83,5 @@ def test_standalone_and_config_check_say_it_before_anything_starts(tmp_path: Pat
 
 
 def test_without_its_rule_a_cluster_listens_in_the_open(tmp_path: Path) -> None:
-    with fault("everywhere-is-loopback"), pytest.raises(pytest.fail.Exception):
+    with fault("everywhere-is-loopback"), pytest.raises(AssertionError, match="listens beyond loopback without TLS"):
         test_no_process_listens_there_without_tls(tmp_path)
