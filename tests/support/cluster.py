@@ -27,10 +27,11 @@ THIRD_PARTY = Path(__file__).parent / "third_party"
 """Packages that are installed in every cluster of a test, as somebody else would install theirs."""
 
 
-def standalone_command(directory: Path) -> list[str]:
-    """What runs ``bookkeeper standalone DIR`` with this interpreter."""
+def standalone_command(directory: Path, environment: Mapping[str, str] | None = None) -> list[str]:
+    """What runs ``bookkeeper standalone DIR`` with this interpreter; ``environment`` is added to that of the test."""
     path = os.pathsep.join([str(THIRD_PARTY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-    return ["env", f"PYTHONPATH={path}", sys.executable, "-m", "shell.main", "standalone", str(directory)]
+    added = [f"{name}={value}" for name, value in {"PYTHONPATH": path, **(environment or {})}.items()]
+    return ["env", *added, sys.executable, "-m", "shell.main", "standalone", str(directory)]
 
 
 class Cluster:
@@ -46,12 +47,13 @@ class Cluster:
         tservers: int = 2,
         metadata_url: str | None = None,
         overrides: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.settings: Settings = init_cluster(
             directory, name, None, tservers, metadata_url, {**EXCHANGE, **(overrides or {})}
         )
         trust_everybody(self.settings)
-        self._process = ClusterProcess(self.settings, standalone_command(self.directory))
+        self._process = ClusterProcess(self.settings, standalone_command(self.directory, environment))
         self._client: Client | None = None
 
     @property

@@ -1,9 +1,10 @@
 """A strait that all traffic to some servers of this machine passes: open, slow, closed, or torn.
 
-Arrives: connections to ``127.K.M.N:PORT``, a host of its own, passed on to ``127.0.0.1:PORT``. Leaves: the same bytes,
-late or never; in answers each address ``127.0.0.1:PORT`` becomes the strait's own of the same length, and is listened
-at from then on. So whoever is given one address behind the strait finds all others behind it, too. Bounded:
-connections, and bytes on their way, which the peers' own windows hold. Nothing outlives the block.
+Arrives: connections to ``127.K.M.N:PORT``, a host of its own, passed on to the servers' host and the same port. Leaves:
+the same bytes, late or never: their tags and TLS hold. At each address of the servers' host that an answer names it
+listens from then on; whoever has to pass the strait dials its host in place of the servers' (:func:`passing`,
+:func:`let_pass`). Bounded: connections, and bytes on their way, which the peers' own windows hold. Nothing outlives the
+block.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from bookkeeper.rpc.channel import Channel
+from bookkeeper.rpc.client import RpcPool
+
 REAL_HOST = "127.0.0.1"
-DIGITS = "23456789"
-"""One of them keeps the length of an address."""
-ADDRESSES = re.compile(rb"127\.0\.0\.1:(\d{2,5})")
+VARIABLE = "BOOKKEEPER_TEST_STRAITS"
+"""Hosts that the processes of a test dial in place of others, as ``REAL=STRAIT`` (``third_party/sitecustomize.py``)."""
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 512
 PATIENCE_S = 30.0
@@ -31,11 +34,19 @@ AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets."""
 
 
+def own_host() -> str:
+    """A host of this machine that nobody else uses."""
+    return f"127.{secrets.randbelow(250) + 2}.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
+
+
 class Strait:
     """A context manager; its methods are for the thread of the test."""
 
-    def __init__(self) -> None:
-        self._host = host = f"127.{secrets.choice(DIGITS)}.{secrets.choice(DIGITS)}.{secrets.choice(DIGITS)}"
+    def __init__(self, real_host: str = REAL_HOST) -> None:
+        """``real_host``: of the servers behind it."""
+        self.real_host = real_host
+        self._addresses = re.compile(rb"(?<!\d)%s:(\d{2,5})" % re.escape(real_host.encode()))
+        self._host = host = own_host()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"strait-{host}", daemon=True)
         self._open = asyncio.Event()
@@ -61,11 +72,26 @@ class Strait:
     # ---- for the test
 
     def address(self, real: str) -> str:
-        """Where a server at ``127.0.0.1:PORT`` is reached through the strait."""
+        """Where a server behind the strait is reached through it."""
         host, _, port = real.partition(":")
-        assert host == REAL_HOST
+        assert host == self.real_host
         self._do(self._listen(int(port)))
         return f"{self._host}:{port}"
+
+    @property
+    def passing(self) -> dict[str, str]:
+        """What the environment of processes needs whose connections to the servers' host pass the strait."""
+        return {VARIABLE: f"{self.real_host}={self._host}"}
+
+    def let_pass(self, pool: RpcPool) -> None:
+        """The pool's connections to the servers' host pass the strait from now on."""
+        connect = pool._connect
+
+        def through(address: str, timeout_ms: float) -> Channel:
+            behind = address.startswith(f"{self.real_host}:")
+            return connect(self.address(address) if behind else address, timeout_ms)
+
+        pool._connect = through  # type: ignore[method-assign]
 
     def cut(self) -> None:
         """Let nothing pass, in either direction; connections stay, and new ones hang."""
@@ -119,7 +145,7 @@ class Strait:
         try:
             await self._open.wait()
             try:
-                far_reader, far_writer = await asyncio.open_connection(REAL_HOST, port)
+                far_reader, far_writer = await asyncio.open_connection(self.real_host, port)
             except OSError:
                 return  # nobody listens there now: the caller sees its connection end
             self._connections.add(far_writer)
@@ -141,15 +167,16 @@ class Strait:
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 await self._open.wait()
-                writer.write(await self._translated(data) if answers else data)
+                if answers:
+                    await self._listen_at_all(data)
+                writer.write(data)
                 self.bytes_passed += len(data)
                 await writer.drain()
         writer.close()
 
-    async def _translated(self, data: bytes) -> bytes:
-        for port in {int(found) for found in ADDRESSES.findall(data)}:
+    async def _listen_at_all(self, data: bytes) -> None:
+        for port in {int(found) for found in self._addresses.findall(data)}:
             await self._listen(port)
-        return ADDRESSES.sub(rb"%s:\1" % self._host.encode(), data)
 
     def _reset(self) -> None:
         for writer in list(self._connections):

@@ -23,7 +23,7 @@ from bookkeeper.security.store import SecretStore
 from tests.support.cluster import Cluster
 from tests.support.hbase_home import HBaseHome
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
-from tests.support.strait import Strait
+from tests.support.strait import Strait, own_host
 from tests.support.workloads import LinkedList, Mix, Workload
 from tests.support.workloads_books import leftovers, look
 from tests.support.workloads_run import Loader, check_workload
@@ -85,14 +85,15 @@ class Pair:
                 cleanup.callback(self._keep)
             except NoMountError as error:
                 self.no_disk = str(error)
-            self.to_east = cleanup.enter_context(Strait())
+            self.to_east = cleanup.enter_context(Strait(own_host()))
             self.to_west = cleanup.enter_context(Strait())
             if self.store == "hbase":
                 self.home = cleanup.enter_context(HBaseHome(self.directory / "books"))
             urls = {name: None if self.home is None else self.home.url(name) for name in ("west", "east")}
             home = self.directory if self.disk is None else self.disk.directory
-            self.west = Cluster(home / "west", "west", metadata_url=urls["west"], overrides=SETTINGS)
-            self.east = Cluster(self.directory / "east", "east", metadata_url=urls["east"], overrides=SETTINGS)
+            self.west = Cluster(home / "west", "west", 2, urls["west"], SETTINGS, self.to_east.passing)
+            at_east = {"rpc.bind_host": self.to_east.real_host, "master.host": self.to_east.real_host}
+            self.east = Cluster(self.directory / "east", "east", 2, urls["east"], {**SETTINGS, **at_east})
             for cluster in (self.west, self.east):
                 cleanup.callback(cluster.stop)
                 cluster.launch()
@@ -125,11 +126,13 @@ class Pair:
         for workload in workloads:
             for cluster in self.clusters.values():
                 cluster.client.tables.create(workload.table, workload.splits, workload.groups)
-        self.west.client.replication.define_cluster("east", self.to_east.address(self.east.quorum))
+        self.to_east.address(self.east.quorum)
+        self.west.client.replication.define_cluster("east", self.east.quorum)
         for workload in workloads:
             self.west.client.replication.enable(workload.table, "east")
         address, secret = self.to_west.address(self.west.quorum), SecretStore(self.west.directory).file_of("client")
         front = cleanup.enter_context(Client.connect(address, secret_file=secret))
+        self.to_west.let_pass(front._pool)
         self.loaders = [Loader(front, workload, self.clock) for workload in workloads]
 
     # ---- load
