@@ -15,6 +15,7 @@ from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.messages import TabletAssignment
 from tests.support.faults import fault
+from tests.support.local_pair import Books
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
     Ground,
@@ -37,8 +38,8 @@ LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 
 @pytest.fixture
-def west(tmp_path: Path) -> Iterator[Ground]:
-    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+def west(tmp_path: Path, books: Books) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}, books("west")) as made:
         yield made
 
 

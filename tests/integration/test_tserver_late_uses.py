@@ -14,6 +14,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import Extent
 from tests.support.faults import fault
+from tests.support.local_pair import Books
 from tests.support.tservers import Ground, ground, logs_in_row, records
 
 pytestmark = pytest.mark.integration
@@ -24,8 +25,8 @@ ROW = b"a"
 
 
 @pytest.fixture
-def west(tmp_path: Path) -> Iterator[Ground]:
-    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+def west(tmp_path: Path, books: Books) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}, books("west")) as made:
         yield made
 
 

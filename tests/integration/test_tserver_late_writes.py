@@ -16,6 +16,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.faults import fault
+from tests.support.local_pair import Books
 from tests.support.tservers import Ground, LocalNode, ground, records
 
 pytestmark = pytest.mark.integration
@@ -25,8 +26,8 @@ LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 
 @pytest.fixture
-def west(tmp_path: Path) -> Iterator[Ground]:
-    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}) as made:
+def west(tmp_path: Path, books: Books) -> Iterator[Ground]:
+    with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20}, books("west")) as made:
         yield made
 
 

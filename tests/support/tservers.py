@@ -228,8 +228,16 @@ Node = LocalNode | ProcessNode
 class Ground:
     """What a cluster stands on without its processes, and what the test does in place of a master."""
 
-    def __init__(self, directory: Path, name: str = "west", overrides: Mapping[str, object] | None = None) -> None:
-        self.settings: Settings = init_cluster(directory, name, overrides={**FAST, **(overrides or {})})
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "west",
+        overrides: Mapping[str, object] | None = None,
+        metadata_url: str | None = None,
+    ) -> None:
+        """``metadata_url``: where its books are, None = in a SQLite file of its own."""
+        merged = {**FAST, **(overrides or {})}
+        self.settings: Settings = init_cluster(directory, name, metadata_url=metadata_url, overrides=merged)
         trust_everybody(self.settings)
         self.settings.logs_dir.mkdir(exist_ok=True)
         self.coordination = open_coordination(self.settings)
@@ -390,9 +398,11 @@ def state_of(west: Ground, extent: Extent, wal: str) -> int:
 
 
 @contextmanager
-def ground(directory: Path, overrides: Mapping[str, object] | None = None) -> Iterator[Ground]:
+def ground(
+    directory: Path, overrides: Mapping[str, object] | None = None, metadata_url: str | None = None
+) -> Iterator[Ground]:
     """A :class:`Ground` that is closed afterwards."""
-    made = Ground(directory, overrides=overrides)
+    made = Ground(directory, overrides=overrides, metadata_url=metadata_url)
     try:
         yield made
     finally:
