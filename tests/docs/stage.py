@@ -67,16 +67,29 @@ class Stage:
         self._as_json = as_json
         self._code = 0
         directory.mkdir()
-        for cluster in clusters.values():
-            forget_other_pages(cluster.directory)
+        self._forget_secrets()
 
     def perform(self, text: str) -> list[Performed]:
-        """Run a page; each step with its exit code and what it printed, standard error included."""
+        """Run a page; each step with its exit code and what it printed, standard error included. The secrets for peers
+        that it makes are gone afterwards.
+        """
+        try:
+            return self._perform(text)
+        finally:
+            self._forget_secrets()
+
+    def _perform(self, text: str) -> list[Performed]:
         session = steps(text)
         made = {found[1] for step in session if (found := _MADE.search(step.command))}
         for name in self._clusters.keys() - made:
             self._link(name)
         return [self._run(step) for step in session]
+
+    def _forget_secrets(self) -> None:
+        for cluster in self._clusters.values():
+            for kept in (cluster.directory / "secrets").glob("*/*.secret"):
+                if kept.stem != ALIAS:
+                    kept.unlink()
 
     def _run(self, step: Step) -> Performed:
         if step.command == "echo $?":
@@ -137,10 +150,3 @@ class Stage:
             port, shown = cluster.quorum.rpartition(":")[2], ADDRESSES[name].rpartition(":")[2]
             printed = re.sub(rf"\b{port}\b", shown, printed)
         return printed.replace(str(self._directory), HOME)
-
-
-def forget_other_pages(home: Path) -> None:
-    """What another page made of secrets for peers is gone, so that each begins alike."""
-    for kept in (home / "secrets").glob("*/*.secret"):
-        if kept.stem != ALIAS:
-            kept.unlink()
