@@ -1,6 +1,7 @@
 """Which tables a peer may replicate to: those that its secret opens now.
 
-Arrives: callers, and the tables that they name. Leaves: nothing, or UnauthorizedError. The error is the same whether
+Arrives: callers, and the tables that they name. Leaves: nothing, or UnauthorizedError; UnavailableError on a connection
+whose secret was forgotten, for another one may be shown on the next. The error is the same whether
 there is such a table or not, so a peer learns nothing of tables that are not for it. What a secret opens is read from
 the file of this cluster, four times a second at most: a change needs no new secret and no new connection. Nothing
 survives a crash.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.errors import UnauthorizedError
+from bookkeeper.errors import UnauthorizedError, UnavailableError
 from bookkeeper.rpc.rights import Caller
 from bookkeeper.security.secret import Secret
 
@@ -29,7 +30,9 @@ class TableRights:
         self._seen: tuple[int, Mapping[str, Secret]] = 0, {}
 
     def check_name(self, caller: Caller | None, table: str) -> None:
-        """Raise UnauthorizedError unless the caller may replicate to the table of this name."""
+        """Raise UnauthorizedError unless the caller may replicate to the table of this name; UnavailableError when its
+        secret is forgotten.
+        """
         secret = self._secret_of_peer(caller)
         if secret is not None and not opens(secret, table):
             raise _closed(secret, f"table {table}", table)
@@ -55,7 +58,8 @@ class TableRights:
             self._seen = now_ns, known
         found = known.get(shown.id)
         if found is None:
-            raise UnauthorizedError(f"secret {shown.id} of {shown.holder} is forgotten: let its operator make another")
+            # The connection is about to end. A caller that was given another secret comes in with that one.
+            raise UnavailableError(f"secret {shown.id} of {shown.holder} is forgotten: let its operator make another")
         return found
 
 

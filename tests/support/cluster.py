@@ -29,8 +29,10 @@ THIRD_PARTY = Path(__file__).parent / "third_party"
 
 def standalone_command(directory: Path, environment: Mapping[str, str] | None = None) -> list[str]:
     """What runs ``bookkeeper standalone DIR`` with this interpreter; ``environment`` is added to that of the test."""
-    path = os.pathsep.join([str(THIRD_PARTY), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
-    added = [f"{name}={value}" for name, value in {"PYTHONPATH": path, **(environment or {})}.items()]
+    given = dict(environment or {})
+    paths = [str(THIRD_PARTY), given.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    added = [f"{name}={value}" for name, value in given.items()]
     return ["env", *added, sys.executable, "-m", "shell.main", "standalone", str(directory)]
 
 

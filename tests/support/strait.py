@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,7 +27,9 @@ from bookkeeper.rpc.client import RpcPool
 
 REAL_HOST = "127.0.0.1"
 VARIABLE = "BOOKKEEPER_TEST_STRAITS"
-"""Hosts that the processes of a test dial in place of others, as ``REAL=STRAIT`` (``third_party/sitecustomize.py``)."""
+"""Hosts that the processes of a test dial in place of others, as ``REAL=STRAIT``."""
+DIAL = Path(__file__).parent / "dial_strait"
+"""What lets a Python process do so, when it is in its ``PYTHONPATH``."""
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 512
 PATIENCE_S = 30.0
@@ -81,7 +84,7 @@ class Strait:
     @property
     def passing(self) -> dict[str, str]:
         """What the environment of processes needs whose connections to the servers' host pass the strait."""
-        return {VARIABLE: f"{self.real_host}={self._host}"}
+        return {VARIABLE: f"{self.real_host}={self._host}", "PYTHONPATH": str(DIAL)}
 
     def let_pass(self, pool: RpcPool) -> None:
         """The pool's connections to the servers' host pass the strait from now on."""
