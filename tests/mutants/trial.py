@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def changed(path: Path, text: str) -> Iterator[None]:
 
 def passes(stage: Stage, tree: Path) -> bool:
     """Run a stage; False when a test fails, or hangs. Raises RuntimeError when pytest could not run any test."""
-    scratch = tree.parent / "scratch"
+    scratch = Path(tempfile.gettempdir()) / f"mutants-{os.getpid()}"  # where clusters of tests may exchange files
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={scratch}"]
     command += [*ALWAYS_PASSED_OVER, *stage.arguments]
