@@ -38,8 +38,9 @@ DEL = Column("del", b"")
 OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
-_BY = b"by:"
 """``recv:here`` of a ``~root`` row: records of the log have come to this cluster, and more may."""
+_BY = b"by:"
+"""Begins the qualifier of :func:`sender_column`."""
 
 ONCE_RANK = 1
 """Rank of cells that are written once and never change."""
