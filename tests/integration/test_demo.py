@@ -51,6 +51,8 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     assert len(re.findall(r"kill -9 west tserver1 |kill -9 west master |kill -9 east tserver2 ", text)) == 3
     assert text.count("was started again") == 3
     for cluster in ("west", "east"):
+        roles = r"master \d+, tserver1 \d+, tserver2 \d+, replay \d+"
+        assert re.search(rf"  {cluster} answers at \S+ \(pids: {roles}\)$", text, re.MULTILINE), text
         assert re.search(rf"^{cluster} +[\d,]+ +0 +0 +0 +equal$", text, re.MULTILINE), text
     assert "verdict: every cell is right on both clusters, timestamps equal too" in text
     pattern = r"^shipped: \d+ files, ([\d,]+) of ([\d,]+) records, [\d.,]+ MB sent, [\d,]+ records sent again$"

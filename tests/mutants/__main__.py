@@ -1,6 +1,6 @@
 """``make mutants``: a sample of mutants, and those that no test notices.
 
-A line for each mutant as it is judged, then the survivors with their changes. Ends with 0 whatever survives: people
+A line for each mutant as it is judged; of a survivor the change, too. Ends with 0 whatever survives: people
 judge survivors. Ends with 1 when the tests fail without a mutant.
 """
 
@@ -35,9 +35,7 @@ def main(count: int, seed: int | None, only: str, deep: bool) -> None:
         sys.exit(f"no module begins with {only!r}")
     click.echo(f"seed {seed}: {count} mutants of {len(texts)} modules")
     survivors = Jury(tree, deep).survivors(draw(texts, count, seed))
-    for mutant in survivors:
-        click.echo(f"\n{mutant.diff}")
-    click.echo(f"\n{len(survivors)} of {count} survive (seed {seed})")
+    click.echo(f"{len(survivors)} of {count} survive (seed {seed})")
 
 
 def modules_of(tree: Path, only: str) -> list[str]:
@@ -61,6 +59,7 @@ class Jury:
             stage = self._noticed_by(mutant)
             click.echo(f"{number:4} {mutant.module}: {'SURVIVES' if stage is None else f'noticed by {stage.name}'}")
             if stage is None:
+                click.echo(mutant.diff)
                 found.append(mutant)
         return found
 
