@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from bookkeeper.rpc.messages import TabletLocation
+from bookkeeper.rpc.contract.messages import TabletLocation
 from shell import parameters
 from shell.output import Output, Record, printable
 from shell.session import Session, in_session

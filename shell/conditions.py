@@ -12,7 +12,7 @@ import click
 
 from bookkeeper.client import absent, equals
 from bookkeeper.errors import PermanentError
-from bookkeeper.rpc.messages import Condition
+from bookkeeper.rpc.contract.messages import Condition
 from shell.output import parse_bytes
 
 

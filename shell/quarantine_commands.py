@@ -10,7 +10,7 @@ import datetime
 
 import click
 
-from bookkeeper.rpc.messages import QuarantinedRange
+from bookkeeper.rpc.contract.messages import QuarantinedRange
 from shell import parameters
 from shell.output import Output, Record
 from shell.session import Session, in_session

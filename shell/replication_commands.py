@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bookkeeper.errors import NotFoundError
-from bookkeeper.rpc.messages import ClusterInfo, ReplicationChange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.contract.messages import ClusterInfo, ReplicationChange, ReplicationConfig, TargetStatus
 from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.model import DEFAULT_GROUP
-from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig
+from bookkeeper.rpc.contract.messages import ClusterInfo, ReplicationConfig
 
 SITE_PREFIX = "instance."
 OWN_NAME = "instance.replication.name"

@@ -13,7 +13,7 @@ import click
 
 from bookkeeper.client import Client
 from bookkeeper.config.table_properties import PROPERTIES
-from bookkeeper.rpc.messages import ReplicationConfig
+from bookkeeper.rpc.contract.messages import ReplicationConfig
 from shell import parameters, replication_properties
 from shell.output import Output, Record, parse_bytes
 from shell.replication_properties import PeerChange, TargetChange, is_of_target

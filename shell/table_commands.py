@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from bookkeeper.model import LocalityGroup
-from bookkeeper.rpc.messages import TableInfo
+from bookkeeper.rpc.contract.messages import TableInfo
 from shell import parameters
 from shell.output import Output, Record, printable
 from shell.session import Session, in_session

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from bookkeeper.client.conditional import ConditionalWriter
-from bookkeeper.client.locations import TableMap, table_map
+from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, Places
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
-from bookkeeper.client.places import LOCATE_BUDGET_MS, Places
 from bookkeeper.client.replication import Replication
 from bookkeeper.client.retry import retrying
 from bookkeeper.client.scanner import Scanner, ScanRange
+from bookkeeper.client.table_map import TableMap, table_map
 from bookkeeper.client.tables import Tables
 from bookkeeper.client.users import Users
 from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
@@ -31,7 +31,7 @@ from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.messages import Condition, OperationInfo
+from bookkeeper.rpc.contract.messages import Condition, OperationInfo
 from bookkeeper.security.access import Credentials, Given, client_credentials
 
 LOG = logging.getLogger(__name__)

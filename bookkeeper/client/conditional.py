@@ -13,10 +13,10 @@ from itertools import count
 
 import tenacity
 
-from bookkeeper.client import places
-from bookkeeper.client.locations import Helpless, TableMap
+from bookkeeper.client import location_cache
+from bookkeeper.client.location_cache import TablePlaces
 from bookkeeper.client.mutation import Changes, Mutation
-from bookkeeper.client.places import TablePlaces
+from bookkeeper.client.table_map import Helpless, TableMap
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
@@ -27,7 +27,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.rpc.client import UNREACHED, RpcPool
-from bookkeeper.rpc.messages import Condition
+from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
 
 CALL_TIMEOUT_MS = 35_000
@@ -91,7 +91,7 @@ class ConditionalWriter:
         try:
             return attempt(located)
         except BookkeeperError as error:
-            if not places.leads_astray(error):
+            if not location_cache.leads_astray(error):
                 raise
             self.tablets.doubt(located.extents[located.index_of(row)])
             return None

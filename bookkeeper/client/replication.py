@@ -14,7 +14,7 @@ from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
 from bookkeeper.rpc.address import format_quorum, parse_quorum
-from bookkeeper.rpc.messages import (
+from bookkeeper.rpc.contract.messages import (
     ClusterInfo,
     FileMark,
     QuarantinedRange,

@@ -19,15 +19,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bookkeeper.client import places
-from bookkeeper.client.locations import Helpless, TableMap
-from bookkeeper.client.places import TablePlaces
+from bookkeeper.client import location_cache
+from bookkeeper.client.location_cache import TablePlaces
 from bookkeeper.client.retry import retrying
+from bookkeeper.client.table_map import Helpless, TableMap
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import ScanPage, ScanRequest
+from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
 from bookkeeper.storage.wal import decode_batch
 
 LOG = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class Scanner:
         try:
             return self._page(place, located)
         except BookkeeperError as error:
-            if not places.leads_astray(error):
+            if not location_cache.leads_astray(error):
                 raise
             LOG.debug("table %s is located again: %s", self._places.table, error)
             self._places.doubt(located.extents[located.index_of(place.row)])

@@ -14,7 +14,7 @@ from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
 from bookkeeper.errors import ExistsError, NotFoundError, UnavailableError
 from bookkeeper.model import LocalityGroup, RowRange
-from bookkeeper.rpc.messages import (
+from bookkeeper.rpc.contract.messages import (
     BulkProgress,
     CompactionTicket,
     CompactRequest,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bookkeeper.client.locations import TableMap
+from bookkeeper.client.table_map import TableMap
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import split_by_tablets
 

@@ -21,15 +21,15 @@ from typing import Literal, NamedTuple, Self
 
 import pyarrow as pa
 
-from bookkeeper.client.locations import Helpless, TableMap
 from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
+from bookkeeper.client.table_map import Helpless, TableMap
 from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError, TransientError, UnavailableError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.tablet import check_labels
 from bookkeeper.storage.wal import encode_batch
 

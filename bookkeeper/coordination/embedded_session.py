@@ -19,10 +19,10 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseSight, is_intact, renewal_counts
 from bookkeeper.errors import CorruptionError, LeaseLostError, unavailable
+from bookkeeper.runtime.threads import guarded_thread
 
 LOG = logging.getLogger(__name__)
 
-EXIT_THREAD_DIED = 70
 _READS_MAX = 100
 
 
@@ -88,7 +88,7 @@ class EmbeddedSession:
         before_ns = clock.boot_ns()
         self._write(self._descriptor, before_ns)
         self._valid_until_ns = before_ns + self._lease_ns
-        self._thread = threading.Thread(target=self._run, name=f"lease-{session_id}", daemon=True)
+        self._thread = guarded_thread(f"lease-{session_id}", self._run)
 
     def start(self) -> None:
         """Begin to renew."""
@@ -128,14 +128,10 @@ class EmbeddedSession:
         self._record = record
 
     def _run(self) -> None:
-        try:
-            while not self._clock.wait(self._stop, self._renew_ms):
-                if not self._renew():
-                    LOG.critical("session %s lost its lease", self._session_id)
-                    return
-        except BaseException:
-            LOG.critical("the lease thread of session %s died", self._session_id, exc_info=True)
-            os._exit(EXIT_THREAD_DIED)
+        while not self._clock.wait(self._stop, self._renew_ms):
+            if not self._renew():
+                LOG.critical("session %s lost its lease", self._session_id)
+                return
 
     def _renew(self) -> bool:
         """Write a renewal; False once the session is lost. Validity counts from before the write."""

@@ -1,12 +1,19 @@
 """The master: keeps the books, hands out work, and does what must be done once in a cluster.
 
-Arrives: tablet rows and `~repl_` rows of the metadata table, sessions and configuration from the coordination
-store, nudges and reports from tservers, calls of administrators and of other clusters. Leaves: needed cells, closed
-cells, deletions of completed books and files, ranges for workers, tablet assignments, FATE operations. Survives a
-crash: everything that counts, for it is in the metadata table or the configuration tree; the next leader reads it
-and goes on. Only backoffs, last errors and counters of shipped bytes start anew.
+It reads tablet rows and ``~repl_`` rows of the metadata table, sessions and the configuration from the coordination
+store, and it answers tservers, operators and other clusters. Everything that counts is in the metadata table or in the
+configuration, so the next leader goes on from there.
 
-Reading order, decisions first (snapshot in, mutations or instructions out): ``files``, ``snapshot``, ``closer``,
-``finished``, ``work_maker``, ``remover``, ``assigner``, ``gc``, ``tablet_balance``, ``status``, ``fate``. Then the
-edges that execute them: ``leader``, ``books``, ``cycle``, ``recovery``, ``collector``, ``service``, ``__main__``.
+The rooms, in the order in which the data passes them:
+
+- ``reign``: who leads, and proof of it; ``index``: what a leader holds of the books in memory;
+- ``calls``: calls of tservers and of other clusters' masters;
+- ``books``: reads and writes the books; ``cycle``: the master's thread, which hands out work;
+- ``placement``: which tserver serves which tablet; ``quarantine``: ranges that fail for good;
+- ``fate``: operations of several steps; ``splits``: rules of splits and merges; ``operations``: one module each;
+- ``origins``: the end of the memory of several paths (rule R22); ``gc``: deletes files that nobody needs;
+- ``queries``: answers to operators.
+
+``leadership`` puts these parts together, ``service`` answers calls, ``monitoring`` informs the monitor, and
+``process`` and ``__main__`` run one master. ``operation_kinds`` lists the operations.
 """

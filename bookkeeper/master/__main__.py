@@ -17,12 +17,12 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import load_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
-from bookkeeper.master.lanes import EXIT_THREAD_DIED
 from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.monitor.server import Monitor
+from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.security.tls import tls_files
 from bookkeeper.security.viewers import viewers_of
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         coordination.close()
     except LeaseLostError as error:
         log.critical("the session is over, the process ends: %s", error)
-        return EXIT_THREAD_DIED
+        return EXIT_CODE
     except (BookkeeperError, OSError) as error:
         log.error("the master can't go on: %s", error)
         return EXIT_FAILED

@@ -19,39 +19,40 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
-from bookkeeper.master.books import Books
-from bookkeeper.master.carried import Carried
-from bookkeeper.master.collector import Collector
-from bookkeeper.master.collector_pace import CollectorPace
-from bookkeeper.master.cycle import Cycle, Pacer
-from bookkeeper.master.dispatch import Dispatcher
-from bookkeeper.master.fate import Args, FateEngine
-from bookkeeper.master.fate_store import FateRecord, FateStore
-from bookkeeper.master.inbox import Inbox
-from bookkeeper.master.knowledge import Knowledge, knowledge_of
-from bookkeeper.master.lanes import Lanes, guarded
-from bookkeeper.master.leader import Reign
-from bookkeeper.master.operations import all_operations
-from bookkeeper.master.operations.borders import claimed_rows
+from bookkeeper.master.books.books_cycle import Books
+from bookkeeper.master.books.tserver_recovery import Recovery, read_promise
+from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.cycle.cycle import Cycle, Pacer
+from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
+from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
+from bookkeeper.master.cycle.work_dispatch import Dispatcher
+from bookkeeper.master.fate.engine import Args, FateEngine
+from bookkeeper.master.fate.fate_store import FateRecord, FateStore
+from bookkeeper.master.gc.gc_pace import CollectorPace
+from bookkeeper.master.gc.gc_runner import Collector
+from bookkeeper.master.gc.orphan_files import Strays
+from bookkeeper.master.index.shipments import Shipping
+from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.quarantine import range_args
-from bookkeeper.master.operations.replicate import KIND, ReplicateFiles
-from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.placement import Placement
-from bookkeeper.master.quarantine import Quarantine
-from bookkeeper.master.quarantine_desk import QuarantineDesk
-from bookkeeper.master.queries import Queries
-from bookkeeper.master.recovery import Recovery, read_promise
-from bookkeeper.master.root_desk import RootDesk
-from bookkeeper.master.root_keeper import RootKeeper
-from bookkeeper.master.rounds import Rounds
-from bookkeeper.master.shipping import Shipping
-from bookkeeper.master.status import Now
-from bookkeeper.master.strays import Strays
-from bookkeeper.master.tservers import TServers
+from bookkeeper.master.operations.split_merge import claimed_rows
+from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.origins.origin_service import RootDesk
+from bookkeeper.master.placement.placement import Placement
+from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
+from bookkeeper.master.queries.quarantine_admin import QuarantineDesk
+from bookkeeper.master.queries.queries import Queries
+from bookkeeper.master.queries.status import Now
+from bookkeeper.master.reign.books_proof import Rounds
+from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
+from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.storage.tablet import BatchLimits
 
@@ -120,9 +121,7 @@ class Leadership:
         )
 
     def _begin(self, name: str, body: Callable[[], None]) -> None:
-        thread = threading.Thread(target=guarded, args=(name, body), name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(start_thread(name, body))
 
     # ---- threads
 

@@ -17,17 +17,17 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError
-from bookkeeper.master import gc
-from bookkeeper.master.keeping import Keeper
+from bookkeeper.master.gc import gc_rules
+from bookkeeper.master.gc.retention_reasons import Keeper
+from bookkeeper.master.index.shipments import Retry, Shipped, Shipping
+from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
-from bookkeeper.master.quarantine import scan_rows
-from bookkeeper.master.queries import status_message, table_names
+from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
+from bookkeeper.master.queries.queries import status_message, table_names
+from bookkeeper.master.queries.status import Now, TargetState, all_states, most_lag_first
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
-from bookkeeper.master.shipping import Retry, Shipped, Shipping
-from bookkeeper.master.snapshot import Snapshot
-from bookkeeper.master.status import Now, TargetState, all_states, most_lag_first
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import scan_parts
 from bookkeeper.model import TargetKey
@@ -42,7 +42,7 @@ from bookkeeper.monitor.observation import (
     TableSeen,
     TServerSeen,
 )
-from bookkeeper.rpc.messages import TargetStatus
+from bookkeeper.rpc.contract.messages import TargetStatus
 from bookkeeper.storage.wal import path_of
 
 STATUSES_MAX = 5_000
@@ -142,7 +142,7 @@ class MasterSource:
         logs = lead.tservers.logs()
         live = frozenset(lead.tservers.live())
         keeper = Keeper(table_names(read_config(self.coordination).tables.values()))
-        marked = gc.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
+        marked = gc_rules.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
         tablets = keys.TABLETS_START, keys.TABLETS_STOP
         for row in collector.table.scan(*tablets, ("log", "tablet")):
             keeper.tablet(row)

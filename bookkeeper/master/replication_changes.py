@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.errors import NotReadyError
-from bookkeeper.master.knowledge import expect_known
+from bookkeeper.master.cycle.knowledge import expect_known
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.operations.replication import disable_args, enable_args
-from bookkeeper.master.status import TargetState, all_states
+from bookkeeper.master.queries.status import TargetState, all_states
 from bookkeeper.model import TargetKey
-from bookkeeper.rpc.messages import ReplicationChange, ReplicationConfig
+from bookkeeper.rpc.contract.messages import ReplicationChange, ReplicationConfig
 
 HOW_TO_COPY = "to copy them: exporttable and importtable, see operations, A peer for a table that has data"
 

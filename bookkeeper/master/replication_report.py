@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.master.knowledge import expect_known
+from bookkeeper.master.cycle.knowledge import expect_known
 from bookkeeper.master.leadership import Leadership
-from bookkeeper.master.queries import status_message, table_names
-from bookkeeper.master.status import target_state, target_states
-from bookkeeper.rpc.messages import FileMark, QuarantinedRange, ReplicationReport, TargetStatus
+from bookkeeper.master.queries.queries import status_message, table_names
+from bookkeeper.master.queries.status import target_state, target_states
+from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, ReplicationReport, TargetStatus
 
 
 def status_report(lead: Leadership, config: ClusterConfig, table: str) -> ReplicationReport:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from bookkeeper.master import root_keeper
+from bookkeeper.master.books.tserver_recovery import RESTORE
 from bookkeeper.master.leadership import Leadership
-from bookkeeper.master.recovery import RESTORE
-from bookkeeper.rpc.messages import OperationInfo
+from bookkeeper.master.origins import origin_gc
+from bookkeeper.rpc.contract.messages import OperationInfo
 
 OPERATIONS_SHOWN_MAX = 100
 
@@ -36,7 +36,7 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         **known_facts(lead),
         "files_deleted": str(lead.collector.deleted),
         "missing_files": str(len(lead.collector.missing)),
-        **root_keeper.facts(lead.collector.roots),
+        **origin_gc.facts(lead.collector.roots),
     }
     if monitor:
         facts["monitor"] = monitor

@@ -15,28 +15,27 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
-from bookkeeper.master.compaction import compact
-from bookkeeper.master.fate import Args
+from bookkeeper.master.fate.engine import Args
+from bookkeeper.master.index.file_entry_codec import Amount
+from bookkeeper.master.index.shipments import Report
 from bookkeeper.master.leadership import Leadership
-from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
+from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
-from bookkeeper.master.packing import Amount
-from bookkeeper.master.queries import table_names
+from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
 from bookkeeper.master.report import leader_facts, operation_infos
-from bookkeeper.master.shipping import Report
+from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
-from bookkeeper.roots import RootLog
-from bookkeeper.rpc.dispatch import caller
-from bookkeeper.rpc.messages import (
+from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.messages import (
     BulkProgress,
     ClusterInfo,
     CompactionTicket,
@@ -55,8 +54,9 @@ from bookkeeper.rpc.messages import (
     TargetStatus,
     WorkReport,
 )
-from bookkeeper.rpc.root_questions import RootQuestion, RootStanding
-from bookkeeper.rpc.table_rights import TableRights
+from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.trust.table_rights import TableRights
 
 FATE_WAIT_MS = 25_000
 """ms that a call waits for its operation; then the client is told to ask again. Less than a client waits."""

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, OWNER_FAMILY, CellKey, Column, Row, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
-from bookkeeper.roots import RootLog
+from bookkeeper.origins import RootLog
 
 TABLETS_START, TABLETS_STOP = b"", b"~"
 REPL_PREFIX, RECV_PREFIX, FATE_PREFIX, DEL_PREFIX = b"~repl_", b"~recv_", b"~fate_", b"~del_"

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata.held_json import decode_held, encode_held
+from bookkeeper.metadata.origin_intervals_json import decode_held, encode_held
 from bookkeeper.metadata.strict_json import (
     check_names,
     encode_json,
@@ -33,7 +33,7 @@ from bookkeeper.metadata.strict_json import (
     typed,
 )
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetShare
-from bookkeeper.roots import Held, Root
+from bookkeeper.origins import Held, Root
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

@@ -20,13 +20,13 @@ from starlette.routing import Route
 
 from bookkeeper.clock import Clock
 from bookkeeper.monitor import views
-from bookkeeper.monitor.gate import IS_KNOWN, Gate
+from bookkeeper.monitor.auth_middleware import IS_KNOWN, Gate
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
 from bookkeeper.monitor.pages import PAGES, Pages
 from bookkeeper.monitor.sampler import REST_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
-from bookkeeper.rpc.admission import RefusalLog
+from bookkeeper.rpc.trust.admission import RefusalLog
 from bookkeeper.security.viewers import Viewers
 
 LOG = logging.getLogger(__name__)

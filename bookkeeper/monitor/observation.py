@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bookkeeper.rpc.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
 
 
 @dataclass(frozen=True, slots=True)

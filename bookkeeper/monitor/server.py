@@ -1,9 +1,9 @@
 """The monitor's address, and the thread behind it: it listens at once, and loads and looks only when somebody comes.
 
 Arrives: settings, a source. Leaves: a page server inside the master's process. It costs nothing until somebody comes;
-then one thread looks and one answers, behind a door (:mod:`bookkeeper.monitor.door`). Whatever dies in here is logged
-and begun anew after a pause: the master goes on without it. Nothing survives a crash. Source: design section 3 ("the
-monitor").
+then one thread looks and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. Whatever dies in here is
+logged and begun anew after a pause: the master goes on without it. Nothing survives a crash. Source: design section 3
+("the monitor").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.clock import Clock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor.observation import Source
-from bookkeeper.rpc.admission import RefusalLog
+from bookkeeper.rpc.trust.admission import RefusalLog
 from bookkeeper.security.tls import TlsFiles, server_context
 from bookkeeper.security.viewers import Viewers
 
@@ -124,7 +124,7 @@ class Monitor:
 
         import uvicorn
 
-        from bookkeeper.monitor import door
+        from bookkeeper.monitor import connection_limiter
         from bookkeeper.monitor.app import build_app
         from bookkeeper.monitor.sampler import Sampler
 
@@ -139,7 +139,7 @@ class Monitor:
             http="h11",
             ws="none",
             server_header=False,
-            timeout_keep_alive=door.IDLE_S,
+            timeout_keep_alive=connection_limiter.IDLE_S,
             timeout_graceful_shutdown=1,
         )
         server = self._server = uvicorn.Server(config)
@@ -148,7 +148,9 @@ class Monitor:
         looking.start()
         try:
             if not self._stop.is_set():
-                asyncio.run(door.answer(server, listening, RefusalLog(self._clock), server_context(self._tls)))
+                asyncio.run(
+                    connection_limiter.answer(server, listening, RefusalLog(self._clock), server_context(self._tls))
+                )
         finally:
             over.set()
             looking.join()

@@ -13,7 +13,7 @@ from typing import Any
 
 from bookkeeper.monitor.observation import Books, KeptFile, Lag, Observation
 from bookkeeper.monitor.sampler import Sample
-from bookkeeper.rpc.messages import QuarantinedRange, TargetStatus
+from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus
 
 View = dict[str, Any]
 

@@ -36,12 +36,12 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
-from bookkeeper.peers.whole_files import SentBytes, is_about_form, offer_of, parts_of
+from bookkeeper.peers.segment_files import SentBytes, is_about_form, offer_of, parts_of
 from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.client import UNREACHED, RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
-from bookkeeper.rpc.offers import TAKEN, WANTED
-from bookkeeper.rpc.services import TServer
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.contract.offer_messages import TAKEN, WANTED
+from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.security.access import peer_credentials
 
 SENDERS_MAX = 16

@@ -33,12 +33,12 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from bookkeeper.bulk.log_segments import WholeLog
 from bookkeeper.config import Settings
 from bookkeeper.model import StreamKey
-from bookkeeper.roots import Root
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.origins import Root
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.bulk.whole import WholeLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import RefusedError, TransientError
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import entrance_of
 

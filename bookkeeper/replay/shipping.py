@@ -20,8 +20,8 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer, ReplicaSession
 from bookkeeper.peers.registry import Registry, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
+from bookkeeper.replay.segment_transfer import Tried, try_whole
 from bookkeeper.replay.stream import RangeStream
-from bookkeeper.replay.whole import Tried, try_whole
 from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
 
 SESSIONS_MAX = 256

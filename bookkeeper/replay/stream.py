@@ -39,10 +39,10 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BlockRange
 from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
-from bookkeeper.replay import descents, filters
+from bookkeeper.replay import filters, message_origins
+from bookkeeper.replay.message_span import Flight, Part, Stretch, message_bytes, payload_bytes, record_count
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
-from bookkeeper.replay.stretch import Flight, Part, Stretch, message_bytes, payload_bytes, record_count
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
@@ -229,7 +229,7 @@ class RangeStream:
         first, last = block.first_offset, block.last_offset
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
-            descent = descents.descent_of(header, current, None)
+            descent = message_origins.descent_of(header, current, None)
             whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
             return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
@@ -239,7 +239,7 @@ class RangeStream:
         kept = batch.take(pa.array(places))
         rest = encode_batch(kept, header.compression)
         facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
-        descent = descents.descent_of(header, current, places)
+        descent = message_origins.descent_of(header, current, places)
         share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
         return Part(share, facts, block.end_position)
 

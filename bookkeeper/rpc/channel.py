@@ -15,15 +15,15 @@ from typing import Any
 from bookkeeper.clock import Clock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, NotAdmittedError
-from bookkeeper.rpc import handshake
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.envelope import FRAME_HEADER, Answered, MethodCodec
-from bookkeeper.rpc.faults import from_refusal
-from bookkeeper.rpc.handshake import Challenge, Kind, Message
-from bookkeeper.rpc.messages import Hello
-from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal
-from bookkeeper.rpc.transport import channel_binding, send_some
-from bookkeeper.rpc.wire import Buffers
+from bookkeeper.rpc.contract.faults import from_refusal
+from bookkeeper.rpc.contract.messages import Hello
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, Answered, MethodCodec
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.frames.transport import channel_binding, send_some
+from bookkeeper.rpc.frames.wire import Buffers
+from bookkeeper.rpc.trust import handshake
+from bookkeeper.rpc.trust.handshake import Challenge, Kind, Message
 from bookkeeper.security.access import Credentials, meant_for, offered_to
 from bookkeeper.security.secret import Secret
 

@@ -27,10 +27,10 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.rpc.channel import Channel
-from bookkeeper.rpc.envelope import method_codec
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.services import Master, Replay, TServer
-from bookkeeper.rpc.transport import tls_failure
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.services import Master, Replay, TServer
+from bookkeeper.rpc.frames.envelope import method_codec
+from bookkeeper.rpc.frames.transport import tls_failure
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 

@@ -3,10 +3,10 @@
 Arrives: a socket that is ready. Leaves: frames, as they become whole; the caller arms the socket for what
 :attr:`Connection.wants` says. Until the handshake is over, its bytes go to the admission and nowhere else. A frame's
 length is held against the limit before anything is allocated for it. A frame that is not whole when its head has come
-is judged by its head, and its memory grows with its bytes (``frames``); one that is declined is thrown away as it
-comes, and its call answered then. A connection in its handshake, or in the middle of a frame, in either direction, has
-a deadline. Whoever is refused is heard out, unread, until it closes or the deadline comes: else it would lose what it
-was told.
+is judged by its head, and its memory grows with its bytes (``partial_frame``); one that is declined is thrown away as
+it comes, and its call answered then. A connection in its handshake, or in the middle of a frame, in either direction,
+has a deadline. Whoever is refused is heard out, unread, until it closes or the deadline comes: else it would lose what
+it was told.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Iterator
 
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, NotAdmittedError, OverloadedError
-from bookkeeper.rpc.admission import Admission, RefusedGuestError
-from bookkeeper.rpc.budget import FREE_BYTES, Account, Budget
 from bookkeeper.rpc.dispatch import Conversation, Dispatcher
-from bookkeeper.rpc.envelope import FRAME_HEADER, HEAD_BYTES_MAX
-from bookkeeper.rpc.frames import Answer, Declined, FrameBuffers, PartialFrame
-from bookkeeper.rpc.seal import TAG_BYTES, FrameSeal, PassingFrame
-from bookkeeper.rpc.transport import channel_binding, end, receive_raw, receive_some, send_some
-from bookkeeper.rpc.wire import Buffers
+from bookkeeper.rpc.frames.budget import FREE_BYTES, Account, Budget
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, HEAD_BYTES_MAX
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameSeal, PassingFrame
+from bookkeeper.rpc.frames.partial_frame import Answer, Declined, FrameBuffers, PartialFrame
+from bookkeeper.rpc.frames.transport import channel_binding, end, receive_raw, receive_some, send_some
+from bookkeeper.rpc.frames.wire import Buffers
+from bookkeeper.rpc.trust.admission import Admission, RefusedGuestError
 
 TLS_FIRST = b"\x16"
 """The first byte of a TLS connection."""

@@ -23,16 +23,23 @@ from bookkeeper.errors import (
     OverloadedError,
     UnauthorizedError,
 )
-from bookkeeper.rpc.admission import Admitted
-from bookkeeper.rpc.budget import Account
-from bookkeeper.rpc.call_sizes import call_bytes_max
-from bookkeeper.rpc.envelope import MessageKind, MessageStart, MethodCodec, method_codec, read_start, unknown_method
-from bookkeeper.rpc.faults import internal_fault, to_fault
-from bookkeeper.rpc.frames import Answer
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Fault, Hello
-from bookkeeper.rpc.rights import Caller, refuse_call, refuse_foreign_source
-from bookkeeper.rpc.schema import load_contract
-from bookkeeper.rpc.wire import Buffers
+from bookkeeper.rpc.contract.faults import internal_fault, to_fault
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Fault, Hello
+from bookkeeper.rpc.contract.schema import load_contract
+from bookkeeper.rpc.frames.budget import Account
+from bookkeeper.rpc.frames.call_sizes import call_bytes_max
+from bookkeeper.rpc.frames.envelope import (
+    MessageKind,
+    MessageStart,
+    MethodCodec,
+    method_codec,
+    read_start,
+    unknown_method,
+)
+from bookkeeper.rpc.frames.partial_frame import Answer
+from bookkeeper.rpc.frames.wire import Buffers
+from bookkeeper.rpc.trust.admission import Admitted
+from bookkeeper.rpc.trust.rights import Caller, refuse_call, refuse_foreign_source
 from bookkeeper.security.secret import Secret
 
 LOG = logging.getLogger(__name__)

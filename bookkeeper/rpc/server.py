@@ -3,9 +3,9 @@
 Arrives: connections. Leaves: calls of a handler, answers, log lines about what was refused. Every thread waits for any
 socket that is ready, reads what is there, and calls the handler once a frame is whole: a half-sent or slow frame costs
 memory until its deadline, but no thread. What does not parse closes its connection with one log line. A connection
-begins with a handshake (:mod:`bookkeeper.rpc.handshake`); those under way are bounded in number and in time, and the
-oldest makes room for a new one: who is silent takes no place from who is not. The first call on a connection must be
-``hello``. Nothing survives a crash.
+begins with a handshake (:mod:`bookkeeper.rpc.trust.handshake`); those under way are bounded in number and in time, and
+the oldest makes room for a new one: who is silent takes no place from who is not. The first call on a connection must
+be ``hello``. Nothing survives a crash.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import Address
-from bookkeeper.rpc.admission import Admission, Admitted, RefusalLog, RefusedGuestError
-from bookkeeper.rpc.budget import Budget, limits_of
 from bookkeeper.rpc.connection import Connection, PeerClosedError
+from bookkeeper.rpc.contract.messages import Hello
 from bookkeeper.rpc.dispatch import Dispatcher
-from bookkeeper.rpc.envelope import HEAD_BYTES_MAX
-from bookkeeper.rpc.frames import SCRATCH_BYTES, Answer, Declined, FrameBuffers
-from bookkeeper.rpc.messages import Hello
-from bookkeeper.rpc.transport import end
+from bookkeeper.rpc.frames.budget import Budget, limits_of
+from bookkeeper.rpc.frames.envelope import HEAD_BYTES_MAX
+from bookkeeper.rpc.frames.partial_frame import SCRATCH_BYTES, Answer, Declined, FrameBuffers
+from bookkeeper.rpc.frames.transport import end
+from bookkeeper.rpc.trust.admission import Admission, Admitted, RefusalLog, RefusedGuestError
+from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import Secret
 
 LOG = logging.getLogger(__name__)
 
-EXIT_THREAD_DIED = 70
 _BACKLOG = 256
 
 TICK_MS = 250
@@ -43,7 +43,7 @@ TICK_MS = 250
 
 
 class RpcServer:
-    """Serves one service of the contract. ``handler`` has its methods, see :mod:`bookkeeper.rpc.services`.
+    """Serves one service of the contract. ``handler`` has its methods, see :mod:`bookkeeper.rpc.contract.services`.
 
     ``entrance`` says who is let in; None = whoever comes.
     ``concurrency`` bounds the calls of single methods; beyond it callers get OverloadedError. A method that waits for
@@ -88,11 +88,8 @@ class RpcServer:
         self._busy: set[int] = set()
         self._idle = threading.Condition()
         self._stopping = threading.Event()
-        self._janitor = threading.Thread(target=self._guarded, args=(self._tick,), name="rpc-janitor", daemon=True)
-        self._workers = [
-            threading.Thread(target=self._guarded, args=(self._work,), name=f"rpc-{n}", daemon=True)
-            for n in range(settings.threads_max)
-        ]
+        self._janitor = guarded_thread("rpc-janitor", self._tick)
+        self._workers = [guarded_thread(f"rpc-{n}", self._work) for n in range(settings.threads_max)]
 
     def start(self) -> None:
         """Begin to serve."""
@@ -115,13 +112,6 @@ class RpcServer:
             self._close(connection)
 
     # ---- threads
-
-    def _guarded(self, loop: Callable[[], None]) -> None:
-        try:
-            loop()
-        except BaseException:
-            LOG.critical("a thread of the %s server died", self._service, exc_info=True)
-            os._exit(EXIT_THREAD_DIED)
 
     def _work(self) -> None:
         scratch = memoryview(bytearray(SCRATCH_BYTES))

@@ -15,7 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import CorruptionError, RefusedError
-from bookkeeper.master import snapshot
+from bookkeeper.master.index import snapshot
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_path
 from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, look_at_owner, round_of

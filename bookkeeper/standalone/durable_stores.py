@@ -14,8 +14,8 @@ import os
 import shutil
 from pathlib import Path
 
+from bookkeeper.bulk.exported_table import copy_file
 from bookkeeper.sqlite_file import JOURNAL_SUFFIX
-from bookkeeper.storage.bulk.exported import copy_file
 from bookkeeper.storage.wal.files import CALL_BYTES, DiskSource, FileOps, beside, sync_directory
 
 NEW_SUFFIX = ".new"

@@ -7,7 +7,6 @@ Survives a crash: see :mod:`bookkeeper.standalone.supervisor`.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import BookkeeperError, TransientError, unavailable
+from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import close_to_others, complete_cluster
@@ -28,7 +28,6 @@ from bookkeeper.standalone.supervisor import Supervisor, roles_of
 LOG = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS = 10_000
-EXIT_THREAD_DIED = 70
 TRY_AGAIN_MS = 1_000
 SPACE_LOOK_MS = 1_000
 
@@ -50,7 +49,7 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
         say(f"{path} was open to other users of this machine, and is no more")
     _insist(supervisor.acquire, say, clock, stop)
     threads = [
-        threading.Thread(target=_guarded, args=(what, settings, say, clock, stop), name=name, daemon=True)
+        guarded_thread(name, partial(what, settings, say, clock, stop))
         for name, what in (("readiness", _announce), ("fence", _fence), ("space", _watch_space))
     ]
     try:
@@ -103,16 +102,6 @@ def _insist(
             said = error.message
         if clock.wait(stop, TRY_AGAIN_MS):
             return None
-
-
-def _guarded(
-    what: Task, settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event
-) -> None:
-    try:
-        what(settings, report, clock, stop)
-    except BaseException:
-        LOG.critical("the %s thread died", threading.current_thread().name, exc_info=True)
-        os._exit(EXIT_THREAD_DIED)
 
 
 def _watch_space(settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:

@@ -1,12 +1,15 @@
-"""The tserver: takes writes, keeps tablets and logs, receives from other clusters, ships through its worker.
+"""The tserver: takes writes, serves tablets, receives from other clusters, ships through its worker.
 
-Arrives: writes and scans of clients, orders of the master, replicated ranges of other clusters. Leaves: durable
-acknowledgements, WALs, segments, the tserver's side of the books. Survives a crash: WALs up to their last synced
-block, segments, and the cells of the metadata table; the next holder of a tablet recovers it from those.
+Durable are its WALs up to the last synced block, its segments, and its cells in the metadata table. The next holder of
+a tablet recovers it from those.
 
-Reading order, decisions first (values in, decisions or mutations out, no IO): ``receiving``, ``ordering``,
-``stamps``, ``books``, ``loading``. Then what executes them: ``door``, ``tablet`` and ``commit`` for writes;
-``log_keeper``, ``flusher`` and ``loader`` for the books, segments and moves; ``streams``, ``receiver`` and
-``received_index`` for other clusters; ``configuration``; ``service`` and ``process`` tie it together. ``worker`` is
-the sending side.
+The rooms, in the order in which the data passes them:
+
+- ``tablets``: the state of a served tablet; ``write``: from a request to a durable block;
+- ``books``: the tserver's cells in the metadata table; ``origins``: the memory of several paths (rule R22);
+- ``maintenance``: loads, flushes, compactions; ``receive``: ranges of other clusters;
+- ``bulk``: segments that come whole; ``shipping``: the replication worker.
+
+``service`` answers calls; ``master_link`` calls the master; ``authorizations`` says what a scan may see; ``process``
+starts and ends the parts; ``run`` and ``__main__`` run one tserver.
 """

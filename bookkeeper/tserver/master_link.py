@@ -15,8 +15,8 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import TransientError, UnavailableError
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import WorkReport
-from bookkeeper.tserver.threads import SELDOM_MS, BackgroundThread, Die
+from bookkeeper.rpc.contract.messages import WorkReport
+from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
 
 LOG = logging.getLogger(__name__)
 

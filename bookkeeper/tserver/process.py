@@ -14,6 +14,7 @@ import random
 import threading
 from itertools import count
 
+from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
@@ -21,37 +22,37 @@ from bookkeeper.coordination.protocol import Coordination, Session
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
-from bookkeeper.rpc.table_rights import TableRights
+from bookkeeper.rpc.trust.table_rights import TableRights
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
-from bookkeeper.storage.bulk import incoming_dir
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
-from bookkeeper.tserver.adopter import Adopter
-from bookkeeper.tserver.commit import CommitPath
-from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.configuration import Configuration
-from bookkeeper.tserver.desk import Desk
-from bookkeeper.tserver.flusher import Flusher, FlushLimits
-from bookkeeper.tserver.incoming import Incoming
-from bookkeeper.tserver.loader import Loader
-from bookkeeper.tserver.locations import Locations
-from bookkeeper.tserver.log_keeper import LogKeeper
+from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
+from bookkeeper.tserver.bulk.bulk_loader import Adopter
+from bookkeeper.tserver.bulk.relay_log import OnwardLogs
+from bookkeeper.tserver.bulk.segment_receiver import Taker
+from bookkeeper.tserver.bulk.segment_uploads import Incoming
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.maintenance.flusher import Flusher, FlushLimits
+from bookkeeper.tserver.maintenance.loader import Loader
+from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.master_link import MasterLink
-from bookkeeper.tserver.onward import OnwardLogs
-from bookkeeper.tserver.received_index import ReceivedIndex
-from bookkeeper.tserver.receiver import Receiver
-from bookkeeper.tserver.registry import Registry
-from bookkeeper.tserver.root_marks import RootMarks
+from bookkeeper.tserver.origins.origin_marks import RootMarks
+from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
+from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.receive.share_retry import ShareRetry
+from bookkeeper.tserver.receive.table_map import Locations
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
-from bookkeeper.tserver.share_retry import ShareRetry
-from bookkeeper.tserver.sorter import Sorter
-from bookkeeper.tserver.stamps import view_of
-from bookkeeper.tserver.streams import StreamLimits, Streams
-from bookkeeper.tserver.taker import Taker
-from bookkeeper.tserver.threads import Die, Persistence, start_thread
-from bookkeeper.tserver.worker import ReplicationWorker
+from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.tablets.block_targets import view_of
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write.commit import CommitPath
+from bookkeeper.tserver.write.configuration import Configuration
+from bookkeeper.tserver.write.write_context import Desk
 
 LOG = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class TServerProcess:
     def _assemble(self) -> tuple[Parts, MasterLink]:
         settings, clock, session, die = self._settings, self._clock, self._session, self._die
         tserver = settings.tserver
-        persistence = Persistence(session, clock, random.Random())
+        persistence = SessionRetries(session, clock, random.Random())
         desk = Desk(clock, view_of(read_config(self._coordination)))
         registry = Registry()
         sorter = Sorter(clock, die)

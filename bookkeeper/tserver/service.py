@@ -18,9 +18,8 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.roots import RootLog
-from bookkeeper.rpc.dispatch import caller, secret_holder
-from bookkeeper.rpc.messages import (
+from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.messages import (
     ApplyRequest,
     Condition,
     FileMark,
@@ -36,34 +35,40 @@ from bookkeeper.rpc.messages import (
     WriteBatch,
     WriteResult,
 )
-from bookkeeper.rpc.offers import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
-from bookkeeper.rpc.table_rights import TableRights
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.dispatch import caller, secret_holder
+from bookkeeper.rpc.trust.table_rights import TableRights
+from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
-from bookkeeper.tserver import attempts
-from bookkeeper.tserver.adopter import Adopter
-from bookkeeper.tserver.attempts import Attempt
-from bookkeeper.tserver.commit import CommitPath, ForgetRoots, ForgetStreams, SyncBarrier
-from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.conditional import ConditionalWrite, check_conditional, holds_now, refuse_conditional_write
-from bookkeeper.tserver.configuration import Configuration
-from bookkeeper.tserver.decompression import DecompressionBudget
-from bookkeeper.tserver.door import decode_labelled, share_for
-from bookkeeper.tserver.flusher import Flusher
-from bookkeeper.tserver.incoming import Incoming
-from bookkeeper.tserver.loader import Loader
-from bookkeeper.tserver.log_keeper import LogKeeper
-from bookkeeper.tserver.received_index import ReceivedIndex
-from bookkeeper.tserver.receiver import Receiver
-from bookkeeper.tserver.registry import Registry
-from bookkeeper.tserver.root_marks import RootMarks
-from bookkeeper.tserver.sight import sight_for
-from bookkeeper.tserver.sorter import Sorter
-from bookkeeper.tserver.streams import Streams
-from bookkeeper.tserver.tablet import ServedTablet, Share
-from bookkeeper.tserver.taker import Taker
-from bookkeeper.tserver.threads import Persistence
-from bookkeeper.tserver.worker import ReplicationWorker
+from bookkeeper.tserver.authorizations import sight_for
+from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
+from bookkeeper.tserver.bulk.bulk_loader import Adopter
+from bookkeeper.tserver.bulk.segment_receiver import Taker
+from bookkeeper.tserver.bulk.segment_uploads import Incoming
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.loader import Loader
+from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.origins.origin_marks import RootMarks
+from bookkeeper.tserver.receive.receive_streams import Streams
+from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write import request_dedup
+from bookkeeper.tserver.write.commit import CommitPath, ForgetRoots, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.write.conditional import (
+    ConditionalWrite,
+    check_conditional,
+    holds_now,
+    refuse_conditional_write,
+)
+from bookkeeper.tserver.write.configuration import Configuration
+from bookkeeper.tserver.write.decompression import DecompressionBudget
+from bookkeeper.tserver.write.request_decoder import decode_labelled, share_for
+from bookkeeper.tserver.write.request_dedup import Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class Parts:
 
     own_instance_id: str
     session: Session
-    persistence: Persistence
+    persistence: SessionRetries
     registry: Registry
     path: CommitPath
     committer: GroupCommitter
@@ -142,7 +147,7 @@ class TServerService:
 
     def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
         """Whole row mutations for some tablets; see ``Durability`` for when it returns, "default" is the tables', and
-        ``attempts`` for ``writer`` and ``attempt``.
+        ``request_dedup`` for ``writer`` and ``attempt``.
         """
         parts = self._parts
         asked = asked_durability(durability)
@@ -152,7 +157,7 @@ class TServerService:
         budget = DecompressionBudget(parts.limits.batch)
         for batch in batches:
             tablet = parts.registry.find(batch.extent)
-            if tablet is None or not tablet.accepting or attempts.is_for_another(batch.placed, tablet.placed):
+            if tablet is None or not tablet.accepting or request_dedup.is_for_another(batch.placed, tablet.placed):
                 elsewhere.append(batch.extent)
                 continue
             records = decode_labelled(batch.records, parts.limits.batch, latest_ms, budget)
@@ -247,7 +252,7 @@ class TServerService:
         return self._own_cluster_only().configuration.confirm(generation)
 
     def wal_positions(self, table_id: str) -> list[FileMark]:
-        """The last synced record of the table in each own log that has one; everything acknowledged is counted."""
+        """The last record of the table in each own log that has one, synced; everything acknowledged is counted."""
         parts = self._parts
         parts.path.cross(SyncBarrier())
         return [FileMark(file, offset) for file, offset in parts.keeper.positions(table_id)]

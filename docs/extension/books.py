@@ -18,7 +18,7 @@ from typing import Any
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Column
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
-from bookkeeper.roots import Held, Part, Root, RootLog, Runs, root_of
+from bookkeeper.origins import Held, Part, Root, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"

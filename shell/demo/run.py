@@ -14,7 +14,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.journal import read_journal
-from bookkeeper.rpc.messages import TargetStatus
+from bookkeeper.rpc.contract.messages import TargetStatus
 from shell.demo.background import Background
 from shell.demo.lag import PAUSE_MS, LagProbe
 from shell.demo.load import load

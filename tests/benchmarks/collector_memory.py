@@ -23,14 +23,14 @@ import click
 
 from bookkeeper.clock import SteadyWall
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
-from bookkeeper.master.books import Books
-from bookkeeper.master.carried import Carried
-from bookkeeper.master.collector import ABSENT_MAX, Collector
-from bookkeeper.master.fate import FateEngine
-from bookkeeper.master.leader import Reign, campaign
-from bookkeeper.master.root_keeper import RootKeeper
-from bookkeeper.master.rounds import Rounds
-from bookkeeper.master.tservers import TServers
+from bookkeeper.master.books.books_cycle import Books
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.gc.gc_runner import ABSENT_MAX, Collector
+from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.reign.books_proof import Rounds
+from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.owner import owner_value
 from bookkeeper.metadata.sqlite_cells import PART_CELLS
@@ -225,7 +225,7 @@ def measure(case: Case, directory: Path) -> float:
             if not step:
                 collector = collector_of(ground, store, reign, clock)
             collector.tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir, case=present)
-            with patch("bookkeeper.master.collector.delete_log"):
+            with patch("bookkeeper.master.gc.gc_runner.delete_log"):
                 collector.run_once()
     peak = resident_bytes("VmHWM")
     ground.close()

@@ -18,11 +18,11 @@ from pathlib import Path
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster, read_config
-from bookkeeper.master.assigner import PeerQueue, in_order, waiting_work
-from bookkeeper.master.books import Books, Owners
-from bookkeeper.master.leader import Reign, campaign
-from bookkeeper.master.snapshot import SNAPSHOT_FAMILIES
-from bookkeeper.master.work_maker import BOOKS_FAMILIES
+from bookkeeper.master.books.books_cycle import Books, Owners
+from bookkeeper.master.books.work_maker import BOOKS_FAMILIES
+from bookkeeper.master.cycle.assigner import PeerQueue, in_order, waiting_work
+from bookkeeper.master.index.snapshot import SNAPSHOT_FAMILIES
+from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.model import Extent, Target, TargetShare

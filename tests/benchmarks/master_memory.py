@@ -29,10 +29,10 @@ import numpy as np
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster, read_config
-from bookkeeper.master.assigner import PeerQueue
-from bookkeeper.master.books import Books, Owners
-from bookkeeper.master.leader import Reign, campaign
-from bookkeeper.master.snapshot import Snapshot
+from bookkeeper.master.books.books_cycle import Books, Owners
+from bookkeeper.master.cycle.assigner import PeerQueue
+from bookkeeper.master.index.snapshot import Snapshot
+from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.sqlite_cells import PART_CELLS
 from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut

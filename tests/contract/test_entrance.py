@@ -17,9 +17,9 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.config import RpcSettings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotAdmittedError, UnauthorizedError
-from bookkeeper.rpc import handshake
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.seal import TAG_BYTES
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
+from bookkeeper.rpc.trust import handshake
 from bookkeeper.security.access import SECRET_FILE_VARIABLE, client_credentials, file_credentials
 from bookkeeper.security.secret import read_secret
 from bookkeeper.security.store import SecretStore

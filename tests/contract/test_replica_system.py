@@ -17,7 +17,7 @@ from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import open_store
 from bookkeeper.peers.protocol import Acked, BlockFacts, InstalledSystem, Message, Peer, ReplicaSession, ReplicaSystem
 from bookkeeper.peers.registry import Registry
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE
 from bookkeeper.storage.wal import encode_batch
 from tests.support.cluster import THIRD_PARTY

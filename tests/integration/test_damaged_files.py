@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client import Client, locations
+from bookkeeper.client import Client, table_map
 from bookkeeper.client import scanner as scanner_module
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import SETTINGS_FILE, load_settings
@@ -83,7 +83,7 @@ def remains(tmp_path_factory: pytest.TempPathFactory) -> Remains:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner_module, "BUDGET_MS", SCAN_MS)
-    monkeypatch.setattr(locations, "HELPLESS_MS", 200)
+    monkeypatch.setattr(table_map, "HELPLESS_MS", 200)
 
 
 def read(client: Client, table: str, start: bytes | None = None, stop: bytes | None = None) -> dict[bytes, bytes]:

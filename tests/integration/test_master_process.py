@@ -14,8 +14,8 @@ import pytest
 from bookkeeper.errors import BookkeeperError, NotServingError, UnavailableError
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import ScanRequest, WriteBatch
-from bookkeeper.rpc.services import Master
+from bookkeeper.rpc.contract.messages import ScanRequest, WriteBatch
+from bookkeeper.rpc.contract.services import Master
 from bookkeeper.standalone.hbase_process import free_ports
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from tests.support.local_replay import LocalReplay

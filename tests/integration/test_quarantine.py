@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import NotFoundError, PermanentError
-from bookkeeper.master.quarantine import scan_rows
+from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
-from bookkeeper.rpc.messages import QuarantinedRange
+from bookkeeper.rpc.contract.messages import QuarantinedRange
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.storage.wal.files import path_of
 from shell.failures import ExitCode

@@ -22,7 +22,7 @@ from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
 from bookkeeper.replay.session import SCRATCH
-from bookkeeper.rpc.messages import ReplicateRequest
+from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.wal import read_blocks
 from tests.support.cluster import Cluster
 from tests.support.memory_peer import MemoryPeer

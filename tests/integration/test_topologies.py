@@ -20,7 +20,7 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
-from bookkeeper.replay.whole import AS_SEGMENTS
+from bookkeeper.replay.segment_transfer import AS_SEGMENTS
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.storage.wal.files import uri_of
 from tests.support.local_pair import Books, LocalCluster, local_cluster

@@ -9,15 +9,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from bookkeeper.bulk import convert, segment_entry
+from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import Extent, Stamp, StreamKey, Target
-from bookkeeper.rpc.offers import AdoptRequest, ImportedSegment
-from bookkeeper.storage.bulk import convert, segment_entry
-from bookkeeper.storage.bulk.convert import Place
-from bookkeeper.storage.bulk.logs import ImportLogs
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import CorruptionError, NotServingError, RefusedError
-from bookkeeper.master import borders
-from bookkeeper.master.borders import Change
+from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import TabletAssignment
+from bookkeeper.rpc.contract.messages import TabletAssignment
 from tests.support.faults import fault
 from tests.support.local_pair import Books
 from tests.support.must_raise import must_raise
@@ -53,7 +53,7 @@ def let_go(west: Ground, *held: tuple[LocalNode, Extent]) -> list[Row]:
 
 
 def change(west: Ground, made: Change) -> None:
-    for write in borders.in_order(made):
+    for write in split_rules.in_order(made):
         if write.puts:
             west.metadata.put(write.puts, write.rank)
         if write.deletes:
@@ -62,11 +62,11 @@ def change(west: Ground, made: Change) -> None:
 
 def split(west: Ground, held: Sequence[Row]) -> None:
     (row,) = held
-    change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    change(west, split_rules.split_change(split_rules.facts_of(row), [b"m"], split_rules.next_serial([row]), "s"))
 
 
 def merge(west: Ground, held: Sequence[Row]) -> None:
-    change(west, borders.merge_change([borders.facts_of(row) for row in held], borders.next_serial(held)))
+    change(west, split_rules.merge_change([split_rules.facts_of(row) for row in held], split_rules.next_serial(held)))
 
 
 def send(west: Ground, node: LocalNode, acked: int, after: int, *rows: bytes) -> tuple[int, int]:

@@ -12,20 +12,20 @@ from unittest.mock import patch
 
 import pytest
 
+from bookkeeper.bulk import segment_entry
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError, TransientError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import StreamKey
-from bookkeeper.storage.bulk import segment_entry
+from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.entries import SortedBlock
 from bookkeeper.storage.tablet.segment_reader import Segment
 from bookkeeper.storage.wal import path_of
-from bookkeeper.tserver import flusher as flushing
-from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.tablet import ServedTablet
-from bookkeeper.tserver.threads import BackgroundThread
+from bookkeeper.tserver.maintenance import flusher as flushing
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
 from tests.support.faults import fault
 from tests.support.tservers import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import BookkeeperError, CorruptionError
-from bookkeeper.master.strays import Holding, is_left
+from bookkeeper.master.gc.orphan_files import Holding, is_left
 from bookkeeper.metadata import keys
 from bookkeeper.storage.wal import path_of
 from tests.support.compactions import (

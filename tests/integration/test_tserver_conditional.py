@@ -13,11 +13,11 @@ from bookkeeper.client import absent, equals
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.errors import ConditionalRefusedError, InvalidInputError, NotServingError, ReadOnlyError
 from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import Condition
+from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
-from bookkeeper.tserver.commit import SyncBarrier
-from bookkeeper.tserver.conditional import CONDITIONS_MAX, ConditionalWrite
-from bookkeeper.tserver.tablet import share_of
+from bookkeeper.tserver.tablets.tablet import share_of
+from bookkeeper.tserver.write.commit import SyncBarrier
+from bookkeeper.tserver.write.conditional import CONDITIONS_MAX, ConditionalWrite
 from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
 

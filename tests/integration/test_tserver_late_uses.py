@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.master import borders
+from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import Extent
@@ -63,11 +63,13 @@ def split_and_merged(west: Ground) -> None:
     log = write_and_let_go(west, WHOLE, b"old")
     row = west.metadata.get(keys.tablet_row("1", None))
     assert row is not None
-    _change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    _change(west, split_rules.split_change(split_rules.facts_of(row), [b"m"], split_rules.next_serial([row]), "s"))
     write_and_let_go(west, LEFT, b"new")
     write_and_let_go(west, RIGHT, b"new", b"z")
     parts = [row for row in west.metadata.scan(*keys.table_section("1")) if keys.is_tablet(row)]
-    _change(west, borders.merge_change([borders.facts_of(row) for row in parts], borders.next_serial(parts)))
+    _change(
+        west, split_rules.merge_change([split_rules.facts_of(row) for row in parts], split_rules.next_serial(parts))
+    )
     announce(west, WHOLE, log, 2)
 
 
@@ -75,16 +77,18 @@ def come_back(west: Ground) -> None:
     """The tablet was merged into a later one, and is there again since another split."""
     log = write_and_let_go(west, LEFT, b"old")
     parts = [row for row in west.metadata.scan(*keys.table_section("1")) if keys.is_tablet(row)]
-    _change(west, borders.merge_change([borders.facts_of(row) for row in parts], borders.next_serial(parts)))
+    _change(
+        west, split_rules.merge_change([split_rules.facts_of(row) for row in parts], split_rules.next_serial(parts))
+    )
     write_and_let_go(west, WHOLE, b"new")
     row = west.metadata.get(keys.tablet_row("1", None))
     assert row is not None
-    _change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    _change(west, split_rules.split_change(split_rules.facts_of(row), [b"m"], split_rules.next_serial([row]), "s"))
     announce(west, LEFT, log, 2)
 
 
-def _change(west: Ground, made: borders.Change) -> None:
-    for write in borders.in_order(made):
+def _change(west: Ground, made: split_rules.Change) -> None:
+    for write in split_rules.in_order(made):
         if write.puts:
             west.metadata.put(write.puts, write.rank)
         if write.deletes:

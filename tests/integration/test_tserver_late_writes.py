@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import ConflictError
-from bookkeeper.master import borders
+from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.faults import fault
 from tests.support.local_pair import Books
@@ -51,8 +51,8 @@ def let_go(west: Ground, node: LocalNode, *extents: Extent) -> list[Row]:
     return [row for row in west.metadata.scan(*keys.table_section("1")) if keys.is_tablet(row)]
 
 
-def change(west: Ground, made: borders.Change) -> None:
-    for write in borders.in_order(made):
+def change(west: Ground, made: split_rules.Change) -> None:
+    for write in split_rules.in_order(made):
         if write.puts:
             west.metadata.put(write.puts, write.rank)
         if write.deletes:
@@ -69,11 +69,11 @@ def moved_and_back(west: Ground, node: LocalNode) -> None:
 
 def split_and_merged(west: Ground, node: LocalNode) -> None:
     (row,) = let_go(west, node, WHOLE)
-    change(west, borders.split_change(borders.facts_of(row), [b"m"], borders.next_serial([row]), "s"))
+    change(west, split_rules.split_change(split_rules.facts_of(row), [b"m"], split_rules.next_serial([row]), "s"))
     west.assign(node, LEFT, RIGHT)
     write_again_and_on(west, node, LEFT)
     parts = let_go(west, node, LEFT, RIGHT)
-    change(west, borders.merge_change([borders.facts_of(row) for row in parts], borders.next_serial(parts)))
+    change(west, split_rules.merge_change([split_rules.facts_of(row) for row in parts], split_rules.next_serial(parts)))
 
 
 WAYS = [moved_and_back, split_and_merged]

@@ -20,12 +20,14 @@ from bookkeeper.errors import (
     RefusedError,
     TransientError,
 )
-from bookkeeper.master import closer
+from bookkeeper.master.books import wal_closer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, RowPut
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import TabletAssignment, WriteBatch
-from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
+from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
+from bookkeeper.storage.wal import Block, Submission, encode_batch, file_summary, path_of, read_seal, recover
+from bookkeeper.storage.wal.files import FileOps
+from bookkeeper.tserver.write.commit import CommitPath
 from combiners import CLOSED
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
@@ -44,6 +46,7 @@ from tests.support.tservers import (
 pytestmark = pytest.mark.integration
 
 STREAM = StreamKey("east-instance", "file:///their/1.wal", "7", "1", 1)
+PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -322,7 +325,7 @@ def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) ->
     node.process.parts.committer.roll()
     wait_until(lambda: state_of(west, left, wal) == state_of(west, right, wal) == CLOSED, "CLOSED")
     rows = {keys.tablet_row("1", extent.end_row): extent for extent in (left, right)}
-    cells = closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(wal), set(rows))
+    cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(wal), set(rows))
     for put in cells.rows:
         row = west.metadata.get(put.key, ("repl",))
         assert row is not None
@@ -381,6 +384,38 @@ def test_a_generation_that_is_not_there_yet_is_not_confirmed(west: Ground) -> No
     node = west.local()
     with pytest.raises(TransientError):
         west.tserver(node).confirm_config(west.coordination.generation() + 5)
+    node.stop()
+
+
+def test_wal_positions_are_those_of_synced_records(west: Ground) -> None:
+    """A drain waits for these positions: a crash of the machine must not take away the records that they name.
+
+    The disk syncs nothing until a barrier is asked for, so an answer without a barrier names a record that may be lost.
+    """
+    (extent,) = west.create_table("1")
+    node = west.local()
+    west.assign(node, extent)
+    asked, sync, cross = threading.Event(), FileOps.fdatasync, CommitPath.cross
+    synced: list[int] = []
+
+    def late_sync(ops: FileOps, fd: int) -> None:
+        assert asked.wait(PATIENCE_S), "nobody asked for a barrier"
+        sync(ops, fd)
+        synced.append(fd)
+
+    def told_cross(path: CommitPath, barrier: Submission) -> object:
+        asked.set()
+        return cross(path, barrier)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileOps, "fdatasync", late_sync)
+        patch.setattr(CommitPath, "cross", told_cross)
+        west.write(node, extent, records([(b"a", b"")]), "log")
+        marks = west.tserver(node).wal_positions("1")
+        synced_before = len(synced)
+        asked.set()
+    assert [mark.offset for mark in marks] == [1]
+    assert synced_before > 0
     node.stop()
 
 

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.bulk.import_log import is_of_taken
+from bookkeeper.bulk.log_segments import whole_of
 from bookkeeper.errors import BookkeeperError, CorruptionError, DeclinedError
-from bookkeeper.master.gc import LogFile, is_collectable_log
+from bookkeeper.master.gc.gc_rules import is_collectable_log
+from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup, StreamKey, Target
-from bookkeeper.replay import whole as shipping
-from bookkeeper.replay.descents import descent_of
+from bookkeeper.origins import Part, Runs, root_of
+from bookkeeper.replay import segment_transfer as shipping
 from bookkeeper.replay.filters import provenance_for
-from bookkeeper.roots import Part, Runs, root_of
-from bookkeeper.storage.bulk.logs import is_of_taken
-from bookkeeper.storage.bulk.whole import whole_of
+from bookkeeper.replay.message_origins import descent_of
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of, read_headers, read_seal, stamp_from_pb
-from bookkeeper.storage.wal.descent import EVERY_ROW, Claim, parse_descent
+from bookkeeper.storage.wal.block_origins import EVERY_ROW, Claim, parse_descent
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
 from tests.support.faults import fault

@@ -13,7 +13,7 @@ import pytest
 from bookkeeper.errors import BookkeeperError, GapError, TransientError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.storage.wal import read_seal, stream_from_pb
 from tests.support.tservers import (
     Ground,

@@ -22,9 +22,9 @@ from bookkeeper.errors import (
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch, stream_from_pb
-from bookkeeper.tserver.received_index import indexed_streams
+from bookkeeper.tserver.books.received_index import indexed_streams
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (

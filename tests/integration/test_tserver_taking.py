@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from bookkeeper.bulk import incoming_dir
 from bookkeeper.errors import (
     DeclinedError,
     InvalidInputError,
@@ -17,17 +18,16 @@ from bookkeeper.errors import (
     RefusedError,
     StreamExpiredError,
 )
-from bookkeeper.master.usage import FAMILIES, usage_of
+from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup
-from bookkeeper.roots import Runs, root_of
-from bookkeeper.rpc.messages import ReplicateResult
-from bookkeeper.rpc.offers import SegmentPart
-from bookkeeper.storage.bulk import incoming_dir
+from bookkeeper.origins import Runs, root_of
+from bookkeeper.rpc.contract.messages import ReplicateResult
+from bookkeeper.rpc.contract.offer_messages import SegmentPart
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of
-from bookkeeper.storage.wal.descent import Descent, descent_to_pb, exact_claims
-from bookkeeper.tserver.offers import FILE_SEQ_MAX
+from bookkeeper.storage.wal.block_origins import Descent, descent_to_pb, exact_claims
+from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
 from tests.support.faults import fault
@@ -287,7 +287,7 @@ def _near_the_end_of_all_numbers(west: Ground, given: Given) -> None:
     node.may_die = True
     order = _saying(given, last_seq=2**63 - 2).order
     with (
-        patch("bookkeeper.tserver.offers.check_entry"),
+        patch("bookkeeper.tserver.bulk.segment_offers.check_entry"),
         must_raise(DeclinedError, "a file takes the numbers that records need", match="as a sequence number"),
     ):
         west.tserver(node).adopt_segments(order(west, node, WHOLE))

@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.errors import DeclinedError, InvalidInputError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.messages import WriteBatch
+from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.compactions import move
 from tests.support.faults import fault

@@ -19,8 +19,8 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
 from bookkeeper.replay.ranges import Range
-from bookkeeper.rpc.messages import ReplicateRequest, ReplicateResult
-from bookkeeper.tserver.receiver import Receiver
+from bookkeeper.rpc.contract.messages import ReplicateRequest, ReplicateResult
+from bookkeeper.tserver.receive.receiver import Receiver
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 

@@ -40,7 +40,7 @@ from tests.support.simulation.network import Net
 from tests.support.simulation.pair import Pair, send
 from tests.support.simulation.world import LawBrokenError, World, simulation
 from tests.unit.master import test_border_laws as borders
-from tests.unit.tserver import test_paths as paths
+from tests.unit.tserver.origins import test_origin_dedup as paths
 
 ELSEWHERE = {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 22, 27, 28}
 IN_UNITS = {18: (borders, "r16"), 26: (paths, "r22_schedule_26")}

@@ -10,8 +10,8 @@ import random
 from dataclasses import replace
 
 from bookkeeper.coordination.config_changes import set_table_state
-from bookkeeper.master.assigner import next_range
-from bookkeeper.master.shipping import Shipping
+from bookkeeper.master.cycle.assigner import next_range
+from bookkeeper.master.index.shipments import Shipping
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.model import Barrier
 from tests.support.faults import fault

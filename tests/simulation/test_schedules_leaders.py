@@ -13,7 +13,7 @@ import pytest
 from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import LeaseLostError
-from bookkeeper.master.leader import RankAboveError
+from bookkeeper.master.reign.leader import RankAboveError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.model import TargetKey

@@ -3,7 +3,7 @@ without it, and a random search that finds by itself what is broken.
 
 West replicates to south and to east, and south to east; so each record comes to east twice. Files are in
 ``test_schedules_imports``. What concerns borders, quarantine and longer ways is shown where it is a pure function
-(``tests/unit/tserver/test_paths.py``).
+(``tests/unit/tserver/origins/test_origin_dedup.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.roots import RootLog
+from bookkeeper.origins import RootLog
 from tests.support.faults import fault
 from tests.support.simulation.chaos import run_schedule
 from tests.support.simulation.kernel import StuckError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.model import Extent, StreamKey, TargetKey
-from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
+from bookkeeper.rpc.contract.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import read_blocks
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Node

@@ -20,11 +20,11 @@ from typing import Any
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec, read_start
-from bookkeeper.rpc.messages import ReplicateRequest, ScanRequest, WriteBatch
-from bookkeeper.rpc.offers import OfferedSegment, SegmentPart, SegmentsOffer
-from bookkeeper.rpc.rights import PEER_METHODS
-from bookkeeper.rpc.schema import FieldSpec, TypeSpec, WireType, load_contract
+from bookkeeper.rpc.contract.messages import ReplicateRequest, ScanRequest, WriteBatch
+from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
+from bookkeeper.rpc.contract.schema import FieldSpec, TypeSpec, WireType, load_contract
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
+from bookkeeper.rpc.trust.rights import PEER_METHODS
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from tests.support.ipc_forms import bomb, old_bomb
 from tests.support.tservers import records, source_block

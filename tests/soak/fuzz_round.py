@@ -19,13 +19,13 @@ import psutil
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.budget import limits_of
 from bookkeeper.rpc.channel import Channel
-from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec, read_start
-from bookkeeper.rpc.faults import INTERNAL_CODE
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.rights import CLIENT_METHODS, PEER_METHODS
-from bookkeeper.rpc.wire import Buffers
+from bookkeeper.rpc.contract.faults import INTERNAL_CODE
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.frames.budget import limits_of
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec, read_start
+from bookkeeper.rpc.frames.wire import Buffers
+from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.store import SecretStore

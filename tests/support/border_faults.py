@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.master.borders import Change, Write
-from bookkeeper.master.borders import in_order as _in_order
-from bookkeeper.master.fate_store import FIRST_STEP, FateRecord
-from bookkeeper.master.fate_store import parse_record as _parse_record
+from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord
+from bookkeeper.master.fate.fate_store import parse_record as _parse_record
+from bookkeeper.master.splits.split_rules import Change, Write
+from bookkeeper.master.splits.split_rules import in_order as _in_order
 from bookkeeper.metadata.table import Row
 
 
@@ -26,7 +26,7 @@ def _backwards(change: Change) -> list[Write]:
 
 BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "operations-begin-anew": (
-        "bookkeeper.master.fate_store",
+        "bookkeeper.master.fate.fate_store",
         "parse_record",
         _at_its_first_step,
         "design 6: a master that takes over does again what was done",
@@ -38,67 +38,67 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R16: what stays of a merged tablet breaks the chain for ever",
     ),
     "only-the-own-row-is-asked": (
-        "bookkeeper.master.books",
+        "bookkeeper.master.books.books_cycle",
         "predecessor_rows",
         lambda table, table_id: [],  # noqa: ARG005
         "R24: a tablet's record overtakes what it was split from wrote to another log",
     ),
     "references-go-first": (
-        "bookkeeper.master.borders",
+        "bookkeeper.master.splits.split_rules",
         "in_order",
         _backwards,
         "R16: a scan reads a row when a reference has gone from it, and has passed the row where it comes",
     ),
     "serials-begin-again": (
-        "bookkeeper.master.borders",
+        "bookkeeper.master.splits.split_rules",
         "next_serial",
         lambda rows: 2,  # noqa: ARG005
         "R1: what is written to a row that comes back stays hidden below what was deleted there",
     ),
     "highest-of-merged-counts": (
-        "bookkeeper.master.borders",
+        "bookkeeper.master.splits.split_rules",
         "common_high_water",
         max,
         "R18: a merged tablet takes what one of its parts lacks for a duplicate",
     ),
     "nothing-is-ahead": (
-        "bookkeeper.master.borders",
+        "bookkeeper.master.splits.split_rules",
         "rows_ahead",
         lambda states, stream, common: (),  # noqa: ARG005
         "R18: a merged tablet takes again what one of its parts has",
     ),
     "one-predecessor-is-enough": (
-        "bookkeeper.master.borders",
+        "bookkeeper.master.splits.split_rules",
         "joined_places",
         lambda states: list(states)[-1].last_wals,
         "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
     ),
     "logs-of-parents-are-replayed": (
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "tablet_name",
         lambda table_id, end_row: (table_id, None),  # noqa: ARG005
         "R15: half of a tablet that was split replays what the whole had flushed",
     ),
     "whoever-holds-it-takes-it": (
-        "bookkeeper.tserver.attempts",
+        "bookkeeper.tserver.write.request_dedup",
         "is_for_another",
         lambda meant, placed: False,  # noqa: ARG005
         "a write that its client gave up lands after a later one, when the tablet was elsewhere and came back",
     ),
     "late-uses-are-not-expected": (
-        "bookkeeper.tserver.flushed_logs",
+        "bookkeeper.tserver.tablets.flushed_logs",
         "may_come_late",
         lambda over_since_ns, now_ns, flight_ns: False,  # noqa: ARG005
         "R4: a tablet is loaded, and a late first use makes it replay a log that its segments hold",
     ),
     "rows-ahead-do-not-count": (
-        "bookkeeper.tserver.rows_ahead",
+        "bookkeeper.tserver.origins.partial_high_water",
         "known_rows",
         lambda block, ahead: [],  # noqa: ARG005
         "R18: a merged tablet takes again what one of its parts has",
     ),
     "parking-is-optional": (
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "assigned_to",
         lambda location: location.session,
         "R7: a tablet is loaded while its borders are changed",

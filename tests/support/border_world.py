@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from bookkeeper.master import borders
-from bookkeeper.master.borders import Change, TabletFacts
+from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -60,7 +60,7 @@ class Meaning:
 
 def meaning(rows: Sequence[Row]) -> dict[bytes, Meaning]:
     """Of each letter; raises AssertionError when tablets do not join up."""
-    tablets = [borders.facts_of(row) for row in rows if keys.is_tablet(row)]
+    tablets = [split_rules.facts_of(row) for row in rows if keys.is_tablet(row)]
     covered = join_ranges(tablet.extent.rows for tablet in tablets)
     assert covered == (RowRange(None, None),), covered
     found = {}
@@ -72,7 +72,7 @@ def meaning(rows: Sequence[Row]) -> dict[bytes, Meaning]:
 
 
 def _meaning_of(tablet: TabletFacts, letter: bytes) -> Meaning:
-    flush = tablet.flush or borders.NOTHING_YET
+    flush = tablet.flush or split_rules.NOTHING_YET
     counting = {uri for uri, entry in tablet.segments.items() if counts(entry, letter)}
     ahead = [part.offset for part in flush.ahead.get(STREAM, ()) if part.rows.contains(letter)]
     high_water = max([flush.high_water.get(STREAM, 0), *ahead])
@@ -132,7 +132,7 @@ def _only(families: Collection[str]) -> Callable[[Row], Row]:
 def elements(table: ModelTable, change: Change, backwards: bool) -> list[Callable[[], None]]:
     """The smallest writes that a store may make of a change, call after call; within a call in either order."""
     done: list[Callable[[], None]] = []
-    for write in borders.in_order(change):
+    for write in split_rules.in_order(change):
         puts = [_put_one(table, put, write.rank) for put in write.puts]
         deletes = [_delete_one(table, cell, write.rank) for cell in write.deletes]
         done += [*puts, *deletes][:: -1 if backwards else 1]

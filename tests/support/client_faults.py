@@ -7,7 +7,7 @@ from typing import Any
 
 CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "memory-is-the-last-word": (
-        "bookkeeper.client.places",
+        "bookkeeper.client.location_cache",
         "leads_astray",
         lambda error: False,  # noqa: ARG005
         "section 9: a client that remembers where a tablet was fails, though the master knows where it is",
@@ -19,7 +19,7 @@ CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "section 9: a client that begins in the second of a master's restart fails, though a connected one goes on",
     ),
     "records-are-lent": (
-        "bookkeeper.rpc.wire",
+        "bookkeeper.rpc.frames.wire",
         "own_copy",
         lambda view: view,
         "section 9: records that were acknowledged become those of the next call on the connection",

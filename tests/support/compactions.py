@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.storage.wal import recover, uri_of
-from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.tservers import Cells, Ground, LocalNode, records
 

@@ -20,7 +20,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, Store
 from bookkeeper.peers.protocol import BlockFacts, Message, Peer, ReplicaSession
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from bookkeeper.storage.wal import FileOps, encode_batch
 from tests.support.directory_peer import remote_twin

@@ -28,37 +28,37 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a secret that was replaced in place lets its old holder in, and keeps its new one out",
     ),
     "any-proof-will-do": (
-        "bookkeeper.rpc.handshake",
+        "bookkeeper.rpc.trust.handshake",
         "is_proof",
         lambda expected, shown: True,  # noqa: ARG005
         "issue 5: who knows the id of a secret comes in without the secret, and stands for a server too",
     ),
     "nobody-is-asked": (
-        "bookkeeper.rpc.admission",
+        "bookkeeper.rpc.trust.admission",
         "asks_for_secret",
         lambda entrance: False,  # noqa: ARG005
         "issue 5: a server that should ask for a secret asks nobody",
     ),
     "proofs-are-the-same": (
-        "bookkeeper.rpc.handshake",
+        "bookkeeper.rpc.trust.handshake",
         "client_proof",
         lambda key, words: _server_proof(key, words),
         "issue 5: a server's own proof, sent back to it, lets a stranger in",
     ),
     "nonces-repeat": (
-        "bookkeeper.rpc.handshake",
+        "bookkeeper.rpc.trust.handshake",
         "new_nonce",
         lambda: bytes(32),
         "issue 5: what was overheard once lets a stranger in",
     ),
     "tags-are-not-looked-at": (
-        "bookkeeper.rpc.seal",
+        "bookkeeper.rpc.frames.frame_tags",
         "FrameSeal.check",
         lambda self, frame: frame[:-16],  # noqa: ARG005
         "who passes a handshake on makes calls of its own on the connection, and changes answers",
     ),
     "frames-have-no-numbers": (
-        "bookkeeper.rpc.seal",
+        "bookkeeper.rpc.frames.frame_tags",
         "_Numbers.take",
         lambda self: bytes(12),  # noqa: ARG005
         "who passes frames on repeats some of them",
@@ -70,7 +70,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "whoever answers at an address is offered, and proven, what is meant for others",
     ),
     "any-target-will-do": (
-        "bookkeeper.rpc.admission",
+        "bookkeeper.rpc.trust.admission",
         "refuse_other_target",
         lambda target, hello, who: None,  # noqa: ARG005
         "a handshake that was meant for one instance holds at another",
@@ -82,7 +82,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R23: who took the address of a peer, and asks for no secret, gets what was meant for that peer",
     ),
     "proofs-hold-on-any-channel": (
-        "bookkeeper.rpc.handshake",
+        "bookkeeper.rpc.trust.handshake",
         "words_of",
         lambda channel, said, nonce, chosen: b"".join((*said, nonce, chosen)),  # noqa: ARG005
         "who has a certificate passes a handshake on from one TLS connection to another one",
@@ -100,19 +100,19 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a cluster listens beyond its machine without TLS, and nobody is told",
     ),
     "every-secret-opens-everything": (
-        "bookkeeper.rpc.rights",
+        "bookkeeper.rpc.trust.rights",
         "may_call",
         lambda kind, service, method: True,  # noqa: ARG005
         "issue 5: a peer's secret gives the rights of a client, a client's those of a process",
     ),
     "peers-speak-for-others": (
-        "bookkeeper.rpc.rights",
+        "bookkeeper.rpc.trust.rights",
         "is_itself",
         lambda caller, source: True,  # noqa: ARG005
         "a peer opens a stream in another one's name, and this cluster drops that one's records as known",
     ),
     "peers-reach-every-table": (
-        "bookkeeper.rpc.table_rights",
+        "bookkeeper.rpc.trust.table_rights",
         "opens",
         lambda secret, table: True,  # noqa: ARG005
         "a peer's secret opens every table",
@@ -130,7 +130,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: a secret that was made for one instance serves another",
     ),
     "any-version-will-do": (
-        "bookkeeper.rpc.admission",
+        "bookkeeper.rpc.trust.admission",
         "check_guest_version",
         lambda version, who: None,  # noqa: ARG005
         "issue 5: a peer of a newer protocol is not told so",
@@ -142,13 +142,13 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: handshakes that nobody ends take the places of others",
     ),
     "silent-strangers-keep-their-places": (
-        "bookkeeper.monitor.door",
+        "bookkeeper.monitor.connection_limiter",
         "who_makes_room",
         lambda visits: None,  # noqa: ARG005
         "issue 5: strangers who say nothing keep everybody from the monitor",
     ),
     "strangers-take-their-time": (
-        "bookkeeper.monitor.door",
+        "bookkeeper.monitor.connection_limiter",
         "request_s",
         lambda: 3_600.0,
         "issue 5: whoever sends the monitor a byte now and then stays as long as it likes",
@@ -166,7 +166,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: who was turned away stays as long as it likes",
     ),
     "lengths-are-believed": (
-        "bookkeeper.rpc.wire",
+        "bookkeeper.rpc.frames.wire",
         "_room",
         lambda view, at, size: at + size,  # noqa: ARG005
         "10.7: garbage on the wire kills a server",
@@ -184,7 +184,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: who may look at the monitor comes in at the ports of processes",
     ),
     "the-monitor-asks-nobody": (
-        "bookkeeper.monitor.gate",
+        "bookkeeper.monitor.auth_middleware",
         "accepted_by",
         lambda viewers: None,  # noqa: ARG005
         "issue 5: whoever reaches the monitor's port may look",
@@ -196,19 +196,19 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: who shows something that looks like a token may look",
     ),
     "tokens-stay-in-the-address": (
-        "bookkeeper.monitor.gate",
+        "bookkeeper.monitor.auth_middleware",
         "address_without_token",
         lambda request: str(request.url),
         "issue 5: the token stays in a browser's history, and others read it from the screen",
     ),
     "scripts-read-the-cookie": (
-        "bookkeeper.monitor.gate",
+        "bookkeeper.monitor.auth_middleware",
         "hand_out",
         lambda answer, name, value, is_secure: answer.set_cookie(name, value),  # noqa: ARG005
         "issue 5: pages of other sites make a browser show the cookie, scripts read it",
     ),
     "refusals-say-what-was-shown": (
-        "bookkeeper.monitor.gate",
+        "bookkeeper.monitor.auth_middleware",
         "reason_of",
         lambda request, cookie: f"{request.url} {request.headers.get('authorization')} is wrong",  # noqa: ARG005
         "issue 5: tokens are in the log: one of another cluster, or one that is a letter short",
@@ -220,7 +220,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 5: health and readiness tell whoever asks what only viewers may know",
     ),
     "every-refusal-is-logged": (
-        "bookkeeper.rpc.admission",
+        "bookkeeper.rpc.trust.admission",
         "is_quiet",
         lambda said_ns, now_ns: False,  # noqa: ARG005
         "issue 5: a stranger that knocks on and on fills the log",
@@ -234,6 +234,6 @@ def _believe(context: ssl.SSLContext) -> None:
 
 
 def _server_proof(key: bytes, words: bytes) -> bytes:
-    from bookkeeper.rpc import handshake  # looked up when it is called: another switch may be on
+    from bookkeeper.rpc.trust import handshake
 
     return handshake.server_proof(key, words)

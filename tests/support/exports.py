@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bookkeeper.bulk import convert, segment_entry
+from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
 from bookkeeper.model import Extent, LocalityGroup, RowRange
-from bookkeeper.storage.bulk import convert, segment_entry
-from bookkeeper.storage.bulk.convert import Place
-from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal.files import path_of

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bookkeeper.errors import NotFoundError, NotLeaderError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.rpc.messages import (
+from bookkeeper.rpc.contract.messages import (
     FileMark,
     ScanPage,
     ScanRequest,

@@ -77,13 +77,13 @@ FAULTS: dict[str, Fault] = {
         "R15: nobody can tell when the lease of a process ends, for as long as that process lives",
     ),
     "retries-outlive-the-order-to-end": Fault(
-        "bookkeeper.tserver.threads",
-        "Persistence.stop",
+        "bookkeeper.runtime.threads",
+        "SessionRetries.stop",
         lambda self: None,  # noqa: ARG005
         "a tserver that is told to end waits for as long as the disk of its books is full",
     ),
     "damage-is-waited-for": Fault(
-        "bookkeeper.client.locations",
+        "bookkeeper.client.table_map",
         "is_hopeless",
         lambda since_ns, now_ns: False,  # noqa: ARG005
         "design section 9: whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
@@ -145,13 +145,13 @@ FAULTS: dict[str, Fault] = {
         "R12: a write is acknowledged that the books do not know: readable here, never shipped",
     ),
     "no-fence": Fault(
-        "bookkeeper.storage.wal.current",
+        "bookkeeper.storage.wal.active_wal",
         "CurrentLog.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
     "seal-not-looked-at": Fault(
-        "bookkeeper.storage.wal.current",
+        "bookkeeper.storage.wal.active_wal",
         "is_fenced",
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges what it wrote behind the seal",
@@ -200,73 +200,73 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
-        "bookkeeper.storage.wal.waiting",
+        "bookkeeper.storage.wal.submission_queue",
         "has_to_begin",
         lambda entry: False,  # noqa: ARG005
         "a condition is judged without what was written just before it",
     ),
     "flushes-begin-anywhere": Fault(
-        "bookkeeper.tserver.commit",
+        "bookkeeper.tserver.write.commit",
         "CommitPath.begin_flush",
         lambda self, barrier: self.cross(barrier),
         "R12, R15: a flush deletes the cell of a log that holds what was written and not applied when it began",
     ),
     "conditions-are-replicated": Fault(
-        "bookkeeper.tserver.refusals",
+        "bookkeeper.tserver.write.write_guards",
         "refuse_conditional",
         lambda view: None,  # noqa: ARG005
         "design 9: a conditional write is taken by a table that is replicated",
     ),
     "read-only-is-a-word": Fault(
-        "bookkeeper.tserver.refusals",
+        "bookkeeper.tserver.write.write_guards",
         "refuse_read_only",
         lambda view: None,  # noqa: ARG005
         "design 10.6: a read-only peer takes a user's write",
     ),
     "marks-of-ended-streams-stay": Fault(
-        "bookkeeper.tserver.loader",
+        "bookkeeper.tserver.maintenance.loader",
         "forgotten_streams",
         lambda high_water, indexed: [],  # noqa: ARG005
         "R20: what is remembered of streams that are over grows for ever",
     ),
     "high-water-does-not-count": Fault(
-        "bookkeeper.tserver.receiving",
+        "bookkeeper.tserver.write.share_decision",
         "known_through",
         lambda high_water, acked: acked,  # noqa: ARG005
         "R18: a range that comes twice is applied twice",
     ),
     "in-flight-is-not-known": Fault(
-        "bookkeeper.tserver.tablet",
+        "bookkeeper.tserver.tablets.tablet",
         "ServedTablet.known_high_water",
         lambda self, stream: self.high_water.get(stream, 0),
         "R18: a range that comes again while its first copy is synced is applied twice",
     ),
     "each-part-has-its-limits": Fault(
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "limits_of_parts",
         lambda limits: limits,
         "R18: one tablet takes its half of a block, another one refuses it for good, a retry is applied twice",
     ),
     "gaps-are-swallowed": Fault(
-        "bookkeeper.tserver.receiving",
+        "bookkeeper.tserver.write.share_decision",
         "leaves_gap",
         lambda known, after: False,  # noqa: ARG005
         "R19: records that came too late are dropped as duplicates",
     ),
     "proven-for-those-not-asked": Fault(
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "proven_offset",
         lambda acked, after, to: to,  # noqa: ARG005
         "R19: an answer claims for all tablets what one of them has",
     ),
     "handed-over-counts-as-proven": Fault(
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "Receiver._proof",
         lambda receiver, request, in_front: in_front.to_offset if in_front else request.acked_offset,  # noqa: ARG005
         "R19: a message in front, which failed elsewhere, counts as durable for a tablet that lacks its records",
     ),
     "memory-takes-all": Fault(
-        "bookkeeper.tserver.flusher",
+        "bookkeeper.tserver.maintenance.flusher",
         "has_room",
         lambda memory_bytes, memtable_bytes: True,  # noqa: ARG005
         "design 5: what a peer sends faster than it can be flushed fills the memory",
@@ -278,103 +278,103 @@ FAULTS: dict[str, Fault] = {
         "design 10.7: a value that a newer version wrote is rewritten without what this one does not know",
     ),
     "own-data-is-welcome": Fault(
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "check_provenance",
         lambda provenance, stream, own_instance_id: None,  # noqa: ARG005
         "R21: data returns to a cluster that it has passed",
     ),
     "ended-streams-are-taken": Fault(
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "refuse_ended",
         lambda stream, is_open: None,  # noqa: ARG005
         "R20: a message out of a process that was stopped for long is applied again",
     ),
     "forgotten-meanwhile-counts": Fault(
-        "bookkeeper.tserver.replicated",
+        "bookkeeper.tserver.write.replicated_apply",
         "was_forgotten",
         lambda knows, forgets, now_forgets: False,  # noqa: ARG005
         "R20: a message that saw its stream in the books is taken when the stream is forgotten",
     ),
     "tokens-live-for-ever": Fault(
-        "bookkeeper.tserver.streams",
+        "bookkeeper.tserver.receive.receive_streams",
         "is_expired",
         lambda used_ns, now_ns, idle_timeout_ms: False,  # noqa: ARG005
         "R20: a message arrives after its stream was forgotten, and is applied again",
     ),
     "high-water-not-rebuilt": Fault(
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "raise_high_water",
         lambda high_water, stream, to_offset: None,  # noqa: ARG005
         "R18: a resend after a crash is applied again",
     ),
     "moves-leave-no-trace": Fault(
-        "bookkeeper.tserver.tablet",
+        "bookkeeper.tserver.tablets.tablet",
         "predecessors",
         lambda last, wal: [],  # noqa: ARG005
         "R24: a delete overtakes its put in another log",
     ),
     "no-barriers-in-the-books": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "barriers_of",
         lambda block: (),  # noqa: ARG005
         "R24: the master does not know that a log waits for another",
     ),
     "log-without-repl": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "first_use_values",
         lambda wal, use, replicated, status: {log_column(wal): LOG},  # noqa: ARG005
         "R12: readable here, never shipped",
     ),
     "refused-uses-stay-marked": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "WalBooks.give_up",
         lambda self: None,  # noqa: ARG005
         "R12: what is written when the books' disk has room again has no cell",
     ),
     "enabling-needs-no-cell": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "needs_first_use",
         lambda use, header: use is None or not use.logged,  # noqa: ARG005
         "R12: what follows an enable in one log has no cell",
     ),
     "written-counts-as-synced": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "provable_reach",
         lambda synced, written: written,  # noqa: ARG005
         "R15: the peer gets what the primary loses in a crash",
     ),
     "a-flush-keeps-the-log-cell": Fault(
-        "bookkeeper.tserver.books",
+        "bookkeeper.tserver.books.wal_cells",
         "WalBooks.release",
         lambda self, tablet: None,  # noqa: ARG005
         "R12: the log of records that came during a flush is let go",
     ),
     "nobody-is-stamped": Fault(
-        "bookkeeper.tserver.stamps",
+        "bookkeeper.tserver.tablets.block_targets",
         "stamps_in_force",
         lambda config, table_id: (),  # noqa: ARG005
         "R13: a block does not say for whom it is",
     ),
     "confirmed-unseen": Fault(
-        "bookkeeper.tserver.configuration",
+        "bookkeeper.tserver.write.configuration",
         "Configuration.confirm",
         lambda self, generation: generation,  # noqa: ARG005
         "R14: a write after the confirmation is made under the old configuration",
     ),
     "unsealed-logs-are-read": Fault(
-        "bookkeeper.tserver.loader",
+        "bookkeeper.tserver.maintenance.loader",
         "check_sealed",
         lambda uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
     ),
     "tablets-that-left-are-flushed": Fault(
-        "bookkeeper.tserver.registry",
+        "bookkeeper.tserver.tablets.tablet_registry",
         "Registry.holds",
         lambda self, tablet: True,  # noqa: ARG005
         "a flush that begins when its table is deleted brings the tablet's row back, for ever",
     ),
     "uses-end-behind-the-seal": Fault(
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "all_uses",
         lambda logs: {uri: 1 + end_of(uri) for uri in logs},
         "R12: a use that a power loss left behind the seal stays in the books, and its log for ever",
@@ -392,25 +392,25 @@ FAULTS: dict[str, Fault] = {
         "a full disk ends the server because a log is due to end",
     ),
     "late-attempts-count": Fault(
-        "bookkeeper.tserver.attempts",
+        "bookkeeper.tserver.write.request_dedup",
         "is_late",
         lambda number, latest: False,  # noqa: ARG005
         "10.1: a request that its client has given up brings an old value back over an acknowledged one",
     ),
     "late-uses-are-needed": Fault(
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "is_void_use",
         lambda exists, is_marked: False,  # noqa: ARG005
         "R4: a tablet with a use that came after its log was collected can't be loaded",
     ),
     "flush-ids-begin-again": Fault(
-        "bookkeeper.tserver.tablet",
+        "bookkeeper.tserver.tablets.tablet",
         "first_flush_id",
         lambda serial: 1,  # noqa: ARG005
         "R1: two holders of a tablet write one rank with two values",
     ),
     "orders-of-the-deposed-count": Fault(
-        "bookkeeper.tserver.loader",
+        "bookkeeper.tserver.maintenance.loader",
         "is_deposed",
         lambda epoch, known: False,  # noqa: ARG005
         "R7: a deposed master moves a tablet",

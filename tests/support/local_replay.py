@@ -22,7 +22,7 @@ from bookkeeper.replay.ranges import (
     results_to_batch,
 )
 from bookkeeper.replay.shipping import Sessions, Shipper
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.security.access import entrance_of
 

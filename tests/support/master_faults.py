@@ -8,11 +8,11 @@ from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import RefusedError
-from bookkeeper.master.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
-from bookkeeper.master.files import FileEntry
-from bookkeeper.master.gc import LogFile
-from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.shipping import Shipping
+from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
+from bookkeeper.master.index.file_entry import FileEntry
+from bookkeeper.master.index.log_files import LogFile
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Shipping
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
@@ -119,37 +119,37 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "design section 1: a master that has read nothing yet says that nothing waits",
     ),
     "loads-do-not-rest": (
-        "bookkeeper.master.load_retries",
+        "bookkeeper.master.placement.load_retries",
         "LoadRetries.may_try",
         lambda self, row: True,  # noqa: ARG005
         "a tablet that can't be loaded has its logs read again in each cycle",
     ),
     "barriers-beyond-a-few-are-dropped": (
-        "bookkeeper.master.barriers",
+        "bookkeeper.master.index.barriers",
         "coarser_barriers",
         _only_the_first,
         "R24: of a log with many tablets, some ship before the records that were written before theirs",
     ),
     "each-target-has-a-tserver": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "flying_at",
         lambda world, entry: (),  # noqa: ARG005
         "one tserver ships a file to all targets (document 1, on choosing a tserver)",
     ),
     "older-logs-are-not-waited-for": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "older_are_over",
         lambda file, target, files, shipping: True,  # noqa: ARG005
         "R24: of many logs, some ship before the records that were written before theirs",
     ),
     "barriers-of-any-log-become-one": (
-        "bookkeeper.master.barriers",
+        "bookkeeper.master.index.barriers",
         "coarser_barriers",
         _of_whoever_wrote_it,
         "R24: two tservers' logs that exchanged tablets wait for each other, for ever",
     ),
     "queues-look-at-ages-only": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "may_go",
         lambda key, files, shipping: True,  # noqa: ARG005
         "R24: a queue is full of logs that wait for one that does not fit, for ever",
@@ -161,43 +161,43 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "design section 10, rule 7: a damaged file of an export becomes part of a table",
     ),
     "imports-under-way-are-over": (
-        "bookkeeper.master.collector",
+        "bookkeeper.master.gc.gc_runner",
         "living",
         lambda sessions, operations: frozenset(sessions),  # noqa: ARG005
         "R17: the log of an import goes before the tablet that takes the import refers to it",
     ),
     "needed-deleted-for-good": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "removal_rank",
         lambda cycle_rank: MAX_RANK,  # noqa: ARG005
         "R2: what a later leader wrote is hidden, and the file is stuck",
     ),
     "done-goes-with-needed": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "needed_cells",
         _cells_of_both_sides,
         "R3: the finished offset, written again at its rank, stays hidden: stuck",
     ),
     "books-of-missing-files-stay": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "is_void",
         lambda missing, now_ns, flight_ns: False,  # noqa: ARG005
         "R4: a write that came after everything was over is never removed",
     ),
     "marks-go-with-their-file": (
-        "bookkeeper.master.collector",
+        "bookkeeper.master.gc.gc_runner",
         "is_over",
         lambda since_ns, now_ns, flight_ns: True,  # noqa: ARG005
         "R4: a use that comes after its log was collected looks like a log that was lost",
     ),
     "missing-is-void-at-once": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "is_void",
         lambda missing, now_ns, flight_ns: True,  # noqa: ARG005
         "R4: books of a file that was made after the listing are purged",
     ),
     "one-target-for-a-remote-table": (
-        "bookkeeper.master.files",
+        "bookkeeper.master.index.file_entry",
         "configured_targets",
         _one_for_each_remote_table,
         "R5: of two tables that map to one remote table, the second is lost",
@@ -209,103 +209,103 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R5: a target that is enabled again counts as shipped what its old self got",
     ),
     "configuration-is-remembered": (
-        "bookkeeper.master.books",
+        "bookkeeper.master.books.books_cycle",
         "configuration",
         _remembered_config,
         "R6: a target that was enabled meanwhile does not count, and its data goes",
     ),
     "one-look-is-enough": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "saw_closed_before",
         lambda entry, cycle: entry.is_closed(),  # noqa: ARG005
         "R7: a deposed leader deletes by a configuration older than the file",
     ),
     "no-look-is-enough": (
-        "bookkeeper.master.remover",
+        "bookkeeper.master.books.remover",
         "is_orphan",
         lambda file, previous: True,  # noqa: ARG005
         "R7: a row is taken for a leftover although its file was there a moment ago",
     ),
     "ranks-above-are-not-seen": (
-        "bookkeeper.master.leader",
+        "bookkeeper.master.reign.leader",
         "is_foreign",
         lambda epoch, own_epoch: False,  # noqa: ARG005
         "R8: after the epoch counter began again, a leader's writes are hidden",
     ),
     "every-target-ever-counts": (
-        "bookkeeper.master.files",
+        "bookkeeper.master.index.file_entry",
         "configured_targets",
         _every_target_ever,
         "R9: a file waits for ever for a target that is no longer configured",
     ),
     "unconfigured-columns-stay": (
-        "bookkeeper.master.work_maker",
+        "bookkeeper.master.books.work_maker",
         "is_unconfigured",
         lambda column, configured: False,  # noqa: ARG005
         "R9: columns of targets that are no longer configured stay",
     ),
     "nobody-closes": (
-        "bookkeeper.master.closer",
+        "bookkeeper.master.books.wal_closer",
         "needs_closing",
         lambda is_sealed, owner_is_dead: False,  # noqa: ARG005
         "R10: the file of a dead tserver stays OPEN, and is kept for ever",
     ),
     "all-are-confirmed": (
-        "bookkeeper.master.tservers",
+        "bookkeeper.master.calls.tservers",
         "TServers.unconfirmed",
         lambda self, generation: [],  # noqa: ARG005
         "R14: enable returns while a tserver writes under the old configuration",
     ),
     "broken-chains-pass": (
-        "bookkeeper.master.snapshot",
+        "bookkeeper.master.index.snapshot",
         "verify_chain",
         lambda before, after, online: None,  # noqa: ARG005
         "R16: a reference that a merge moved is missed, and its file goes early",
     ),
     "tables-without-rows-are-whole": (
-        "bookkeeper.master.snapshot",
+        "bookkeeper.master.index.snapshot",
         "missing_tables",
         lambda online, seen: [],  # noqa: ARG005
         "R16: books that were emptied name nothing, and everything goes",
     ),
     "what-was-read-is-not-proven": (
-        "bookkeeper.master.rounds",
+        "bookkeeper.master.reign.books_proof",
         "is_proof",
         lambda held, number: True,  # noqa: ARG005
         "design 10.2: a table that was replaced while it was read names nothing, and everything goes",
     ),
     "waits-count-as-work": (
-        "bookkeeper.master.collector_pace",
+        "bookkeeper.master.gc.gc_pace",
         "worked_ms",
         lambda took_ms, computed_ms: took_ms,  # noqa: ARG005
         "issue 15: the collector rests nine times as long as an outage lasted",
     ),
     "newborns-go": (
-        "bookkeeper.master.gc",
+        "bookkeeper.master.gc.gc_rules",
         "is_collectable_log",
         lambda log, referenced, live: log.uri not in referenced,  # noqa: ARG005
         "R17: a log is deleted between its creation and its first reference",
     ),
     "one-table's-word-is-enough": (
-        "bookkeeper.master.books",
+        "bookkeeper.master.books.books_cycle",
         "is_known_of",
         lambda entry, table_id: entry is not None,  # noqa: ARG005
         "R24: a record overtakes one in a log that the scan knew of another table only",
     ),
     "replication-needs-no-log": (
-        "bookkeeper.master.gc",
+        "bookkeeper.master.gc.gc_rules",
         "references",
         _needed_by_tablets,
         "R17: a log goes when no tablet needs it any more, though a peer lacks some of it",
     ),
     "only-sealed-logs-go": (
-        "bookkeeper.master.gc",
+        "bookkeeper.master.gc.gc_rules",
         "is_collectable_log",
         _only_sealed,
         "R17: the log of a dead tserver whose table was deleted is kept for ever",
     ),
     "quarantine-keeps-silently": (
-        "bookkeeper.master.keeping",
+        "bookkeeper.master.gc.retention_reasons",
         "Keeper.quarantined",
         lambda keeper, key: None,  # noqa: ARG005
         "design section 1: an operator can ask for whom a file is kept, whatever keeps it",
@@ -323,7 +323,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R20: a message that was on its way is applied again",
     ),
     "a-cluster-is-its-own-peer": (
-        "bookkeeper.master.peer_masters",
+        "bookkeeper.master.calls.peer_masters",
         "refuse_self",
         lambda found, own_instance_id: found,  # noqa: ARG005
         "R23: a cluster replicates to itself",
@@ -341,121 +341,121 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R23: a cluster meets another one with its own name, and nobody can tell them apart",
     ),
     "barriers-do-not-hold": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "is_passed",
         lambda barrier, target, files, shipping: True,  # noqa: ARG005
         "R24: a delete overtakes its put",
     ),
     "whole-files-wait": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "barrier_limit",
         _whole_files_wait,
         "R24: two tablets that swap servers wait for each other for ever",
     ),
     "unknown-logs-are-passed": (
-        "bookkeeper.master.books",
+        "bookkeeper.master.books.books_cycle",
         "was_met",
         lambda logs, table_id, files: True,  # noqa: ARG005
         "R24: a log is shipped before another one that is younger than the scan, and that it has to wait for",
     ),
     "unsafe-offsets-travel": (
-        "bookkeeper.master.barriers",
+        "bookkeeper.master.index.barriers",
         "barriers_are_complete_to",
         lambda known_before, needed: needed,  # noqa: ARG005
         "R24: a record is shipped before the barrier in front of it was seen",
     ),
     "backing-off-is-optional": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "peer_allowance",
         lambda world, cluster: world.limits.peer_max,  # noqa: ARG005
         "design 6: an offline peer is tried all the time",
     ),
     "unsealed-tablets-move": (
-        "bookkeeper.master.tablet_balance",
+        "bookkeeper.master.placement.tablet_balance",
         "is_free",
         lambda tablet, live, unsealed: tablet.session not in live,  # noqa: ARG005
         "R15: a tablet is loaded before its last log is sealed, without its last writes",
     ),
     "every-change-needs-a-full-look": (
-        "bookkeeper.master.cycle",
+        "bookkeeper.master.cycle.cycle",
         "concerns_tablets_only",
         lambda before, after: False,  # noqa: ARG005
         "a new table costs the master in proportion to all tablets",
     ),
     "everybody-gets-everything": (
-        "bookkeeper.master.placement",
+        "bookkeeper.master.placement.placement",
         "missing_sessions",
         lambda tablets, live: 0,  # noqa: ARG005
         "the first tserver that is back after an outage of all gets all tablets",
     ),
     "nothing-is-uneven": (
-        "bookkeeper.master.moves",
+        "bookkeeper.master.placement.tablet_moves",
         "is_uneven",
         lambda tablets, live: False,  # noqa: ARG005
         "tablets stay where an outage has put them",
     ),
     "two-homes-in-a-put": (
-        "bookkeeper.master.placement",
+        "bookkeeper.master.placement.placement",
         "one_for_each_tablet",
         list,
         "R1: the books and the order name two tservers",
     ),
     "loads-before-answers": (
-        "bookkeeper.master.placement",
+        "bookkeeper.master.placement.placement",
         "may_load",
         lambda live, held: True,  # noqa: ARG005
         "R7: two tservers hold a tablet, one by order of a deposed master",
     ),
     "passed-without-a-row": (
-        "bookkeeper.master.quarantine",
+        "bookkeeper.master.quarantine.quarantined_ranges",
         "write_rows",
         lambda table, reign, ranges: None,  # noqa: ARG005
         "design 7: a range that fails for good is passed, and nothing remembers it",
     ),
     "a-try-under-way-counts": (
-        "bookkeeper.master.shipping",
+        "bookkeeper.master.index.shipments",
         "is_excused",
         lambda shipment: False,  # noqa: ARG005
         "design 7: a range that a person has seen to waits again, for a try that had begun before",
     ),
     "quarantine-keeps-nothing": (
-        "bookkeeper.master.gc",
+        "bookkeeper.master.gc.gc_rules",
         "quarantined_files",
         lambda rows: set(),  # noqa: ARG005
         "design 7: a file goes while a range of it waits to be shipped again",
     ),
     "failures-are-kept-for-ever": (
-        "bookkeeper.master.fate",
+        "bookkeeper.master.fate.engine",
         "excess_failures",
         lambda kept, most: 0,  # noqa: ARG005
         "design 6: failed operations pile up in the books",
     ),
     "the-age-of-logs-does-not-count": (
-        "bookkeeper.master.assigner",
+        "bookkeeper.master.cycle.assigner",
         "queue_key",
         lambda entry, target, sequential: (0, entry.file, target),  # noqa: ARG005
         "design 6: sequential hands out the logs of a target in order of creation",
     ),
     "nothing-is-shared": (
-        "bookkeeper.master.fate",
+        "bookkeeper.master.fate.engine",
         "is_held",
         lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
         "issue 4: an import that waits for a tablet keeps imports into all other tables waiting",
     ),
     "late-operations-count": (
-        "bookkeeper.master.fate_store",
+        "bookkeeper.master.fate.fate_store",
         "came_late",
         lambda record, taken_over: False,  # noqa: ARG005
         "design 6: an operation that was asked for again is executed a second time when the master changes, days later",
     ),
     "a-doubt-is-a-failure": (
-        "bookkeeper.master.fate",
+        "bookkeeper.master.fate.engine",
         "in_doubt",
         lambda running: RefusedError(f"{running.op.type} has failed"),
         "design 6: who is told that an operation failed finds it done",
     ),
     "locks-do-not-exclude": (
-        "bookkeeper.master.fate",
+        "bookkeeper.master.fate.engine",
         "first_of_each_lock",
         lambda ordered: ordered,
         "design 6: two operations change one table at a time",

@@ -6,13 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 
 import combiners
-from bookkeeper.master.assigner import WorkLimits, World
-from bookkeeper.master.barriers import FileBarrier
-from bookkeeper.master.files import FileEntry, Scopes, parse_cell
-from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.packing import Amount, Progress
-from bookkeeper.master.shipping import Report, Shipping
-from bookkeeper.master.snapshot import TabletView
+from bookkeeper.master.cycle.assigner import WorkLimits, World
+from bookkeeper.master.index.barriers import FileBarrier
+from bookkeeper.master.index.file_entry import FileEntry, Scopes, parse_cell
+from bookkeeper.master.index.file_entry_codec import Amount, Progress
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Report, Shipping
+from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
 from bookkeeper.model import Barrier, Extent, Target, TargetKey

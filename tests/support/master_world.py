@@ -28,27 +28,27 @@ from bookkeeper.coordination.config_changes import (
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination, Leader, Session
-from bookkeeper.master.books import Books, Owners, View
-from bookkeeper.master.carried import Carried
-from bookkeeper.master.collector import Collector
-from bookkeeper.master.fate import FateEngine
-from bookkeeper.master.fate_store import FateStore
-from bookkeeper.master.leader import Reign, campaign
+from bookkeeper.master.books.books_cycle import Books, Owners, View
+from bookkeeper.master.books.tserver_recovery import Recovery, read_promise
+from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.fate.fate_store import FateStore
+from bookkeeper.master.gc.gc_runner import Collector
 from bookkeeper.master.leadership import batch_limits
-from bookkeeper.master.operations import all_operations
+from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.tables import new_tablet_rows
-from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.recovery import Recovery, read_promise
-from bookkeeper.master.root_keeper import RootKeeper
-from bookkeeper.master.rounds import Rounds
-from bookkeeper.master.tservers import TServers
+from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.reign.books_proof import Rounds
+from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Barrier, Target, TargetKey
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster

@@ -22,7 +22,7 @@ from bookkeeper.errors import NotLeaderError, NotServingError, TransientError, U
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.services import Master
+from bookkeeper.rpc.contract.services import Master
 from bookkeeper.security.access import process_credentials
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody

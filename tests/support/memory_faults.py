@@ -21,25 +21,25 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "issue 15: a few kilobytes of an older form of Arrow's messages take gigabytes",
     ),
     "memory-for-what-is-announced": (
-        "bookkeeper.rpc.frames",
+        "bookkeeper.rpc.frames.partial_frame",
         "grown_bytes",
         lambda has_bytes, size: size,  # noqa: ARG005
         "forty connections with four bytes each take more than a gigabyte",
     ),
     "budgets-are-words": (
-        "bookkeeper.rpc.budget",
+        "bookkeeper.rpc.frames.budget",
         "exceeds",
         lambda held_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
         "whoever has a secret fills the memory of a process with frames that are never whole",
     ),
     "each-batch-has-its-own-budget": (
-        "bookkeeper.tserver.decompression",
+        "bookkeeper.tserver.write.decompression",
         "is_too_much",
         lambda taken_bytes, limits: False,  # noqa: ARG005
         "a message of a few kilobytes takes gigabytes, in many batches",
     ),
     "places-are-taken-last": (
-        "bookkeeper.tserver.receiver",
+        "bookkeeper.tserver.receive.receiver",
         "Receiver.open_stream",
         lambda self, stream, peer=None: _announce_first(self, stream, peer),
         "a peer that has no place left fills the books with streams",

@@ -18,7 +18,7 @@ from bookkeeper.monitor.observation import (
     TableSeen,
     TServerSeen,
 )
-from bookkeeper.rpc.messages import QuarantinedRange, ReplicationConfig, TargetStatus
+from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
 from bookkeeper.security.viewers import Viewers
 
 EAST = TargetKey("east", "7", "1", 1)

@@ -18,10 +18,9 @@ from urllib.parse import quote
 
 from bookkeeper.coordination.config_changes import define_cluster
 from bookkeeper.coordination.config_tree import PeerCluster
-from bookkeeper.master.assigner import WorkRange
-from bookkeeper.master.fate import Args
-from bookkeeper.master.operations import replicate
-from bookkeeper.master.operations.borders import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
+from bookkeeper.master.cycle import replicate_file
+from bookkeeper.master.cycle.assigner import WorkRange
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.bulk_import import import_args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.export import copy_args
@@ -29,16 +28,17 @@ from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
-from bookkeeper.master.operations.roots import END_KIND
+from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import stream_done_args
 from bookkeeper.master.operations.tables import create_table_args, set_groups_args
 from bookkeeper.master.operations.users import set_authorizations_args
-from bookkeeper.master.quarantine import RangeKey, write_rows
+from bookkeeper.master.origins.end_origins import END_KIND
+from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column, RowPut
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, Target, TargetKey
-from bookkeeper.rpc.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
+from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport
 from tests.support.border_world import held_row, hold, segment
 from tests.support.exports import make_export
 from tests.support.master_world import LATE_MS, Master, World
@@ -307,7 +307,7 @@ def _executed(kind: str, prepare: Callable[[Scene], Args]) -> Play:
 
 def _ship_file(scene: Scene, args: Args) -> None:
     """What the cycle does of a file: an operation, a tserver, another tserver, the end."""
-    files = replicate.ReplicateFiles(scene.master.fate.store, scene.world.clock)
+    files = replicate_file.ReplicateFiles(scene.master.fate.store, scene.world.clock)
     file, target = str(args["file"]).encode(), Target(TargetKey("east", "r1", "1", 1), None, "", "east-instance")
     for session in ("one", "two"):
         files.ensure([WorkRange(file, target, 1, 2, session)])
@@ -316,14 +316,14 @@ def _ship_file(scene: Scene, args: Args) -> None:
 
 def _end_files(scene: Scene) -> None:
     """The file is outstanding no more when the next master looks."""
-    files = replicate.ReplicateFiles(scene.master.fate.store, scene.world.clock)
+    files = replicate_file.ReplicateFiles(scene.master.fate.store, scene.world.clock)
     files.adopt(scene.master.fate.store.load())
     files.end_all_but([])
 
 
 SCENES: Mapping[str, Play] = {
     **{kind: _executed(kind, prepare) for kind, prepare in PREPARE.items()},
-    replicate.KIND: Play(lambda scene: {"file": scene.file}, _ship_file, _end_files),
+    replicate_file.KIND: Play(lambda scene: {"file": scene.file}, _ship_file, _end_files),
 }
 
 

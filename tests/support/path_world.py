@@ -14,22 +14,22 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.master.borders import TabletFacts, joined_state, part_state
+from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, Stamp, TargetKey
 from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import RangeStream
-from bookkeeper.rpc.messages import ReplicateRequest
+from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, encode_batch, stamp_to_pb
-from bookkeeper.tserver.desk import Desk
-from bookkeeper.tserver.door import part_by_tablet
-from bookkeeper.tserver.loading import Recovered
-from bookkeeper.tserver.receiver import decode_blocks
-from bookkeeper.tserver.replicated import ReceivedRange, ReplicatedApply
-from bookkeeper.tserver.stamps import ConfigView, TableView
-from bookkeeper.tserver.tablet import ServedTablet, Tenure, share_of
+from bookkeeper.tserver.receive.receiver import decode_blocks
+from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
+from bookkeeper.tserver.tablets.load_plan import Recovered
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
+from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
+from bookkeeper.tserver.write.request_decoder import part_by_tablet
+from bookkeeper.tserver.write.write_context import Desk
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})
 LIMITS = BatchLimits(row_bytes_max=100, column_bytes_max=100, value_bytes_max=100, batch_records_max=10_000)

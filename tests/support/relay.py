@@ -11,9 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
 
-from bookkeeper.rpc import handshake
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.handshake import Kind, Message
+from bookkeeper.rpc.trust import handshake
+from bookkeeper.rpc.trust.handshake import Kind, Message
 
 Side = Literal["client", "server"]
 

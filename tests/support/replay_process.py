@@ -28,7 +28,7 @@ from bookkeeper.replay.ranges import (
     results_from_table,
 )
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.security.access import process_credentials
 from bookkeeper.security.store import SecretStore
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bookkeeper.master.fate import Args
-from bookkeeper.master.operations.roots import forget_roots_args
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.streams import forget_streams_args
+from bookkeeper.master.origins.end_origins import forget_roots_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.metadata.values import EMPTY, Received
 from bookkeeper.model import StreamKey
-from bookkeeper.roots import RootLog
+from bookkeeper.origins import RootLog
 from tests.support.master_world import World
 
 

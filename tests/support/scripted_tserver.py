@@ -13,9 +13,16 @@ import pyarrow.parquet as pq
 
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.roots import RootLog
-from bookkeeper.rpc.messages import FileMark, ServedTablets, TabletAssignment, TabletProblem, WorkItem, WorkReport
-from bookkeeper.rpc.offers import AdoptRequest, ImportedLog
+from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.messages import (
+    FileMark,
+    ServedTablets,
+    TabletAssignment,
+    TabletProblem,
+    WorkItem,
+    WorkReport,
+)
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.storage.wal import path_of
 from tests.support.master_world import World

@@ -11,8 +11,8 @@ from bookkeeper.peers.parquet.layout import first_run as _first_run
 from bookkeeper.peers.parquet.system import ParquetSession
 from bookkeeper.replay.filters import WHOLE
 from bookkeeper.replay.stream import RangeStream
-from bookkeeper.tserver.worker_plan import Fact
-from bookkeeper.tserver.worker_plan import range_to_ship as _range_to_ship
+from bookkeeper.tserver.shipping.worker_plan import Fact
+from bookkeeper.tserver.shipping.worker_plan import range_to_ship as _range_to_ship
 
 _settle = RangeStream._settle
 
@@ -36,7 +36,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R13: a block that was written before its target was enabled is shipped",
     ),
     "tablets-are-not-waited-for": (
-        "bookkeeper.tserver.share_retry",
+        "bookkeeper.tserver.receive.share_retry",
         "is_away",
         lambda error: False,  # noqa: ARG005
         "a killed tserver makes peers send whole messages again, for the shares of its tablets",
@@ -66,7 +66,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R5: a target that was disabled and enabled again gets what was written for its old self",
     ),
     "files-for-every-target": (
-        "bookkeeper.replay.whole",
+        "bookkeeper.replay.segment_transfer",
         "wanted_segments",
         lambda r, whole, header: whole.segments,  # noqa: ARG005
         "R13: a target gets groups, or whole imports, that are not for it",
@@ -114,19 +114,19 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R23: data goes to whoever answers at the address",
     ),
     "sent-counts-as-finished": (
-        "bookkeeper.tserver.worker_plan",
+        "bookkeeper.tserver.shipping.worker_plan",
         "advance",
         lambda fact, result: Fact(fact.offset + 10, fact.offset + 10, 1),  # noqa: ARG005
         "design 10.2: finished is written before the peer has acknowledged, and the file goes",
     ),
     "shipped-past-the-range": (
-        "bookkeeper.tserver.worker_plan",
+        "bookkeeper.tserver.shipping.worker_plan",
         "range_to_ship",
         lambda queued, fact, range_id, own: replace(_range_to_ship(queued, fact, range_id, own), last=10**6),
         "R15, R24: records are shipped that are not synced, or before their barrier",
     ),
     "finished-without-rank": (
-        "bookkeeper.tserver.worker_books",
+        "bookkeeper.tserver.shipping.worker_books",
         "finished_rank",
         lambda fact: 1,  # noqa: ARG005
         "design 4: a worker that lost its work turns the finished offset back",

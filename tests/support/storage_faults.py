@@ -12,18 +12,18 @@ import numpy.typing as npt
 from bookkeeper.metadata import keys, sqlite_cells
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.rpc.offers import AdoptRequest
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.entries import RowWords
 from bookkeeper.storage.wal import Block
 from bookkeeper.storage.wal.shares import LogShares
-from bookkeeper.tserver.adopter import with_log as _with_log
-from bookkeeper.tserver.compactor import Compactor
-from bookkeeper.tserver.offers import Standing
-from bookkeeper.tserver.onward import OnwardLogs, seal
-from bookkeeper.tserver.segments import merged_state, named_state
-from bookkeeper.tserver.stamps import TableView
-from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.bulk.bulk_loader import with_log as _with_log
+from bookkeeper.tserver.bulk.relay_log import OnwardLogs, seal
+from bookkeeper.tserver.bulk.segment_offers import Standing
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.tablets.block_targets import TableView
+from bookkeeper.tserver.tablets.tablet import ServedTablet
+from bookkeeper.tserver.tablets.tablet_segments import merged_state, named_state
 
 _install = Compactor._install
 _read_parts = sqlite_cells.read_parts
@@ -80,79 +80,79 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a delete of a user or a peer, with a time that nobody lives to see, hides a cell for ever",
     ),
     "imports-are-taken-again": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "is_taken",
         lambda tablet, key: False,  # noqa: ARG005
         "R18: what was deleted since an import comes back when its order is repeated",
     ),
     "mixtures-are-taken": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "refuse_mixture",
         lambda tablet, request: None,  # noqa: ARG005
         "R18: what was deleted since it came as records comes back with the file",
     ),
     "targets-are-overlooked": (
-        "bookkeeper.tserver.onward",
+        "bookkeeper.tserver.bulk.relay_log",
         "goes_on",
         lambda view: False,  # noqa: ARG005
         "R13: what a table takes as a file never reaches its own peers",
     ),
     "taken-logs-are-sealed-at-once": (
-        "bookkeeper.tserver.onward",
+        "bookkeeper.tserver.bulk.relay_log",
         "OnwardLogs._write",
         _sealed_at_once,
         "R17: the log of files that go on is collected before their tablet's put names it",
     ),
     "parts-go-on-as-wholes": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "refuse_parts",
         lambda view, request, wanted: None,  # noqa: ARG005
         "R13: files that can not go on as they are keep their records from coming",
     ),
     "nobody-knows-what-a-file-has-passed": (
-        "bookkeeper.tserver.onward",
+        "bookkeeper.tserver.bulk.relay_log",
         "describe",
         lambda header, request, root: None,  # noqa: ARG005
         "R21: what went round comes back",
     ),
     "taken-logs-go-at-once": (
-        "bookkeeper.master.collector",
+        "bookkeeper.master.gc.gc_runner",
         "may_be_named_late",
         lambda uri: False,  # noqa: ARG005
         "R4: a put that comes late names a log that was collected, and its files never reach the peers",
     ),
     "nobody-waits-at-the-gate": (
-        "bookkeeper.tserver.gate",
+        "bookkeeper.tserver.write.config_barrier",
         "Gate.settle",
         lambda self, timeout_ms: None,  # noqa: ARG005
         "R14: a file is taken, and goes to nobody, after its table's replication was enabled",
     ),
     "some-is-nothing": (
-        "bookkeeper.tserver.offers",
+        "bookkeeper.tserver.bulk.segment_offers",
         "standing_of",
         lambda high_water, is_ahead, through: Standing.ALL if high_water >= through else Standing.NOTHING,  # noqa: ARG005
         "R18: what came as records comes again with the file",
     ),
     "damage-on-the-way-counts": (
-        "bookkeeper.tserver.incoming",
+        "bookkeeper.tserver.bulk.segment_uploads",
         "is_whole",
         lambda digest, offered: True,  # noqa: ARG005
         "design section 10, rule 7: a file that was damaged on its way is taken",
     ),
     "imports-are-never-over": (
-        "bookkeeper.tserver.received_index",
+        "bookkeeper.tserver.books.received_index",
         "ReceivedIndex.is_open",
         lambda self, stream: True,  # noqa: ARG005
         "R20: an order that comes when its import is over is taken again",
     ),
     "imports-are-not-remembered": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "adopted_state",
         lambda before, flush_id, segments, last_seq, request: merged_state(before, flush_id, segments, 0),  # noqa: ARG005
         "R18: a tablet that moves forgets that it has taken an import",
     ),
     "imports-have-no-place": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "shifted",
         lambda segments, next_seq, flush_id: [replace(ref, flush_id=flush_id) for ref in segments],  # noqa: ARG005
         "of equal timestamps, what was written before an import hides it",
@@ -164,19 +164,19 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "design section 1: the lag of a table counts the records of others in the same log",
     ),
     "imports-show-before-they-travel": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "with_log",
         lambda put, log, after, shares: put,  # noqa: ARG005
         "never: an import shows that is missing at the peers, unsaid",
     ),
     "imports-wait-for-nothing": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "with_log",
         lambda put, log, after, shares: _with_log(put, log, (), shares),  # noqa: ARG005
         "R24: an import overtakes what was written before it",
     ),
     "damaged-logs-are-nobodys": (
-        "bookkeeper.master.placement",
+        "bookkeeper.master.placement.placement",
         "uses_any",
         lambda row, logs: False,  # noqa: ARG005
         "R15: a tablet is given to another tserver while a log that has records of it is not sealed",
@@ -260,25 +260,25 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "design 10.7: a file of some kilobytes asks for any amount of memory",
     ),
     "one-tablet-is-all": (
-        "bookkeeper.tserver.containment",
+        "bookkeeper.tserver.maintenance.containment",
         "undeclared",
         lambda extent, what, error: error,  # noqa: ARG005
         "an error that nobody foresaw in one tablet ends the tserver of all",
     ),
     "files-are-not-decoded": (
-        "bookkeeper.tserver.taker",
+        "bookkeeper.tserver.bulk.segment_receiver",
         "check_received",
         lambda path, offered, bounds: None,  # noqa: ARG005
         "design 10.7: what a peer says of a file is in the books, and nobody has looked",
     ),
     "any-number-is-given": (
-        "bookkeeper.tserver.adopter",
+        "bookkeeper.tserver.bulk.bulk_loader",
         "leaves_numbers",
         lambda last_seq: True,  # noqa: ARG005
         "a file takes the sequence numbers that records need",
     ),
     "numbers-never-end": (
-        "bookkeeper.tserver.refusals",
+        "bookkeeper.tserver.write.write_guards",
         "refuse_exhausted",
         lambda extent, next_seq: None,  # noqa: ARG005
         "a tablet at its last sequence number ends its tserver",
@@ -350,25 +350,25 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a scan gives each cell once, however it is cut into pages",
     ),
     "every-segment-cell-counts": (
-        "bookkeeper.tserver.loading",
+        "bookkeeper.tserver.tablets.load_plan",
         "counts",
         lambda uri, state: True,  # noqa: ARG005
         "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
     ),
     "late-states-decide": (
-        "bookkeeper.tserver.segments",
+        "bookkeeper.tserver.tablets.tablet_segments",
         "is_own",
         lambda flush_id, serial: True,  # noqa: ARG005
         "design 10.2: the state that an earlier holder wrote late has the present one's files deleted",
     ),
     "replaced-before-the-books-say-so": (
-        "bookkeeper.tserver.compactor",
+        "bookkeeper.tserver.maintenance.compactor",
         "Compactor._install",
         _delete_first,
         "design 10.8: a cut between the delete and the state leaves a tablet without segments that it names",
     ),
     "compactions-forget-streams": (
-        "bookkeeper.tserver.segments",
+        "bookkeeper.tserver.tablets.tablet_segments",
         "merged_state",
         _begin_anew,
         "R18: a put that is sent again after its delete and a compaction comes back from the dead",
@@ -380,13 +380,13 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a cell is shown to somebody who may not see it",
     ),
     "labels-are-not-read": (
-        "bookkeeper.tserver.door",
+        "bookkeeper.tserver.write.request_decoder",
         "check_labels",
         lambda batch: None,  # noqa: ARG005
         "design 10.7: a label that nobody can satisfy, or understand, is taken silently",
     ),
     "authorizations-for-the-asking": (
-        "bookkeeper.tserver.sight",
+        "bookkeeper.tserver.authorizations",
         "lacking",
         lambda asked, held: [],  # noqa: ARG005
         "a scan sees with authorizations that its user does not have",

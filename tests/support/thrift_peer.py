@@ -17,7 +17,7 @@ from bookkeeper.config import RpcSettings
 from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, StreamExpiredError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
 from bookkeeper.rpc.server import RpcServer
 from tests.support.memory_peer import MemoryPeer
 

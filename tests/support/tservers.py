@@ -35,7 +35,7 @@ from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, StreamKey, Target
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import (
+from bookkeeper.rpc.contract.messages import (
     PROTOCOL_VERSION,
     Hello,
     ReplicateRequest,
@@ -44,7 +44,7 @@ from bookkeeper.rpc.messages import (
     TabletAssignment,
     WriteBatch,
 )
-from bookkeeper.rpc.services import TServer
+from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover

@@ -25,10 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
 
+from bookkeeper.bulk import convert, part_of_segment, read_inputs, segment_entry
+from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk.import_log import ImportLogs
+from bookkeeper.bulk.log_segments import keep_segments
+from bookkeeper.bulk.manifest import Imported
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
-from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
-from bookkeeper.master.gc import IMPORT_SESSION
+from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
+from bookkeeper.master.index.log_files import IMPORT_SESSION
+from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.operations.requests import (
@@ -39,16 +45,10 @@ from bookkeeper.master.operations.requests import (
     open_request,
 )
 from bookkeeper.master.operations.tables import chained_tablets
-from bookkeeper.master.snapshot import TabletView
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import ImportRequest
-from bookkeeper.rpc.offers import AdoptRequest, ImportedSegment
-from bookkeeper.storage.bulk import convert, part_of_segment, read_inputs, segment_entry
-from bookkeeper.storage.bulk.convert import Place
-from bookkeeper.storage.bulk.logs import ImportLogs
-from bookkeeper.storage.bulk.manifest import Imported
-from bookkeeper.storage.bulk.whole import keep_segments
+from bookkeeper.rpc.contract.messages import ImportRequest
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
@@ -75,7 +75,7 @@ def import_args(request: ImportRequest) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class ImportDirectory:
-    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
 
     context: Context
     first: str = "check"

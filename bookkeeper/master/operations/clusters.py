@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
 from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError, TransientError
-from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, Step
+from bookkeeper.master.calls.peer_masters import PeerIdentity, explain_unreachable
+from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, text
-from bookkeeper.master.peer_masters import PeerIdentity, explain_unreachable
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
 from bookkeeper.rpc.address import format_quorum, parse_quorum
 
@@ -40,7 +40,7 @@ def normal_quorum(quorum: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DefineCluster:
-    """See :class:`bookkeeper.master.fate.Operation`. The same again is fine and may bring a new quorum."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The same again is fine and may bring a new quorum."""
 
     context: Context
     first: str = "contact"
@@ -117,7 +117,7 @@ def refuse_second_alias(config: ClusterConfig, peer: PeerCluster) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCluster:
-    """See :class:`bookkeeper.master.fate.Operation`. Refused while a table replicates to the cluster."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. Refused while a table replicates to the cluster."""
 
     context: Context
     first: str = "check"

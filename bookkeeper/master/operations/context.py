@@ -16,10 +16,10 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import NotFoundError
-from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Wait
-from bookkeeper.master.leader import Reign
-from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.tservers import TServers
+from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Wait
+from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata.table import MetadataTable
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup

@@ -19,6 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
+from bookkeeper.bulk.manifest import NAME, manifest_error
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import (
     create_table_record,
@@ -35,8 +38,8 @@ from bookkeeper.errors import (
     TransientError,
     UnavailableError,
 )
-from bookkeeper.master.borders import TabletFacts, facts_of
-from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.index.snapshot import chained
 from bookkeeper.master.operations.context import Context, number, online_table, text
 from bookkeeper.master.operations.requests import (
     check_request,
@@ -47,16 +50,13 @@ from bookkeeper.master.operations.requests import (
     request_stream,
 )
 from bookkeeper.master.operations.tables import chained_tablets, tablet_rows, wait_for_homes
-from bookkeeper.master.snapshot import chained
+from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.messages import CopyRequest
+from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
-from bookkeeper.storage.bulk import segment_ref
-from bookkeeper.storage.bulk.exported import Exported, ExportedTablet, copy_file
-from bookkeeper.storage.bulk.manifest import NAME, manifest_error
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.tablet.routing import is_too_late
 from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
@@ -91,7 +91,7 @@ def writing(directory: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ExportTable:
-    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
 
     context: Context
     first: str = "check"
@@ -211,7 +211,7 @@ def exported_tablet(facts: TabletFacts, names: Mapping[str, str]) -> ExportedTab
 
 @dataclass(frozen=True, slots=True)
 class ImportTable:
-    """See :class:`bookkeeper.master.fate.Operation`. The result is the number of records."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the number of records."""
 
     context: Context
     first: str = "check"

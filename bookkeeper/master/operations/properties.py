@@ -15,7 +15,7 @@ from bookkeeper.config.table_properties import changed, check_keys
 from bookkeeper.coordination.config_changes import change_table
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate import Args, Call, Next, Outcome, Step
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, confirm_step, online_table, text, texts
 from bookkeeper.metadata.values import Json
 
@@ -32,7 +32,7 @@ def change_properties_args(name: str, changes: Mapping[str, str], removals: Coll
 
 @dataclass(frozen=True, slots=True)
 class ChangeProperties:
-    """See :class:`bookkeeper.master.fate.Operation`. In force on every tserver when it is done."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
 
     context: Context
     first: str = "write"

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import NotFoundError, PermanentError, UnavailableError
-from bookkeeper.master.fate import Args, Call, Done, Failed, Next, Outcome, State, Step, Wait
-from bookkeeper.master.finished import read_done
+from bookkeeper.master.books.finished import read_done
+from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, State, Step, Wait
 from bookkeeper.master.operations.context import Context, number, text
-from bookkeeper.master.quarantine import RangeKey, read_rows, write_rows
+from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, read_rows, write_rows
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, Target, TargetKey
 from bookkeeper.replay.ranges import stream_of
-from bookkeeper.rpc.messages import WorkItem, WorkReport
+from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 
 LOG = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class _End:
 
 @dataclass(frozen=True, slots=True)
 class RetryRange(_End):
-    """Ship the range in a run of its own. See :class:`bookkeeper.master.fate.Operation`."""
+    """Ship the range in a run of its own. See :class:`bookkeeper.master.fate.engine.Operation`."""
 
     first: str = "begin"
 
@@ -179,7 +179,7 @@ def run_item(txid: str, key: RangeKey, blocks: BlockRange, found: tuple[Target, 
 
 @dataclass(frozen=True, slots=True)
 class SkipRange(_End):
-    """Give the range up. See :class:`bookkeeper.master.fate.Operation`."""
+    """Give the range up. See :class:`bookkeeper.master.fate.engine.Operation`."""
 
     first: str = "pass"
 

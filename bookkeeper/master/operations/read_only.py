@@ -14,7 +14,7 @@ from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import ReadOnlyError
-from bookkeeper.master.fate import Args, Call, Next, Outcome, Step
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, confirm_step
 
 
@@ -25,7 +25,7 @@ def read_only_args(read_only: bool) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class SetReadOnly:
-    """See :class:`bookkeeper.master.fate.Operation`. In force on every tserver when it is done."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
 
     context: Context
     first: str = "write"

@@ -19,7 +19,8 @@ from bookkeeper.coordination.config_changes import (
     uncovered_groups,
 )
 from bookkeeper.errors import TransientError
-from bookkeeper.master.fate import Args, Call, Failed, Next, Outcome, Step
+from bookkeeper.master.calls.peer_masters import explain_unreachable
+from bookkeeper.master.fate.engine import Args, Call, Failed, Next, Outcome, Step
 from bookkeeper.master.operations.context import (
     Context,
     check_group_names,
@@ -30,7 +31,6 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.peer_masters import explain_unreachable
 from bookkeeper.metadata.values import Json
 
 
@@ -53,7 +53,7 @@ def disable_args(table: str, groups: Sequence[str], cluster: str) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class EnableReplication:
-    """See :class:`bookkeeper.master.fate.Operation`. What is enabled already stays as it is."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. What is enabled already stays as it is."""
 
     context: Context
     first: str = "resolve"
@@ -113,7 +113,7 @@ class EnableReplication:
 
 @dataclass(frozen=True, slots=True)
 class DisableReplication:
-    """See :class:`bookkeeper.master.fate.Operation`. What is disabled already stays so."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. What is disabled already stays so."""
 
     context: Context
     first: str = "narrow"

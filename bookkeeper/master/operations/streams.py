@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Running, Step, Wait
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Running, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.metadata.values import FateOp, Json
 from bookkeeper.model import StreamKey, TargetKey
-from bookkeeper.roots import RootLog, root_of
+from bookkeeper.origins import RootLog, root_of
 
 STREAMS_MAX = 500
 """Most streams in one operation: one message, one purge."""
@@ -42,7 +42,8 @@ def stream_of(own_instance_id: str, file: str, target: TargetKey) -> StreamKey:
 
 @dataclass(frozen=True, slots=True)
 class StreamDone:
-    """At the source: tell the peer, then purge the finished cells. See :class:`bookkeeper.master.fate.Operation`."""
+    """At the source: tells the peer, then purges the finished cells
+    (:class:`bookkeeper.master.fate.engine.Operation`)."""
 
     context: Context
     first: str = "tell"
@@ -88,7 +89,7 @@ def cells_of(op: FateOp) -> list[tuple[str, TargetKey]]:
 
 @dataclass(frozen=True, slots=True)
 class ForgetStreams:
-    """At the receiver: forget what is over, after a grace. See :class:`bookkeeper.master.fate.Operation`."""
+    """At the receiver: forget what is over, after a grace. See :class:`bookkeeper.master.fate.engine.Operation`."""
 
     context: Context
     first: str = "grace"

@@ -25,7 +25,8 @@ from bookkeeper.coordination.config_changes import (
 )
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.errors import InvalidInputError, RefusedError
-from bookkeeper.master.fate import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.index.snapshot import TabletView, chained, tablet_view
 from bookkeeper.master.operations.context import (
     Context,
     confirm_step,
@@ -38,7 +39,6 @@ from bookkeeper.master.operations.context import (
     texts,
 )
 from bookkeeper.master.operations.read_only import refuse_if_read_only
-from bookkeeper.master.snapshot import TabletView, chained, tablet_view
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json
@@ -82,7 +82,7 @@ def check_splits(rows: Collection[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """See :class:`bookkeeper.master.fate.Operation`. The result is the table's id."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the table's id."""
 
     context: Context
     first: str = "number"
@@ -182,7 +182,7 @@ def _homeless(context: Context, part: tuple[bytes, bytes], live: Collection[str]
 
 @dataclass(frozen=True, slots=True)
 class DeleteTable:
-    """See :class:`bookkeeper.master.fate.Operation`. What was not replicated yet goes with the table (rule R9)."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. Records not replicated yet go with the table (rule R9)."""
 
     context: Context
     first: str = "mark"
@@ -259,7 +259,7 @@ def set_groups_args(name: str, groups: Sequence[LocalityGroup]) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class SetGroups:
-    """See :class:`bookkeeper.master.fate.Operation`. In force on every tserver when it is done (rule R14)."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done (rule R14)."""
 
     context: Context
     first: str = "write"

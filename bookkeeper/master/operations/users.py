@@ -13,7 +13,7 @@ from typing import cast
 
 from bookkeeper.coordination.config_changes import set_authorizations
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.master.fate import Args, Call, Next, Outcome, Step
+from bookkeeper.master.fate.engine import Args, Call, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, confirm_step, text, texts
 from bookkeeper.metadata.values import Json
 
@@ -33,7 +33,7 @@ def set_authorizations_args(user: str, authorizations: Collection[str]) -> Args:
 
 @dataclass(frozen=True, slots=True)
 class SetAuthorizations:
-    """See :class:`bookkeeper.master.fate.Operation`. In force on every tserver when it is done."""
+    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done."""
 
     context: Context
     first: str = "write"

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from bookkeeper.errors import IncompatibleError, InvalidInputError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import BlockFacts, Message
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 
 IDENTITY_FILE = "_bookkeeper.json"
 UNFINISHED = "_unfinished"

@@ -25,7 +25,7 @@ from bookkeeper.storage.columns import (
     common_prefix_bytes,
     content_bytes,
 )
-from bookkeeper.storage.tablet.same import NOTHING_SAME, Same, without_same
+from bookkeeper.storage.tablet.constant_columns import NOTHING_SAME, Same, without_same
 
 ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable=False)])
 """What memtables and segments hold; in them a timestamp is never null."""

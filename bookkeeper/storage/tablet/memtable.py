@@ -17,8 +17,8 @@ import pyarrow as pa
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.tablet.entries import RowWords, SortedBlock
 from bookkeeper.storage.tablet.merge import RunSource
-from bookkeeper.storage.tablet.narrow import Part, part_of_sorted, part_of_unsorted, sources_of
 from bookkeeper.storage.tablet.order import sort_entries
+from bookkeeper.storage.tablet.range_select import Part, part_of_sorted, part_of_unsorted, sources_of
 from bookkeeper.storage.tablet.settings import TabletSettings
 
 OVERDUE_FACTOR = 4

@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
+from bookkeeper.storage.tablet.constant_columns import NOTHING_SAME, Same, with_same
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, Cell, Position, SortedBlock, after_cell, cell_at
-from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import CellOrder, Mask, cell_starts, order_entries
-from bookkeeper.storage.tablet.same import NOTHING_SAME, Same, with_same
+from bookkeeper.storage.tablet.take import gather
 
 _T = TypeVar("_T", bound=Any)
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes, min_max_row
 from bookkeeper.storage.tablet.entries import SortedBlock
-from bookkeeper.storage.tablet.gather import gather
+from bookkeeper.storage.tablet.take import gather
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -17,9 +17,9 @@ from bookkeeper.errors import InvalidInputError, NotServingError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.columns import binary_offsets, content_bytes, min_max_row
 from bookkeeper.storage.tablet.entries import row_reader
-from bookkeeper.storage.tablet.gather import gather
 from bookkeeper.storage.tablet.order import order_rows
 from bookkeeper.storage.tablet.settings import BatchLimits
+from bookkeeper.storage.tablet.take import gather
 
 
 def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:

@@ -25,8 +25,8 @@ from bookkeeper.errors import IncompatibleError, UnavailableError
 from bookkeeper.storage.columns import column_of
 from bookkeeper.storage.tablet import bloom, segment_format
 from bookkeeper.storage.tablet.cache import BlockCache
+from bookkeeper.storage.tablet.constant_columns import VALUE_BYTES_MAX as SAME_BYTES_MAX
 from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
-from bookkeeper.storage.tablet.same import VALUE_BYTES_MAX as SAME_BYTES_MAX
 from bookkeeper.storage.tablet.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.tablet.segment_index import decode_index
 from bookkeeper.storage.wal.files import path_of

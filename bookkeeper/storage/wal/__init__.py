@@ -5,9 +5,10 @@ Arrives: drafts of blocks from tablets (``GroupCommitter``). Leaves: blocks of a
 ``read_seal``, ``file_summary``).
 Survives a crash: every block whose sync was acknowledged, up to the seal. Reading order: ``block.proto``,
 ``block``, ``frame``, ``writer``, ``submission``, ``committer``, ``reader``, ``recovery``,
-``view``.
+``inspect``.
 """
 
+from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
 from bookkeeper.storage.wal.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
 from bookkeeper.storage.wal.committer import GroupCommitter
@@ -21,10 +22,10 @@ from bookkeeper.storage.wal.convert import (
     stream_to_pb,
     target_from_pb,
 )
-from bookkeeper.storage.wal.ending import end_process
 from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
+from bookkeeper.storage.wal.inspect import LogView, Tail
 from bookkeeper.storage.wal.limits import CommitLimits
 from bookkeeper.storage.wal.reader import read_blocks, read_headers, read_headers_at, whole_behind
 from bookkeeper.storage.wal.recovery import (
@@ -38,7 +39,6 @@ from bookkeeper.storage.wal.recovery import (
 )
 from bookkeeper.storage.wal.seal import read_seal
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
-from bookkeeper.storage.wal.view import LogView, Tail
 from bookkeeper.storage.wal.writer import WalWriter
 
 __all__ = [

@@ -29,13 +29,13 @@ from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, NoSpaceError, UnavailableError
+from bookkeeper.runtime.process_exit import end_process
+from bookkeeper.storage.wal.active_wal import CurrentLog, EndedError
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock
-from bookkeeper.storage.wal.current import CurrentLog, EndedError
-from bookkeeper.storage.wal.ending import end_process
 from bookkeeper.storage.wal.group import check_draft, effective_durability, form_blocks
 from bookkeeper.storage.wal.limits import CommitLimits, disk_bytes
 from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
-from bookkeeper.storage.wal.waiting import Entry, Roll, SubmissionQueue
+from bookkeeper.storage.wal.submission_queue import Entry, Roll, SubmissionQueue
 from bookkeeper.storage.wal.writer import WalWriter
 
 _IDLE_WAIT_MS = 60_000.0

@@ -14,16 +14,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bookkeeper.bulk import segment_ref
+from bookkeeper.bulk.log_segments import WholeLog
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.whole_files import parts_of
-from bookkeeper.rpc.offers import AdoptRequest, SegmentPart
-from bookkeeper.storage.bulk import segment_ref
-from bookkeeper.storage.bulk.whole import WholeLog
+from bookkeeper.peers.segment_files import parts_of
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, SegmentPart
 from bookkeeper.storage.wal import Block, WalWriter
-from bookkeeper.tserver.adopter import Follow
-from bookkeeper.tserver.incoming import Upload
-from bookkeeper.tserver.tablet import ServedTablet
+from bookkeeper.tserver.bulk.bulk_loader import Follow
+from bookkeeper.tserver.bulk.segment_uploads import Upload
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.simulation.ledger import LoggedBlock, logged_block
 from tests.support.simulation.primitives import SimLock, kernel
 from tests.support.simulation.tablets import Entry, SimTabletData, entries_in

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bookkeeper.errors import BookkeeperError, UnavailableError
-from bookkeeper.rpc.messages import Hello
-from bookkeeper.rpc.rights import Caller, refuse_foreign_source
+from bookkeeper.rpc.contract.messages import Hello
+from bookkeeper.rpc.trust.rights import Caller, refuse_foreign_source
 from tests.support.simulation.kernel import KilledError, Process
 from tests.support.simulation.primitives import kernel
 

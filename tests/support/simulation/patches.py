@@ -14,9 +14,9 @@ from typing import Any
 from unittest.mock import patch
 
 from bookkeeper.config import Settings
-from bookkeeper.master.fate import FateEngine
-from bookkeeper.master.placement import Placement
-from bookkeeper.master.tservers import TServers
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.placement.placement import Placement
 from bookkeeper.security.access import Entrance
 from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.seal import is_fenced, raise_fence
@@ -24,7 +24,7 @@ from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
-from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimOs, SimThreading
+from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
@@ -37,12 +37,19 @@ ROOMS = ("master", "tserver")
 
 def threaded() -> list[str]:
     """Every module of these rooms that uses threads, and those in ``storage`` that do."""
-    found = ["storage.wal.committer", "storage.wal.current", "storage.wal.waiting"]
+    found = [
+        "runtime.session_retries",
+        "runtime.threads",
+        "storage.wal.committer",
+        "storage.wal.active_wal",
+        "storage.wal.submission_queue",
+    ]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
-        names = [info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("__")]
-        modules = [(name, importlib.import_module(f"bookkeeper.{room}.{name}")) for name in sorted(names)]
-        found += [f"{room}.{name}" for name, module in modules if hasattr(module, "threading")]
+        walked = pkgutil.walk_packages(package.__path__, f"bookkeeper.{room}.")
+        names = sorted(info.name for info in walked if not info.name.endswith("__main__"))
+        modules = [(name, importlib.import_module(name)) for name in names]
+        found += [name.removeprefix("bookkeeper.") for name, module in modules if hasattr(module, "threading")]
     return found
 
 
@@ -72,23 +79,22 @@ def edges() -> list[tuple[str, str, Any]]:
     """Module below ``bookkeeper``, name there, replacement."""
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
-        ("storage.bulk.logs", "WalWriter", NewbornWriter),
-        ("storage.wal.waiting", "Future", SimFuture),
-        ("storage.wal.current", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("bulk.import_log", "WalWriter", NewbornWriter),
+        ("storage.wal.submission_queue", "Future", SimFuture),
+        ("storage.wal.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
         ("storage.wal.recovery", "FileOps", SimFileOps),
         ("storage.wal.recovery", "map_file", read_file),
         ("storage.wal.recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
         ("storage.wal.writer", "FileOps", SimFileOps),
         ("storage.wal.files", "map_file", read_file),
-        ("master.fate", "FAILED_KEPT_NS", 5_000_000_000),
-        ("master.lanes", "logging", primitives.SilentLogging),
-        ("master.lanes", "os", SimOs),
+        ("master.fate.engine", "FAILED_KEPT_NS", 5_000_000_000),
+        ("runtime.threads", "end_process", primitives.end_process),
         ("master.leadership", "Lanes", SimLanes),
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "Placement", SimPlacement),
         ("master.leadership", "SESSIONS_LOOK_MS", 400),
-        ("master.collector_pace", "thread_cpu_ns", lambda: 0),
+        ("master.gc.gc_pace", "thread_cpu_ns", lambda: 0),
         ("master.leadership", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("master.operations.bulk_import", "uuid", SimUuid),
         ("master.process", "CAMPAIGN_AGAIN_MS", 500),
@@ -96,14 +102,14 @@ def edges() -> list[tuple[str, str, Any]]:
         ("master.process", "RpcPool", network.SimPool),
         ("master.process", "entrance_of", lambda _settings: Entrance()),
         ("master.service", "caller", network.caller),
-        ("master.dispatch", "RESEND_NS", 5_000_000_000),
-        ("master.books", "read_seal", with_pause("read the seal of", read_seal)),
-        ("master.books", "recover", with_pause("recover", watched_recover(recover))),
-        ("master.books", "file_summary", with_pause("count", file_summary)),
-        ("master.recovery", "recover", with_pause("recover", watched_recover(recover))),
-        ("master.collector", "delete_log", with_pause("delete", watched_delete(delete_log))),
-        ("master.tservers", "ThreadPoolExecutor", SimExecutor),
-        ("master.tservers", "TServers.entries_of", with_pause("list logs of", TServers.entries_of)),
+        ("master.cycle.work_dispatch", "RESEND_NS", 5_000_000_000),
+        ("master.books.books_cycle", "read_seal", with_pause("read the seal of", read_seal)),
+        ("master.books.books_cycle", "recover", with_pause("recover", watched_recover(recover))),
+        ("master.books.books_cycle", "file_summary", with_pause("count", file_summary)),
+        ("master.books.tserver_recovery", "recover", with_pause("recover", watched_recover(recover))),
+        ("master.gc.gc_runner", "delete_log", with_pause("delete", watched_delete(delete_log))),
+        ("master.calls.tservers", "ThreadPoolExecutor", SimExecutor),
+        ("master.calls.tservers", "TServers.entries_of", with_pause("list logs of", TServers.entries_of)),
         ("tserver.process", "RpcServer", network.SimServer),
         ("tserver.process", "RpcPool", network.SimPool),
         ("tserver.process", "entrance_of", lambda _settings: Entrance()),
@@ -113,24 +119,23 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
         ("tserver.process", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("tserver.process", "SEALED_LOG_AGE_MS", 1_000),
-        ("tserver.compactor", "due_merges", eager_merges),
-        ("tserver.compactor", "LOOK_INTERVAL_MS", 5_000),
-        ("tserver.compactor", "TICK_MS", 2_000),
-        ("tserver.configuration", "LOOK_INTERVAL_MS", 1_000),
+        ("tserver.maintenance.compactor", "due_merges", eager_merges),
+        ("tserver.maintenance.compactor", "LOOK_INTERVAL_MS", 5_000),
+        ("tserver.maintenance.compactor", "TICK_MS", 2_000),
+        ("tserver.write.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
-        ("tserver.receiver", "ThreadPoolExecutor", SimExecutor),
-        ("tserver.share_retry", "WAIT_MS", 400),
-        ("tserver.streams", "Future", SimFuture),
-        ("tserver.adopter", "Follow", NotedFollow),
-        ("tserver.adopter", "uuid", SimUuid),
-        ("tserver.incoming", "Upload", SimUpload),
-        ("tserver.incoming", "uuid", SimUuid),
-        ("tserver.onward", "uuid", SimUuid),
-        ("tserver.taker", "ThreadPoolExecutor", SimExecutor),
-        ("tserver.loader", "TabletData", SimTabletData),
-        ("tserver.loader", "read_headers", with_pause("read", read_headers)),
-        ("tserver.loader", "read_seal", with_pause("read the seal of", read_seal)),
-        ("tserver.worker_lane", "os", SimOs),
+        ("tserver.receive.receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.receive.share_retry", "WAIT_MS", 400),
+        ("tserver.receive.receive_streams", "Future", SimFuture),
+        ("tserver.bulk.bulk_loader", "Follow", NotedFollow),
+        ("tserver.bulk.bulk_loader", "uuid", SimUuid),
+        ("tserver.bulk.segment_uploads", "Upload", SimUpload),
+        ("tserver.bulk.segment_uploads", "uuid", SimUuid),
+        ("tserver.bulk.relay_log", "uuid", SimUuid),
+        ("tserver.bulk.segment_receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.maintenance.loader", "TabletData", SimTabletData),
+        ("tserver.maintenance.loader", "read_headers", with_pause("read", read_headers)),
+        ("tserver.maintenance.loader", "read_seal", with_pause("read the seal of", read_seal)),
         ("peers.bookkeeper", "Future", SimFuture),
         ("peers.bookkeeper", "parts_of", small_parts_of),
         ("peers.bookkeeper", "RpcPool", network.SimPool),

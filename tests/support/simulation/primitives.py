@@ -192,7 +192,7 @@ class SimExecutor:
 
 
 class SimLanes:
-    """One task a lane (see ``bookkeeper.master.lanes``)."""
+    """One task a lane (see ``bookkeeper.master.calls.keyed_executors``)."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, deque[Callable[[], None]]] = {}
@@ -255,17 +255,6 @@ class SimRandomModule:
         return kernel().rng
 
 
-class SimOs:
-    """Stands for the module ``os`` where only ``_exit`` is used."""
-
-    @staticmethod
-    def _exit(code: int) -> None:
-        kernel().die(f"exit {code}")
-
-
-class SilentLogging:
-    """Stands for the module ``logging`` where only ``shutdown`` is used."""
-
-    @staticmethod
-    def shutdown() -> None:
-        """Nobody's handlers are closed."""
+def end_process(reason: str) -> None:
+    """Stands for :func:`bookkeeper.runtime.process_exit.end_process`."""
+    kernel().die(reason)

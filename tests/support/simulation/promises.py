@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from bookkeeper.coordination.config_tree import TableConfig
 from bookkeeper.metadata import keys
 from bookkeeper.model import DEFAULT_GROUP, TargetKey
-from bookkeeper.rpc.messages import ReplicationConfig
+from bookkeeper.rpc.contract.messages import ReplicationConfig
 from tests.support.simulation.cluster import Cluster
 
 Lane = tuple[TargetKey, str]

@@ -15,7 +15,7 @@ from bookkeeper.replay.ranges import (
     results_to_batch,
 )
 from bookkeeper.replay.shipping import Sessions, Shipper
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from tests.support.simulation.network import SimServer
 from tests.support.simulation.primitives import SimClock, kernel
 

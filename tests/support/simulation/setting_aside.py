@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Column
 from bookkeeper.model import TargetKey
-from bookkeeper.rpc.messages import QuarantinedRange
+from bookkeeper.rpc.contract.messages import QuarantinedRange
 from tests.support.simulation.tablets import Entry
 
 LONGEST = 16

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, TargetKey
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello, ImportRequest, QuarantinedRange, WriteBatch
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ImportRequest, QuarantinedRange, WriteBatch
 from bookkeeper.storage.wal import encode_batch
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.imports import GIVEN, write_input

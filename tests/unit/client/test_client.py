@@ -18,7 +18,7 @@ from bookkeeper.config import RpcSettings, new_settings, write_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.messages import FileMark, TableInfo, TargetStatus
+from bookkeeper.rpc.contract.messages import FileMark, TableInfo, TargetStatus
 from tests.support.fake_cluster import TABLE, FakeCluster
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock

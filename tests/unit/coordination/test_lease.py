@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
-from bookkeeper.coordination.embedded_session import EXIT_THREAD_DIED, EmbeddedSession, look_at_lease
+from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
 from bookkeeper.coordination.lease import LeaseRecord, LeaseSight, is_dead
 from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.coordination_process import CoordinationProcess
 from tests.support.faults import fault
 
@@ -249,6 +250,7 @@ import sys
 from pathlib import Path
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.coordination.embedded_session import EmbeddedSession
 
 EmbeddedSession._renew = None
@@ -260,5 +262,5 @@ EmbeddedCoordination(Path(sys.argv[1]), settings).open_session("tserver", "h:1")
 def test_a_lease_thread_that_dies_takes_its_process_down(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DYING_LEASE, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-    assert done.returncode == EXIT_THREAD_DIED
+    assert done.returncode == EXIT_CODE
     assert "TypeError" in done.stderr

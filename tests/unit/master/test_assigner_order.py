@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookkeeper.master import assigner
-from bookkeeper.master import barriers as rules
-from bookkeeper.master.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
-from bookkeeper.master.barriers import FileBarrier, necessary_barriers
-from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.shipping import Flight
+from bookkeeper.master.cycle import assigner
+from bookkeeper.master.cycle.assigner import PeerQueue, WorkRange, World, next_range, plan_peer, work_key
+from bookkeeper.master.index import barriers as rules
+from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Flight
 from tests.support.faults import fault
 from tests.support.master_values import EAST, by_name, entry, name, plan_world, report
 

@@ -14,18 +14,19 @@ from typing import cast
 import pytest
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master import borders, collector, gc
-from bookkeeper.master.borders import Change
-from bookkeeper.master.outstanding import Outstanding
-from bookkeeper.master.snapshot import BrokenChainError, take_snapshot
+from bookkeeper.master.gc import gc_rules, gc_runner
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.snapshot import BrokenChainError, take_snapshot
+from bookkeeper.master.splits import split_rules
+from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.model import Ahead, StreamKey
-from bookkeeper.tserver.loading import drop_passed
-from bookkeeper.tserver.ordering import WalPlace, predecessors
-from bookkeeper.tserver.receiving import Accept, Gap, decide
-from bookkeeper.tserver.rows_ahead import unknown_parts
-from bookkeeper.tserver.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.origins.partial_high_water import unknown_parts
+from bookkeeper.tserver.tablets.load_plan import drop_passed
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
+from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
+from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.border_world import (
     STREAM,
     ModelTable,
@@ -63,7 +64,7 @@ def to_be_split() -> Stage:
     )
     table.put([RowPut(b"1;t", {keys.repl_column(W1): status_value(9)})], keys.needed_rank(9))
     rows = {row.key: row for row in table.rows()}
-    change = borders.split_change(borders.facts_of(rows[b"1;t"]), [b"h"], 2, "s")
+    change = split_rules.split_change(split_rules.facts_of(rows[b"1;t"]), [b"h"], 2, "s")
     return Stage(table, change, frozenset({LOW, HIGH, BOTH, W1}))
 
 
@@ -74,8 +75,8 @@ def to_be_merged() -> Stage:
     hold(table, held_row(b"1<", {HIGH: segment(b"p", b"s")}, 70, (W2, 4)))
     table.put([RowPut(b"1;h", {keys.repl_column(W1): status_value(9)})], keys.needed_rank(9))
     table.put([RowPut(b"1<", {keys.repl_column(W2): status_value(4)})], keys.needed_rank(4))
-    facts = [borders.facts_of(row) for row in table.rows()]
-    return Stage(table, borders.merge_change(facts, 2), frozenset({LOW, HIGH, W1, W2}))
+    facts = [split_rules.facts_of(row) for row in table.rows()]
+    return Stage(table, split_rules.merge_change(facts, 2), frozenset({LOW, HIGH, W1, W2}))
 
 
 STAGES: dict[str, Callable[[], Stage]] = {"split": to_be_split, "merge": to_be_merged}
@@ -108,8 +109,8 @@ def _scan(table: ModelTable, todo: Sequence[Callable[[], None]], due: Sequence[i
 
     table.between = between
     try:
-        rows = collector.reference_rows(cast("MetadataTable", table), ("1",))
-        return {file.decode() for file in gc.references(rows, ())}
+        rows = gc_runner.reference_rows(cast("MetadataTable", table), ("1",))
+        return {file.decode() for file in gc_rules.references(rows, ())}
     except BrokenChainError:
         return None
 
@@ -159,9 +160,9 @@ def test_r1_nothing_that_is_written_late_changes_what_a_split_or_merge_has_left(
     """A deposed master repeats its writes, and a former holder flushes, when the row has come back and is in use."""
     stage = to_be_split()
     _make(stage.table, stage.made)
-    merged = borders.merge_change([_facts(stage.table, b"1;h"), _facts(stage.table, b"1;t")], _serial(stage.table))
+    merged = split_rules.merge_change([_facts(stage.table, b"1;h"), _facts(stage.table, b"1;t")], _serial(stage.table))
     _make(stage.table, merged)
-    again = borders.split_change(_facts(stage.table, b"1;t"), [b"h"], _serial(stage.table), "again")
+    again = split_rules.split_change(_facts(stage.table, b"1;t"), [b"h"], _serial(stage.table), "again")
     _make(stage.table, again)
     hold(stage.table, held_row(b"1;h", {"file:///s/new": segment(b"b", b"b")}, 90, (W2, 7), 9), 9)
     before = meaning(stage.table.rows())
@@ -178,8 +179,8 @@ def _split_merge_split() -> list[bytes | None]:
     stage = to_be_split()
     _make(stage.table, stage.made)
     parts = [_facts(stage.table, b"1;h"), _facts(stage.table, b"1;t")]
-    _make(stage.table, borders.merge_change(parts, _serial(stage.table)))
-    _make(stage.table, borders.split_change(_facts(stage.table, b"1;t"), [b"h"], _serial(stage.table), "again"))
+    _make(stage.table, split_rules.merge_change(parts, _serial(stage.table)))
+    _make(stage.table, split_rules.split_change(_facts(stage.table, b"1;t"), [b"h"], _serial(stage.table), "again"))
     return ends_of(stage.table.rows())
 
 
@@ -197,13 +198,13 @@ def _make(table: ModelTable, change: Change) -> None:
         write()
 
 
-def _facts(table: ModelTable, row: bytes) -> borders.TabletFacts:
+def _facts(table: ModelTable, row: bytes) -> split_rules.TabletFacts:
     (found,) = (known for known in table.rows() if known.key == row)
-    return borders.facts_of(found)
+    return split_rules.facts_of(found)
 
 
 def _serial(table: ModelTable) -> int:
-    return borders.next_serial(row for row in table.rows() if row.key != b"1<")
+    return split_rules.next_serial(row for row in table.rows() if row.key != b"1<")
 
 
 # ---- R18: a stream that goes on over a merge
@@ -245,7 +246,7 @@ def _over_a_merge() -> list[bytes]:
     hold(stage.table, held_row(b"1;h", {}, 10, (W1, 9), 2), 2)
     hold(stage.table, held_row(b"1<", {}, 40, (W2, 4), 2), 2)
     had = [b"1", b"11", b"31"]
-    made = borders.merge_change([_facts(stage.table, b"1;h"), _facts(stage.table, b"1<")], 3)
+    made = split_rules.merge_change([_facts(stage.table, b"1;h"), _facts(stage.table, b"1<")], 3)
     _make(stage.table, made)
     flush = _facts(stage.table, b"1<").flush
     assert flush is not None

@@ -9,10 +9,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, NotServingError, UnavailableError
-from bookkeeper.master import gc
-from bookkeeper.master.collector import reference_rows
-from bookkeeper.master.fate import Args
-from bookkeeper.master.operations.borders import (
+from bookkeeper.master.fate.engine import Args
+from bookkeeper.master.gc import gc_rules
+from bookkeeper.master.gc.gc_runner import reference_rows
+from bookkeeper.master.index.snapshot import BrokenChainError
+from bookkeeper.master.operations.split_merge import (
     MERGE_KIND,
     SPLIT_KIND,
     add_splits_args,
@@ -20,7 +21,6 @@ from bookkeeper.master.operations.borders import (
     merge_args,
 )
 from bookkeeper.master.operations.tables import SPLIT_BYTES_MAX
-from bookkeeper.master.snapshot import BrokenChainError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, Row, RowPut
 from bookkeeper.model import RowRange
@@ -140,7 +140,7 @@ def test_files_to_replicate_stay_where_they_are_named_and_count_until_they_are_d
     run(master, MERGE_KIND, merge_args("table-2", EVERYTHING))
     assert set(world.repl(WAL)) == {b"2;m", b"2<"}
     assert master.look().snapshot.files[WAL.encode()].needed == 2
-    assert WAL.encode() in set(gc.references(reference_rows(world.table, {"2"}), ()))
+    assert WAL.encode() in set(gc_rules.references(reference_rows(world.table, {"2"}), ()))
 
 
 def test_a_deleted_table_takes_its_remnants_along(world: World) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from bookkeeper.coordination.config_changes import change_table, set_read_only
 from bookkeeper.errors import InvalidInputError, NotFoundError, ReadOnlyError, UnavailableError
-from bookkeeper.master.fate import Args, is_held, shared
+from bookkeeper.master.fate.engine import Args, is_held, shared
 from bookkeeper.master.operations.bulk_import import ImportDirectory, import_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
-from bookkeeper.rpc.messages import ImportRequest
+from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.storage.wal import read_headers, stamp_from_pb
 from tests.support.faults import fault
 from tests.support.master_world import Master, World

@@ -9,15 +9,15 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from bookkeeper.bulk.exported_table import Exported
 from bookkeeper.config.sections import FilesSettings
 from bookkeeper.errors import CorruptionError, ExistsError, InvalidInputError, NotFoundError, RefusedError
-from bookkeeper.master.fate import Args
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.export import copy_args
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.rpc.messages import CopyRequest
-from bookkeeper.storage.bulk.exported import Exported
+from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import path_of
 from tests.support.exports import BATCH, GROUPS, make_export

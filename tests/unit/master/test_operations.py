@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.coordination.config_changes import define_cluster, set_table_groups
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, RefusedError, UnavailableError
-from bookkeeper.master.fate import Args
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.clusters import cluster_args
 from bookkeeper.master.operations.replication import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_of

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.master.fate import FAILED_KEPT_NS, Args
-from bookkeeper.master.operations import replicate
-from bookkeeper.master.operations.borders import SPLIT_KIND, add_splits_args
+from bookkeeper.master.cycle import replicate_file
+from bookkeeper.master.fate.engine import FAILED_KEPT_NS, Args
+from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args
 from bookkeeper.master.operations.tables import create_table_args
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cuts import Crash, cut_at
@@ -38,7 +38,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
 
 def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> None:
     with scene_at(tmp_path / "west", peer) as scene:
-        assert set(SCENES) == {*scene.master.fate.kinds, replicate.KIND}, "an operation without a scene"
+        assert set(SCENES) == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
 
 
 def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
@@ -55,7 +55,7 @@ def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndS
 def test_the_next_master_finishes_what_a_crash_cut(kind: str, behind: bool, tmp_path: Path, peer: LocalMaster) -> None:
     play = SCENES[kind]
     before, after = uncut(kind, tmp_path / "uncut", peer)
-    assert (before != after) is (kind != replicate.KIND)
+    assert (before != after) is (kind != replicate_file.KIND)
     for write in itertools.count():
         with scene_at(tmp_path / str(write) / "west", peer) as scene:
             args = play.prepare(scene)

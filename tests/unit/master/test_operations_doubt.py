@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
-from bookkeeper.master.fate_store import FateStore
-from bookkeeper.master.leader import campaign
-from bookkeeper.master.operations import replicate
+from bookkeeper.master.cycle import replicate_file
+from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.master.reign.leader import campaign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Row, RowPut
 from bookkeeper.standalone.directory import init_cluster
@@ -25,7 +25,7 @@ from tests.support.master_world import UNHURRIED
 from tests.support.masters import LocalMaster
 from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
 
-KINDS = [kind for kind in SCENES if kind != replicate.KIND]
+KINDS = [kind for kind in SCENES if kind != replicate_file.KIND]
 """Those that somebody asks for."""
 
 DELETES = "delete_table"

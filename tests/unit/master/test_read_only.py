@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.coordination.config_changes import set_read_only, set_table_state
 from bookkeeper.errors import ReadOnlyError
-from bookkeeper.master.fate import Args
+from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.tables import create_table_args

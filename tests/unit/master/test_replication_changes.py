@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bookkeeper.coordination.config_tree import TableConfig
+from bookkeeper.master.queries.status import TargetState, target_states
 from bookkeeper.master.replication_changes import changed_keys, disabling_warnings, enabling_warnings
-from bookkeeper.master.status import TargetState, target_states
 from bookkeeper.model import Target, TargetKey
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, shipping
-from tests.unit.master.test_status import NOW
+from tests.unit.master.queries.test_status import NOW
 
 
 def _lacking(*keys: TargetKey) -> list[TargetState]:

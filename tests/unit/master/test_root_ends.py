@@ -1,6 +1,7 @@
 """What a cluster says of logs of others over the wire, and what it forgets by time alone (rule R22).
 
-When a log is over is decided in ``root_waves``; whole schedules are in ``tests/simulation/test_schedules_paths.py``.
+When a log is over is decided in ``origin_termination``; whole schedules are in
+``tests/simulation/test_schedules_paths.py``.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnauthorizedError
-from bookkeeper.master.operations.roots import forget_roots_args
+from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.operations.streams import forget_streams_args
-from bookkeeper.master.peer_masters import PeerMasters
-from bookkeeper.master.root_desk import RootDesk
+from bookkeeper.master.origins.end_origins import forget_roots_args
+from bookkeeper.master.origins.origin_service import RootDesk
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey, TargetKey
-from bookkeeper.roots import RootLog, root_of
+from bookkeeper.origins import RootLog, root_of
 from bookkeeper.rpc.client import RpcPool
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.root_questions import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.tserver.root_marks import marks_of
+from bookkeeper.tserver.origins.origin_marks import marks_of
 from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.master_world import LATE_MS, UNHURRIED, Master, World

@@ -22,12 +22,12 @@ from bookkeeper.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from bookkeeper.master.books import Books
+from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.model import LocalityGroup, StreamKey
 from bookkeeper.rpc.client import RpcPool, plain_hello
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.services import Master
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.services import Master
 from bookkeeper.security.access import client_credentials, file_credentials, peer_credentials
 from bookkeeper.security.store import SecretStore
 from bookkeeper.standalone.directory import init_cluster

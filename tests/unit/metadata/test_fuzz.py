@@ -15,7 +15,7 @@ from bookkeeper.coordination.protocol import Versioned
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
-from bookkeeper.tserver.loading import parse_tablet
+from bookkeeper.tserver.tablets.load_plan import parse_tablet
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.unit.metadata.test_values import GOLDEN

@@ -41,7 +41,7 @@ def test_the_same_seed_draws_the_same_and_none_twice() -> None:
 
 def test_a_module_meets_the_tests_of_its_room_first(tmp_path: Path) -> None:
     (tmp_path / "tests/unit/master").mkdir(parents=True)
-    names = [stage.arguments[0] for stage in stages_of("bookkeeper/master/cycle.py", tmp_path, deep=True)]
+    names = [stage.arguments[0] for stage in stages_of("bookkeeper/master/cycle/cycle.py", tmp_path, deep=True)]
     assert names == ["tests/unit/master", "tests/contract", "tests/integration"]
     assert stages_of("bookkeeper/clock.py", tmp_path, deep=False)[0].arguments == ("tests/unit",)
 

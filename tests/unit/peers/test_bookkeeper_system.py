@@ -26,8 +26,8 @@ from bookkeeper.errors import (
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSession, BookkeeperSystem, may_retry
 from bookkeeper.peers.protocol import Acked, Message, Peer, WholeFile
-from bookkeeper.peers.whole_files import parts_of
-from bookkeeper.rpc.messages import ReplicateRequest, SourceBlock
+from bookkeeper.peers.segment_files import parts_of
+from bookkeeper.rpc.contract.messages import ReplicateRequest, SourceBlock
 from bookkeeper.storage.wal import encode_batch, path_of
 from tests.support.given_files import given_files
 from tests.support.memory_peer import MemoryPeer

@@ -25,7 +25,7 @@ from bookkeeper.peers.parquet.layout import check_table, first_run, last_file, p
 from bookkeeper.peers.parquet.records import CHANGE_SCHEMA
 from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, open_store
 from bookkeeper.peers.protocol import BlockFacts, InstalledSystem, Message, Peer
-from bookkeeper.rpc.messages import SourceBlock
+from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 from tests.support.directory_peer import DirectoryPeer, remote_twin
 from tests.support.directory_senders import DAY_MS, source_block

@@ -20,7 +20,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BlockRange, Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
-from bookkeeper.replay import descents
+from bookkeeper.replay import message_origins
 from bookkeeper.replay.ranges import RangeResult, results_from_table, results_to_batch
 from bookkeeper.storage.wal import (
     Block,
@@ -85,7 +85,7 @@ def test_a_block_that_can_not_be_taken_apart_now_is_not_its_records_fault(
     def fail(*_arguments: object) -> None:
         raise UnavailableError("no memory")
 
-    monkeypatch.setattr(descents, "descent_of", fail)
+    monkeypatch.setattr(message_origins, "descent_of", fail)
     (result,) = bench.ship([a_range(file, 1, 2)])
     assert result.error is not None
     assert (result.error.code, result.failed, result.acked_offset) == ("unavailable", None, 0)

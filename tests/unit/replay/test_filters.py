@@ -13,7 +13,7 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.model import Stamp, StreamKey, TargetKey
 from bookkeeper.replay import filters
 from bookkeeper.replay.filters import NOTHING, WHOLE, Share
-from bookkeeper.tserver.receiver import check_provenance
+from bookkeeper.tserver.receive.receiver import check_provenance
 from tests.support.faults import fault
 from tests.support.wal_files import EAST, TO_EAST, Spec, block, records
 

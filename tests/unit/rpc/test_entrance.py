@@ -15,12 +15,12 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, UnauthorizedError
-from bookkeeper.rpc import handshake
-from bookkeeper.rpc.admission import QUIET_MS, RefusalLog
 from bookkeeper.rpc.client import UNREACHED, plain_hello, refuse_impostor
-from bookkeeper.rpc.handshake import HEAD, Challenge, Kind
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.trust import handshake
+from bookkeeper.rpc.trust.admission import QUIET_MS, RefusalLog
+from bookkeeper.rpc.trust.handshake import HEAD, Challenge, Kind
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault

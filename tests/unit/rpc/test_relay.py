@@ -12,11 +12,11 @@ import pytest
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotAdmittedError, RefusedError, UnavailableError
 from bookkeeper.rpc.client import plain_hello
-from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec
-from bookkeeper.rpc.handshake import Kind
-from bookkeeper.rpc.seal import TAG_BYTES
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
+from bookkeeper.rpc.frames.transport import channel_binding
 from bookkeeper.rpc.server import RpcServer
-from bookkeeper.rpc.transport import channel_binding
+from bookkeeper.rpc.trust.handshake import Kind
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context

@@ -13,7 +13,8 @@ import pytest
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import InvalidInputError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.server import EXIT_THREAD_DIED, RpcServer
+from bookkeeper.rpc.server import RpcServer
+from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.rpc_peer import SERVER_HELLO, Echo, Gate, pooled, serving
 
 
@@ -133,5 +134,5 @@ def test_a_thread_that_dies_takes_its_process_down() -> None:
     done = subprocess.run(
         [sys.executable, "-c", DYING_SERVER], capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False
     )
-    assert done.returncode == EXIT_THREAD_DIED
+    assert done.returncode == EXIT_CODE
     assert "MemoryError" in done.stderr

@@ -22,9 +22,9 @@ from bookkeeper.errors import (
     RefusedError,
     UnavailableError,
 )
-from bookkeeper.rpc import handshake
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.trust import handshake
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import new_secret
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.rpc import handshake
-from bookkeeper.rpc.admission import Admission, Admitted, RefusedGuestError
+from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, FileMark, Hello
+from bookkeeper.rpc.contract.schema import load_contract
 from bookkeeper.rpc.dispatch import Conversation, Dispatcher
-from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec
-from bookkeeper.rpc.handshake import HEAD, Kind, Message
-from bookkeeper.rpc.messages import PROTOCOL_VERSION, FileMark, Hello
-from bookkeeper.rpc.schema import load_contract
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
+from bookkeeper.rpc.trust import handshake
+from bookkeeper.rpc.trust.admission import Admission, Admitted, RefusedGuestError
+from bookkeeper.rpc.trust.handshake import HEAD, Kind, Message
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import new_secret
 from tests.support.faults import fault
 from tests.support.rpc_peer import greeting
-from tests.unit.rpc.test_wire import values
+from tests.unit.rpc.frames.test_wire import values
 
 SERVICES = ("Master", "TServer", "Replay")
 OWN = new_secret("cluster", "west", "i-west", "processes", 0)

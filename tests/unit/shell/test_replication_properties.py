@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.model import DEFAULT_GROUP, TargetKey
-from bookkeeper.rpc.messages import ClusterInfo, ReplicationConfig
+from bookkeeper.rpc.contract.messages import ClusterInfo, ReplicationConfig
 from shell.replication_properties import (
     GROUP_PREFIX,
     PeerChange,

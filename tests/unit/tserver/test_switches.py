@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.faults import fault
-from tests.unit.tserver import test_books as books_laws
-from tests.unit.tserver import test_commit as commit_laws
-from tests.unit.tserver import test_loading as loading_laws
-from tests.unit.tserver import test_offers as offer_laws
-from tests.unit.tserver import test_paths as path_laws
-from tests.unit.tserver import test_receiver as receiver_laws
-from tests.unit.tserver import test_receiving as receiving_laws
-from tests.unit.tserver import test_segments as segment_laws
-from tests.unit.tserver import test_sight as sight_laws
-from tests.unit.tserver import test_stamps as stamp_laws
-from tests.unit.tserver import test_streams as stream_laws
-from tests.unit.tserver import test_tablet as tablet_laws
+from tests.unit.tserver import test_authorizations as sight_laws
+from tests.unit.tserver.books import test_wal_cells as books_laws
+from tests.unit.tserver.bulk import test_segment_offers as offer_laws
+from tests.unit.tserver.origins import test_origin_dedup as path_laws
+from tests.unit.tserver.receive import test_receive_streams as stream_laws
+from tests.unit.tserver.receive import test_receiver as receiver_laws
+from tests.unit.tserver.tablets import test_block_targets as stamp_laws
+from tests.unit.tserver.tablets import test_load_plan as loading_laws
+from tests.unit.tserver.tablets import test_tablet as tablet_laws
+from tests.unit.tserver.tablets import test_tablet_segments as segment_laws
+from tests.unit.tserver.write import test_commit as commit_laws
+from tests.unit.tserver.write import test_share_decision as receiving_laws
 
 LAWS = [
     ("high-water-does-not-count", receiving_laws.test_r18_a_range_that_comes_twice_is_applied_once, "is applied twice"),

@@ -9,10 +9,10 @@ import pytest
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.envelope import FRAME_HEADER, method_codec
-from bookkeeper.rpc.faults import internal_fault, to_fault
-from bookkeeper.rpc.messages import WriteBatch
-from bookkeeper.rpc.rights import CLIENT_METHODS, PEER_METHODS
+from bookkeeper.rpc.contract.faults import internal_fault, to_fault
+from bookkeeper.rpc.contract.messages import WriteBatch
+from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
+from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS
 from bookkeeper.storage.wal import encode_batch
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FUZZ_INSTANCE, Attack, Attacker, Names, harms

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.bulk.exported_table import Exported, copy_file
+from bookkeeper.bulk.manifest import NAME
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.storage.bulk.exported import Exported, copy_file
-from bookkeeper.storage.bulk.manifest import NAME
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from tests.support.exports import GROUPS, PROPERTIES, make_export
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bookkeeper.bulk import read_inputs
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
-from bookkeeper.storage.bulk import read_inputs
 from bookkeeper.storage.tablet import BatchLimits
 
 NOW_MS = 1_795_321_142_423

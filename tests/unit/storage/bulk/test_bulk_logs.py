@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.bulk.import_log import BLOCK_RECORDS, ImportLogs
 from bookkeeper.model import Extent, Stamp, TargetKey
-from bookkeeper.storage.bulk.logs import BLOCK_RECORDS, ImportLogs
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import FileHeader, read_blocks, stamp_from_pb
 from tests.support.tablet_model import Record, to_batch
@@ -63,7 +63,7 @@ def test_more_tablets_than_logs_may_be_open(tmp_path: Path, monkeypatch: pytest.
         return [(block.first_offset, block.batch().column("value").to_pylist()) for block in blocks]
 
     at_once = written(tmp_path / "at once")
-    monkeypatch.setattr("bookkeeper.storage.bulk.logs.OPEN_MAX", 1)
+    monkeypatch.setattr("bookkeeper.bulk.import_log.OPEN_MAX", 1)
     assert written(tmp_path / "in turn") == at_once
 
 
@@ -74,7 +74,7 @@ def descriptors() -> int:
 def test_any_number_of_tablets_takes_a_bounded_number_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.storage.bulk.logs.OPEN_MAX", 10)
+    monkeypatch.setattr("bookkeeper.bulk.import_log.OPEN_MAX", 10)
     rows = [b"%04d" % number for number in range(60)]
     extents = [Extent("1", end, start) for start, end in pairwise([None, *rows, None])]
     header = FileHeader(instance_id="west", session_id="import", created_time_ms=9)

@@ -25,9 +25,9 @@ from bookkeeper.storage.tablet import (
     TabletData,
     TabletSettings,
     entries,
-    gather,
     merge,
     order,
+    take,
 )
 from bookkeeper.storage.tablet.cells import Retention
 from tests.support.tablet_model import (
@@ -80,7 +80,7 @@ class TabletMachine(RuleBasedStateMachine):
     @initialize(few=st.booleans())
     def small_counts_as_large(self, few: bool) -> None:
         """Small batches would else never meet what is for large ones."""
-        for module in (entries, gather, merge, order) if few else ():
+        for module in (entries, take, merge, order) if few else ():
             self.patch.setattr(module, "FEW", 0)
 
     @rule(batch=batches)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.storage.wal import (
     CommitLimits,
     Durability,
@@ -23,7 +24,6 @@ from bookkeeper.storage.wal import (
     recover,
     uri_of,
 )
-from bookkeeper.storage.wal.ending import EXIT_CODE
 from tests.support.wal_commits import PATIENCE_S, Bench
 
 ROOT = Path(__file__).parents[4]

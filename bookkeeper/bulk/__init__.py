@@ -1,0 +1,13 @@
+"""Segments that do not come from a memtable: what an operator imports, and tables that are copied as files.
+
+Arrives: an operator's Parquet and CSV files, or exported segments. Leaves: segments, and manifests that name them.
+Read ``import_inputs`` (what is read), ``convert`` (sorted, divided, written), ``adoption`` (into a tablet's directory),
+``manifest``, ``log_segments`` (what peers take as it is).
+"""
+
+from bookkeeper.bulk.adoption import incoming_dir, link_segments
+from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry, segment_ref
+from bookkeeper.bulk.convert import convert
+from bookkeeper.bulk.import_inputs import read_inputs
+
+__all__ = ["convert", "incoming_dir", "link_segments", "part_of_segment", "read_inputs", "segment_entry", "segment_ref"]

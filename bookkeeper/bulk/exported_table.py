@@ -1,0 +1,183 @@
+"""A table as files: the manifest of an export, and files copied with their checksums.
+
+Arrives: what a table consists of at one moment. Leaves: ``manifest.json`` beside the copies of its segments, written
+last, so that an export is there whole or not at all; read strictly, and nothing of a file is used before its checksum
+was compared (design section 10, rule 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.bulk.booked_segment import SEQ_MAX
+from bookkeeper.bulk.manifest import NAME, read_manifest
+from bookkeeper.errors import CorruptionError
+from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
+from bookkeeper.metadata.values import SegmentEntry, encode_row
+from bookkeeper.model import LocalityGroup, RowRange
+from bookkeeper.storage.wal.files import FileOps, create_once, write_all
+
+KIND = "bookkeeper table export"
+VERSION = 1
+COPY_BYTES = 4 << 20
+
+TIME_MS_MAX = 1 << 53
+"""Latest time of a tablet's server that is taken, in ms: the year 287,396."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTablet:
+    """A tablet's rows, how far it had counted, and its segments by the names of their files."""
+
+    rows: RowRange
+    last_seq: int
+    last_time_ms: int
+    segments: Mapping[str, SegmentEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An export: the table's settings, its tablets in order, and the SHA-256 of each file."""
+
+    table: str
+    groups: tuple[LocalityGroup, ...]
+    properties: Mapping[str, str]
+    tablets: tuple[ExportedTablet, ...]
+    checksums: Mapping[str, str]
+
+    @property
+    def records(self) -> int:
+        """Records of all files, older versions and deletes included."""
+        entries = {name: entry for tablet in self.tablets for name, entry in tablet.segments.items()}
+        return sum(entry.records for entry in entries.values())
+
+    def encode(self) -> bytes:
+        """The manifest; raises InvalidInputError."""
+        return encode_json(
+            self.decode,
+            {
+                "kind": KIND,
+                "version": VERSION,
+                "table": self.table,
+                "groups": {group.name: [b64encode(f).decode() for f in group.families] for group in self.groups},
+                "properties": dict(self.properties),
+                "tablets": [_encode_tablet(tablet) for tablet in self.tablets],
+                "checksums": dict(self.checksums),
+            },
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Exported:
+        """Parse :meth:`encode`. Raises CorruptionError."""
+        what = "the manifest of an export"
+        fields = read_fields(raw, what, "kind", "version", "table", "groups", "properties", "tablets", "checksums")
+        if text(fields, "kind") != KIND or number(fields, "version") != VERSION:
+            raise CorruptionError(f"{what} is of kind {fields['kind']!r}, version {fields['version']!r}")
+        groups, properties = mapping(fields, "groups"), mapping(fields, "properties")
+        checksums = mapping(fields, "checksums")
+        found = cls(
+            text(fields, "table"),
+            tuple(LocalityGroup(name, _families(groups, name)) for name in groups),
+            {key: text(properties, key) for key in properties},
+            tuple(_decode_tablet(tablet) for tablet in typed(fields, "tablets", list)),
+            {name: text(checksums, name) for name in checksums},
+        )
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise CorruptionError unless the tablets join up, their numbers leave room for more, and their files are
+        plain names with checksums.
+        """
+        borders = [(tablet.rows.prev_row, tablet.rows.end_row) for tablet in self.tablets]
+        starts, ends = [start for start, _ in borders], [end for _, end in borders]
+        if not borders or starts != [None, *ends[:-1]] or ends[-1] is not None or None in ends[:-1]:
+            raise CorruptionError("the tablets of an export do not join up")
+        for tablet in self.tablets:
+            check_numbers(tablet)
+        named = {name for tablet in self.tablets for name in tablet.segments}
+        strange = [name for name in named if name in ("", ".", "..", NAME) or "/" in name]
+        if strange or named != set(self.checksums):
+            raise CorruptionError(f"the files of an export are not those it has checksums of: {sorted(strange)[:1]}")
+
+    def write(self, directory: Path, ops: FileOps) -> None:
+        """Write the manifest, durable on return. Raises OSError."""
+        create_once(directory / NAME, self.encode(), ops)
+
+    @classmethod
+    def read(cls, directory: Path) -> Exported:
+        """The export in a directory. Raises CorruptionError, InvalidInputError when there is none."""
+        return cls.decode(read_manifest(directory))
+
+
+def check_numbers(tablet: ExportedTablet) -> None:
+    """Raise CorruptionError unless the tablet has counted all that its files hold, has numbers left, and holds every
+    row that it refers to.
+    """
+    if tablet.last_seq > SEQ_MAX or tablet.last_time_ms > TIME_MS_MAX:
+        raise CorruptionError(
+            f"a tablet of an export has counted to {tablet.last_seq} at {tablet.last_time_ms} ms: at most {SEQ_MAX} "
+            f"and {TIME_MS_MAX} are taken"
+        )
+    for name, entry in tablet.segments.items():
+        if entry.last_seq + entry.shift > tablet.last_seq:
+            raise CorruptionError(f"{name} has sequence numbers above {tablet.last_seq}, the last one of its tablet")
+        if not lies_in(entry, tablet.rows):
+            raise CorruptionError(f"{name} has rows outside of its tablet")
+
+
+def lies_in(entry: SegmentEntry, rows: RowRange) -> bool:
+    """Whether all rows that an entry refers to are among ``rows``."""
+    if entry.ranges:
+        return all(part.part_in(rows) == part for part in entry.ranges)
+    return rows.contains(entry.min_row) and rows.contains(entry.max_row)
+
+
+def _encode_tablet(tablet: ExportedTablet) -> dict[str, Any]:
+    return {
+        "prev_row": encode_row(tablet.rows.prev_row),
+        "end_row": encode_row(tablet.rows.end_row),
+        "last_seq": tablet.last_seq,
+        "last_time_ms": tablet.last_time_ms,
+        "segments": {name: entry.encode().decode() for name, entry in tablet.segments.items()},
+    }
+
+
+def _decode_tablet(fields: Any) -> ExportedTablet:
+    names = {"prev_row", "end_row", "last_seq", "last_time_ms", "segments"}
+    if type(fields) is not dict or fields.keys() != names:
+        raise CorruptionError(f"a tablet of an export has {', '.join(sorted(names))}, and nothing else")
+    segments = mapping(fields, "segments")
+    start, end = (None if fields[name] is None else raw_bytes(fields, name) for name in ("prev_row", "end_row"))
+    return ExportedTablet(
+        RowRange(start, end),
+        number(fields, "last_seq"),
+        number(fields, "last_time_ms"),
+        {name: SegmentEntry.decode(text(segments, name).encode()) for name in segments},
+    )
+
+
+def _families(groups: dict[str, Any], name: str) -> tuple[bytes, ...]:
+    listed = dict(enumerate(typed(groups, name, list)))
+    return tuple(raw_bytes(listed, index) for index in listed)
+
+
+def copy_file(source: Path, target: Path, ops: FileOps) -> str:
+    """Copy a file, durable on return but for its name; returns the SHA-256 of what was copied. Raises OSError."""
+    digest = hashlib.sha256()
+    fd = ops.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        with source.open("rb") as content:
+            while part := content.read(COPY_BYTES):
+                digest.update(part)
+                write_all(fd, [part], ops)
+        ops.fsync(fd)
+    finally:
+        ops.close(fd)
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""What a replicated table ships of an import: a log of each tablet's records, as a tserver would have written it.
+
+Arrives: an import's records in the order of the input, chunk by chunk; the targets in force. Leaves: one log for each
+tablet that has some, synced, and where it ends. Blocks carry the stamps of these targets and the locality groups in
+them (R13), so all that ships, filters, shows or keeps a log does the same with an import: the tablets' books of it are
+born CLOSED, needed = its length (design section 5). Survives a crash: files that no books name, which the collector
+finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.bulk.log_segments import Lengths
+from bookkeeper.model import Extent, Stamp
+from bookkeeper.rpc.contract.offer_messages import ImportedLog
+from bookkeeper.storage.columns import distinct, min_max_row
+from bookkeeper.storage.tablet import GroupMap, split_by_tablets
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal.shares import LogShares, note_shares
+
+TAKEN_PREFIX = "taken-"
+"""How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""
+
+OPEN_MAX = 500
+"""Most logs that are open at once; the one that waits for records for longest is closed until it gets some."""
+
+BLOCK_RECORDS = 4096
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class ImportLogs:
+    """The logs of one import. ``name`` begins the names of its files, which nobody used before."""
+
+    directory: Path
+    name: str
+    header: FileHeader
+    extents: Sequence[Extent]
+    groups: GroupMap
+    stamps: Sequence[Stamp]
+    peers: Sequence[str]
+    """The instance ids of the stamps' targets, in their order."""
+    describe: Callable[[BlockHeader], None] = lambda header: None  # noqa: ARG005
+    """Adds to a block's header what else is to be said."""
+    lengths: Lengths = field(default_factory=Lengths)
+    """The longest of what was added."""
+    _writers: dict[Extent, WalWriter] = field(default_factory=dict)
+    _shares: dict[Extent, LogShares] = field(default_factory=dict)
+    _open: dict[Extent, WalWriter] = field(default_factory=dict)
+    """Those that have a descriptor, the one that was used last at the end."""
+
+    def add(self, chunk: pa.RecordBatch) -> None:
+        """Append a chunk's records, parted by tablet. Raises UnavailableError."""
+        self.lengths = self.lengths.with_batch(chunk)
+        for extent, batch in split_by_tablets(chunk, self.extents):
+            writer = self._writer(extent)
+            for part in parts_of(batch):
+                block = self._block(extent, part, writer.offset + 1)
+                self._shares[extent] = self._shares.get(extent, LogShares()).counting([block])
+                writer.append([block])
+
+    def finish(self) -> dict[Extent, ImportedLog]:
+        """Sync and close them; durable on return. Raises UnavailableError."""
+        found = {}
+        for extent, writer in self._writers.items():
+            writer.sync()
+            found[extent] = ImportedLog(writer.uri, writer.offset, writer.position, self.header.created_time_ms)
+        self.abandon()
+        return found
+
+    def abandon(self) -> None:
+        """Let go of the files."""
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def _writer(self, extent: Extent) -> WalWriter:
+        writer = self._writers.get(extent)
+        if writer is None:
+            path = self.directory / f"{self.name}-{len(self._writers):05d}.wal"
+            writer = self._writers[extent] = WalWriter.create(path, self.header)
+        self._open.pop(extent, None)
+        self._open[extent] = writer
+        if len(self._open) > OPEN_MAX:
+            self._open.pop(next(iter(self._open))).rest()
+        return writer
+
+    def _block(self, extent: Extent, batch: pa.RecordBatch, first_offset: int) -> Block:
+        low, high = min_max_row(batch)
+        present = self.groups.by_group(distinct(batch.column("family")))
+        header = BlockHeader(
+            first_offset=first_offset,
+            record_count=batch.num_rows,
+            table_id=extent.table_id,
+            end_row=extent.end_row,
+            groups=[Group(name=name, families=families) for name, families in present.items()],
+            stamps=[stamp_to_pb(stamp) for stamp in self.stamps],
+            first_seq=first_offset,
+            write_time_ms=self.header.created_time_ms,
+            min_row=low,
+            max_row=high,
+        )
+        self.describe(header)
+        note_shares(header, batch.column("family"), self.peers)
+        return Block(header, encode_batch(batch))
+
+
+def is_of_taken(uri: str) -> bool:
+    """Whether a log stands for files of another cluster."""
+    return uri.rpartition("/")[2].startswith(TAKEN_PREFIX)
+
+
+def parts_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of the size of blocks."""
+    average = max(batch.nbytes // batch.num_rows, 1)
+    step = max(1, min(BLOCK_RECORDS, BLOCK_BYTES // average))
+    yield from (batch.slice(first, step) for first in range(0, batch.num_rows, step))

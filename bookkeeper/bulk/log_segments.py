@@ -1,0 +1,159 @@
+"""An import's segments beside its log, for peers that take files as they are.
+
+Arrives: a log of an import, the segments with the same records. Leaves: links to these files and a manifest, named
+after the log, which go with it: so the files are there for as long as a target may lack them. Survives a crash: the
+manifest is there whole or not at all, behind the files that it names; without it the log's records are shipped.
+Checksums are those of the files as they were written, so what was damaged since is found by whoever receives it.
+Sources: design section 5, bulk import; section 10, rule 7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+
+from bookkeeper.bulk.booked_segment import segment_entry
+from bookkeeper.errors import CorruptionError
+from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples, typed
+from bookkeeper.metadata.values import SegmentEntry
+from bookkeeper.model import LocalityGroup
+from bookkeeper.storage.columns import binary_offsets
+from bookkeeper.storage.tablet import GroupMap, SegmentRef
+from bookkeeper.storage.wal.files import FileOps, beside, create_once, path_of, uri_of
+
+MANIFEST_SUFFIX = ".segments"
+FILE_SUFFIX = ".segment-"
+"""Added to the name of the log; both begin like ``recovery.SEGMENT_SUFFIX``, so they are removed with the log."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The longest of some records, in bytes: row, family, qualifier or visibility, value."""
+
+    row: int = 0
+    column: int = 0
+    value: int = 0
+
+    def with_batch(self, batch: pa.RecordBatch) -> Lengths:
+        """Those of more records."""
+        found = {name: longest(batch.column(name)) for name in ("row", "family", "qualifier", "visibility", "value")}
+        column = max(found[name] for name in ("family", "qualifier", "visibility"))
+        return Lengths(max(self.row, found["row"]), max(self.column, column), max(self.value, found["value"]))
+
+
+def longest(column: pa.Array) -> int:
+    """Bytes of the longest value."""
+    return int(np.diff(binary_offsets(column)).max()) if len(column) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSegment:
+    """One file; ``entry`` as a tablet would have it that takes all of it."""
+
+    uri: str
+    entry: SegmentEntry
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLog:
+    """A log as segments: its records, the locality groups that they were parted by, the longest ones. The segments may
+    be those of some groups only, for a target that gets no others.
+    """
+
+    records: int
+    groups: tuple[LocalityGroup, ...]
+    lengths: Lengths
+    segments: tuple[WholeSegment, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(segment.entry.size_bytes for segment in self.segments)
+
+    def encode(self, log: Path) -> bytes:
+        """The manifest beside ``log``; raises InvalidInputError."""
+        names = [path_of(segment.uri).name for segment in self.segments]
+        return encode_json(
+            lambda raw: self.decode(raw, log),
+            {
+                "version": VERSION,
+                "records": self.records,
+                "groups": {group.name: [b64encode(f).decode() for f in group.families] for group in self.groups},
+                "lengths": {"row": self.lengths.row, "column": self.lengths.column, "value": self.lengths.value},
+                "segments": [
+                    [name, segment.entry.encode().decode(), segment.sha256]
+                    for name, segment in zip(names, self.segments, strict=True)
+                ],
+            },
+        )
+
+    @classmethod
+    def decode(cls, raw: bytes, log: Path) -> WholeLog:
+        """Inverse of :meth:`encode`. Raises CorruptionError."""
+        fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
+        number(fields, "version", VERSION)
+        groups, lengths = mapping(fields, "groups"), mapping(fields, "lengths")
+        found = cls(
+            number(fields, "records", 1),
+            tuple(LocalityGroup(name, tuple(_families(groups, name))) for name in groups),
+            Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
+            tuple(
+                WholeSegment(
+                    uri_of(log.with_name(text(part, 0))), SegmentEntry.decode(text(part, 1).encode()), text(part, 2)
+                )
+                for part in tuples(fields, "segments", 3)
+            ),
+        )
+        if sum(segment.entry.records for segment in found.segments) != found.records:
+            raise CorruptionError(f"the segments beside {log} do not hold its {found.records} records")
+        return found
+
+
+def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
+    listed = dict(enumerate(typed(groups, name, list)))
+    return (raw_bytes(listed, index) for index in listed)
+
+
+def keep_segments(
+    log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths, ops: FileOps
+) -> None:
+    """Put the segments with a log's records beside it, durable on return. Raises OSError, then some links are left
+    that go with the log.
+    """
+    log = path_of(log_uri)
+    kept = []
+    for place, ref in enumerate(refs):
+        path = beside(log, f"{FILE_SUFFIX}{place:05d}")
+        ops.link(path_of(ref.uri), path)
+        kept.append(WholeSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
+    named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
+    whole = WholeLog(records, named, lengths, tuple(kept))
+    create_once(beside(log, MANIFEST_SUFFIX), whole.encode(log), ops)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, in hex. Raises OSError."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def whole_of(log_uri: str) -> WholeLog | None:
+    """The segments beside a log; None when there are none. Raises CorruptionError, OSError."""
+    if urlsplit(log_uri).scheme != "file":
+        return None
+    log = path_of(log_uri)
+    try:
+        raw = beside(log, MANIFEST_SUFFIX).read_bytes()
+    except FileNotFoundError:
+        return None
+    return WholeLog.decode(raw, log)

@@ -1,0 +1,93 @@
+"""A manifest: the segments in a directory, in a file that is there whole or not at all.
+
+Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``, read strictly. Source: design section
+10, rule 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.bulk.booked_segment import segment_entry, segment_ref
+from bookkeeper.errors import BookkeeperError, CorruptionError, InvalidInputError, UnavailableError
+from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, tuples
+from bookkeeper.metadata.values import SegmentEntry, encode_row
+from bookkeeper.model import RowRange
+from bookkeeper.rpc.contract.offer_messages import ImportedLog
+from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.wal.files import FileOps, create_once, path_of, uri_of
+
+NAME = "manifest.json"
+VERSION = 1
+
+
+def encode_segments(refs: Sequence[SegmentRef]) -> dict[str, Any]:
+    """Segments by the names of their files."""
+    return {path_of(ref.uri).name: segment_entry(ref).encode().decode() for ref in refs}
+
+
+def decode_segments(fields: Mapping[str, Any], directory: Path) -> list[SegmentRef]:
+    """Inverse of :func:`encode_segments`, for files in ``directory``. Raises CorruptionError."""
+    found = []
+    for name, raw in fields.items():
+        if name in ("", ".", "..") or "/" in name or not isinstance(raw, str):
+            raise CorruptionError(f"a manifest names the file {name!r}")
+        found.append(segment_ref(uri_of(directory / name), SegmentEntry.decode(raw.encode())))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The segments that an import made, their records, and of a replicated table each tablet's log by its rows."""
+
+    segments: tuple[SegmentRef, ...]
+    logs: Mapping[RowRange, ImportedLog] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records in all of them."""
+        return sum(ref.records for ref in self.segments)
+
+    def write(self, directory: Path, ops: FileOps) -> None:
+        """Write it into ``directory``, durable on return. Raises OSError."""
+        decode = lambda raw: self.parse(raw, directory)  # noqa: E731
+        logs = [[encode_row(rows.prev_row), encode_row(rows.end_row), *astuple(log)] for rows, log in self.logs.items()]
+        fields = {"version": VERSION, "segments": encode_segments(self.segments), "logs": logs}
+        raw = encode_json(decode, fields)
+        create_once(directory / NAME, raw, ops)
+
+    @classmethod
+    def parse(cls, raw: bytes, directory: Path) -> Imported:
+        """The manifest of an import in ``directory``. Raises CorruptionError."""
+        fields = read_fields(raw, "the manifest of an import", "version", "segments", "logs")
+        number(fields, "version", VERSION)
+        logs = dict(map(_log, tuples(fields, "logs", 6)))
+        return cls(tuple(decode_segments(mapping(fields, "segments"), directory)), logs)
+
+    @classmethod
+    def read(cls, directory: Path) -> Imported:
+        """As :func:`parse`, from the file. Raises CorruptionError, InvalidInputError when there is none."""
+        return cls.parse(read_manifest(directory), directory)
+
+
+def _log(fields: dict[int, Any]) -> tuple[RowRange, ImportedLog]:
+    rows = RowRange(*(None if fields[place] is None else raw_bytes(fields, place) for place in (0, 1)))
+    return rows, ImportedLog(text(fields, 2), number(fields, 3, 1), number(fields, 4, 1), number(fields, 5))
+
+
+def read_manifest(directory: Path) -> bytes:
+    """The bytes of a directory's manifest. Raises InvalidInputError when there is none, UnavailableError."""
+    try:
+        return (directory / NAME).read_bytes()
+    except OSError as error:
+        raise manifest_error(directory, error) from error
+
+
+def manifest_error(directory: Path, error: OSError) -> BookkeeperError:
+    """Why a directory's manifest can't be read."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return InvalidInputError(f"{directory} has no {NAME}: nothing was exported there, or not to its end")
+    return UnavailableError(f"{directory / NAME} can't be read: {error.strerror}")

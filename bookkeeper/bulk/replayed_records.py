@@ -1,0 +1,54 @@
+"""The records of an import's segments, in the order in which they were written.
+
+Arrives: the segments of one log. Leaves: batches of records whose places, counted from 1, are the offsets of the log.
+An import numbers its records in the order of the input and cuts its segments chunk by chunk, so those of one chunk are
+sorted by number and follow those of the one before; memory is bounded by a chunk. Pure but for reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bookkeeper.bulk.convert import CHUNK_BYTES, CHUNK_RECORDS
+from bookkeeper.errors import DeclinedError
+from bookkeeper.storage.tablet import BlockCache, SegmentRef
+from bookkeeper.storage.tablet.entries import SEQ, to_records
+from bookkeeper.storage.tablet.segment_reader import Segment
+
+
+def in_written_order(refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
+    """Raises CorruptionError, UnavailableError, and DeclinedError when these can't be the segments of an import."""
+    for chunk in chunks_of(refs):
+        if sum(ref.records for ref in chunk) > 2 * CHUNK_RECORDS or sum(ref.bytes for ref in chunk) > 2 * CHUNK_BYTES:
+            raise DeclinedError(f"{len(chunk)} segments, {chunk[0].uri} first, are not those of one part of an import")
+        yield _records(chunk)
+
+
+def chunks_of(refs: Sequence[SegmentRef]) -> Iterator[list[SegmentRef]]:
+    """The segments whose numbers meet, in the order of the numbers."""
+    chunk: list[SegmentRef] = []
+    for ref in sorted(refs, key=lambda ref: ref.first_seq):
+        if chunk and ref.first_seq > max(known.last_seq for known in chunk):
+            yield chunk
+            chunk = []
+        chunk.append(ref)
+    if chunk:
+        yield chunk
+
+
+def _records(chunk: Sequence[SegmentRef]) -> pa.RecordBatch:
+    segments = [Segment(ref, BlockCache(0, readers=0)) for ref in chunk]
+    parts = [segment.block(number).batch for segment in segments for number in range(segment.block_count)]
+    try:
+        (entries,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        numbers = entries.column(SEQ).to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        ordered = entries.take(pa.array(order))
+    except (pa.ArrowException, ValueError) as error:
+        raise DeclinedError(f"the segments of {chunk[0].uri} can't be put in order: {error}") from error
+    if (np.diff(numbers[order]) < 1).any():
+        raise DeclinedError(f"the segments of {chunk[0].uri} hold records of the same number")
+    return to_records(ordered)

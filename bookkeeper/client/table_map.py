@@ -1,0 +1,101 @@
+"""Where the tablets of a table are, as the master said last.
+
+Arrives: answers of ``locate``. Leaves: extents in row order, each with the address that serves it. What it says may be
+old: tservers check, and whoever is sent away asks again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import CorruptionError, NotServingError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.contract.messages import TabletLocation
+
+Locate = Callable[[], Sequence[TabletLocation]]
+
+HELPLESS_MS = 5_000
+"""How long a tablet has to need a person's help until whoever waits for it gives up: a file may have been mended, and
+the master not have tried yet.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves, ``placed``
+    see :class:`TabletLocation`; ``problems`` of those that nobody can serve until a person helps.
+    """
+
+    extents: tuple[Extent, ...]
+    addresses: tuple[str | None, ...]
+    placed: tuple[int | None, ...]
+    problems: Mapping[Extent, str] = field(default_factory=dict)
+
+    def index_of(self, row: bytes) -> int:
+        """Position of the tablet that holds ``row``."""
+        last = len(self.extents) - 1
+        if last < 0 or (not self.extents[last].contains(row) and self.extents[last].end_row is not None):
+            raise NotServingError(f"no tablet holds row {row!r}")
+        return bisect_left(self.extents, row, hi=last, key=lambda extent: extent.end_row or b"")
+
+    def with_tablet(self, found: TabletLocation) -> TableMap | None:
+        """The same with newer news of one tablet; None when that one has other borders now."""
+        extent, end_row = found.extent, found.extent.end_row
+        index = len(self.extents) - 1 if end_row is None else self.index_of(end_row)
+        if self.extents[index] != extent:
+            return None
+        problems = {known: problem for known, problem in self.problems.items() if known != extent}
+        if found.problem:
+            problems[extent] = found.problem
+        addresses = (*self.addresses[:index], found.address, *self.addresses[index + 1 :])
+        placed = (*self.placed[:index], found.placed, *self.placed[index + 1 :])
+        return TableMap(self.extents, addresses, placed, problems)
+
+
+def table_map(locations: Iterable[TabletLocation]) -> TableMap:
+    """Check that the tablets cover every row once; raises NotServingError when they do not (yet)."""
+    ordered = sorted(locations, key=lambda found: (found.extent.prev_row is not None, found.extent.prev_row or b""))
+    reached: bytes | None = None
+    for position, found in enumerate(ordered):
+        extent = found.extent
+        if (extent.prev_row is None) != (position == 0) or extent.prev_row != reached:
+            raise NotServingError(f"the tablets of table {extent.table_id} do not join after row {reached!r}")
+        if extent.end_row is None and position != len(ordered) - 1:
+            raise NotServingError(f"the tablets of table {extent.table_id} overlap")
+        reached = extent.end_row
+    if not ordered or reached is not None:
+        raise NotServingError("the tablets of a table do not cover every row; it may be in the making")
+    return TableMap(
+        tuple(found.extent for found in ordered),
+        tuple(found.address for found in ordered),
+        tuple(found.placed for found in ordered),
+        {found.extent: found.problem for found in ordered if found.problem},
+    )
+
+
+@dataclass(slots=True)
+class Helpless:
+    """The tablets that somebody waits for and that a person has to help, and since when (boot clock) they are said to
+    need it. One wait of one thread, or under its lock.
+    """
+
+    clock: Clock
+    _since_ns: dict[Extent, int] = field(default_factory=dict)
+
+    def note(self, found: TableMap, wanted: Collection[Extent]) -> None:
+        """The latest answer about the tablets that are waited for. Raises CorruptionError, with the reason, when one of
+        them has needed help for :data:`HELPLESS_MS`.
+        """
+        now_ns = self.clock.boot_ns()
+        self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in wanted if extent in found.problems}
+        for extent, since_ns in self._since_ns.items():
+            if is_hopeless(since_ns, now_ns):
+                raise CorruptionError(f"nobody can serve tablet {extent}: {found.problems[extent]}")
+
+
+def is_hopeless(since_ns: int, now_ns: int) -> bool:
+    """A tablet has needed a person's help for so long that nobody waits for it any more; boot clock."""
+    return now_ns - since_ns >= HELPLESS_MS * 1_000_000

@@ -1,0 +1,394 @@
+"""The master's hold on the books: full cycles over all of them, and quick looks at what one tserver wrote.
+
+Arrives: configuration, the metadata table, seals of logs. Leaves: CLOSED cells, needed cells, deletions; and the
+current :class:`Snapshot` for the assigner. Survives a crash: the cells; the snapshot is taken again. Each stage is a
+method, and a process may die between any two of them or inside one. Used by one thread; others may read ``snapshot``.
+Sources: design section 6; books.md R2, R6-R10 and R16.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.master.books import remover, wal_closer, work_maker
+from bookkeeper.master.books.finished import read_done
+from bookkeeper.master.books.tserver_recovery import promise_of
+from bookkeeper.master.books.work_maker import RankWatch, RowChange
+from bookkeeper.master.index import snapshot
+from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, merge_into, parse_cell
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
+from bookkeeper.model import TargetKey
+from bookkeeper.storage.wal import file_summary, read_seal, recover
+
+LOG = logging.getLogger(__name__)
+
+SNAPSHOT_TRIES_MAX = 5
+"""Scans that may meet a broken chain before the cycle is given up."""
+
+TABLET_FAMILIES = ("tablet", "location")
+"""What says which tablets there are, and who has them."""
+
+BATCH_ROWS, BATCH_CELLS = 2_000, 4_000
+"""Rows in one put while the join goes on; cells in one purge or delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who writes files: the session of a file, and which sessions live now."""
+
+    session_of: Callable[[str], str | None]
+    live: Collection[str]
+
+    def is_dead(self, file: str) -> bool:
+        """The file's session is known to be over. A file that no session wrote (a bulk import) has no owner."""
+        session = self.session_of(file)
+        return session is not None and session not in self.live
+
+
+@dataclass(slots=True)
+class View:
+    """What one full cycle decides from: everything it read, in the order it read it. ``removable`` are files that are
+    finished with, ``leftovers`` what their rows hold for targets that they have no more.
+    """
+
+    rank: int
+    config: ClusterConfig
+    snapshot: Snapshot
+    configured: frozenset[TargetKey]
+    removable: Outstanding = field(default_factory=Outstanding)
+    leftovers: list[CellKey] = field(default_factory=list)
+    behind: list[FileEntry] = field(default_factory=list)
+
+
+def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
+    """Whether a scan found each of these logs outstanding, for this table."""
+    return all(log in files and table_id in files[log].scope.table_ids for log in logs)
+
+
+class Books:
+    """Executes the stages of a cycle for one reign."""
+
+    def __init__(self, table: MetadataTable, reign: Reign, read_config: Callable[[], ClusterConfig]) -> None:
+        self._table = table
+        self._reign = reign
+        self.read_config = read_config
+        self._cycle = 0
+        self._seen: Snapshot | None = None
+        self._scopes = Scopes({}, -1)
+        self._rows_of: dict[str, dict[bytes, None]] = {}
+        self._passed: set[tuple[str, bytes]] = set()
+        self._moving: Collection[FileEntry] = ()
+        self.snapshot = Snapshot(0)
+
+    # ---- a full cycle, stage by stage
+
+    def look(self) -> View:
+        """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
+        self._cycle += 1
+        for _ in range(SNAPSHOT_TRIES_MAX):
+            rank = self._reign.next_rank()
+            config = configuration(self.read_config)
+            if config.generation != self._scopes.generation:
+                self._scopes = scopes_of(config, self._scopes)
+            try:
+                return self._look_once(rank, config)
+            except BrokenChainError as error:
+                LOG.info("the scan starts over: %s", error.message)
+                broken = error
+        raise broken
+
+    def _look_once(self, rank: int, config: ClusterConfig) -> View:
+        online = snapshot.online_tables(config)
+        rows = scan_parts(self._table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
+        seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
+        self._reign.observe(seen.highest_rank)
+        configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
+        return View(rank, config, seen, configured)
+
+    def close(self, view: View, read_owners: Callable[[], Owners]) -> None:
+        """Stage 2: rule R10. Files that turn out CLOSED are folded into the snapshot at once.
+
+        Who lives is asked after the scan: a session is there before its files, so the owner of a newborn file is known.
+        """
+        owners = read_owners()
+        for file, cells in list(view.snapshot.open_cells.items()):
+            uri = file.decode()
+            try:
+                closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
+            except CorruptionError as error:  # this file stays OPEN and is kept; no other one waits for it
+                view.snapshot.problems.append(error.message)
+                continue
+            if closed is None:
+                continue
+            self._reign.check()
+            self._table.put(closed.rows, closed.rank)
+            self._fold_closed(view, file, closed)
+
+    def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
+        """The file itself told all barriers, so all of it may be shipped (R24); unless one names a log that the scan
+        did not meet in that table: it may be gone, or younger than the scan of its row. The next scan knows.
+        """
+        files = view.snapshot.files
+        entry = files[file]
+        column = keys.repl_column(file.decode())
+        are_known = True
+        for put in closed.rows:
+            facts = parse_cell(put.values[column])
+            merge_into(entry, facts)
+            table_id, _ = keys.parse_tablet_row(put.key)
+            are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
+        entry.closed_in = self._cycle
+        if are_known:
+            entry.safe = entry.needed
+        del view.snapshot.open_cells[file]
+
+    def _closed_cells(
+        self, uri: str, owners: Owners, open_values: dict[bytes, bytes], view: View
+    ) -> wal_closer.ClosedCells | None:
+        dead = owners.is_dead(uri)
+        try:
+            if not wal_closer.needs_closing(read_seal(uri) is not None, dead):
+                return None
+            if dead:
+                recover(uri, promised=partial(promise_of, list(open_values.values())))
+            summary = file_summary(uri)
+        except NotFoundError:
+            return None  # rule R11: the collector deals with books of missing files (rule R4)
+        return wal_closer.close_cells(uri, open_values, summary, view.snapshot.tablets)
+
+    def keep(self, view: View) -> None:
+        """Stage 3: the merge-join. Writes needed cells, deletes those of targets that are no longer configured, and
+        those that a crash between the two deletes of an earlier stage 4 left.
+        """
+        start, stop = keys.section(keys.REPL_PREFIX)
+        rows = self._table.scan(start, stop, work_maker.BOOKS_FAMILIES)
+        batch: list[RowChange] = []
+        orphans: list[CellKey] = []
+        before = None if self._seen is None else self._seen.files
+        watch = RankWatch()
+        for file, entry, row in work_maker.join(view.snapshot.files, rows):
+            if entry is None:
+                orphans += self._orphaned(file, row, before, watch)
+                if len(orphans) >= BATCH_CELLS:
+                    self._delete(orphans, view.rank)
+                    orphans = []
+                continue
+            change = work_maker.make_work(entry, row, view.configured, watch, view.snapshot.problems)
+            if change is not None:
+                batch.append(change)
+                if len(batch) >= BATCH_ROWS:
+                    self._apply(batch, view.rank)
+                    batch = []
+            if entry.is_behind():
+                view.behind.append(entry)
+            elif remover.is_removable(entry, self._cycle):
+                view.removable.put(entry)
+                cells = () if row is None else remover.needed_cells(row)
+                view.leftovers += [cell for cell in cells if cell.column not in entry.scope.columns]
+        self._apply(batch, view.rank)
+        self._delete(orphans, view.rank)
+        self._reign.observe(watch.highest)
+
+    def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
+        if row is None:
+            return []
+        watch.look(row)
+        return remover.needed_cells(row) if remover.is_orphan(file, before) else []
+
+    def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
+        puts = [put for change in changes if (put := change.put()) is not None]
+        deletes = [cell for change in changes for cell in change.deletes]
+        self._reign.check()
+        if puts:
+            self._table.put(puts, rank)
+        if deletes:
+            self._table.delete(deletes, rank)
+
+    def remove(self, view: View) -> Outstanding:
+        """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
+        A million may be complete at once, when their last target is configured no more.
+        """
+        if view.removable:
+            for columns in in_batches(self._repl_cells(view.removable)):
+                self._reign.check()
+                self._table.purge(columns)
+            self._delete(chain(remover.written_cells(view.removable.in_order()), view.leftovers), view.rank)
+        return view.removable
+
+    def _repl_cells(self, files: Outstanding) -> Iterator[CellKey]:
+        tables = sorted({table_id for entry in files.values() for table_id in entry.scope.table_ids})
+        for table_id in tables:
+            rows = scan_parts(self._table, *keys.table_section(table_id), ("repl",))
+            yield from remover.repl_cells(rows, files)
+
+    def _delete(self, cells: Iterable[CellKey], cycle_rank: int) -> None:
+        for batch in in_batches(cells):
+            self._reign.check()
+            self._table.delete(batch, remover.removal_rank(cycle_rank))
+
+    def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
+        """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
+        for file in removed:
+            view.snapshot.files.remove(file)
+        self.snapshot = self._seen = view.snapshot
+        self._rows_of = view.snapshot.tablets_of_session()
+        self._passed.clear()
+        self._moving = view.snapshot.moving()
+        view.snapshot.fresh.clear()
+
+    # ---- a quick look
+
+    def note_assigned(self, session: str, row: bytes) -> None:
+        """A session may use this tablet from now on: quick looks at the session include it."""
+        self._rows_of.setdefault(session, {})[row] = None
+
+    def adopt(self, config: ClusterConfig) -> None:
+        """The configuration changed and the targets of no table did: what is known of files holds under it, too."""
+        self._scopes = scopes_of(config, self._scopes)
+
+    def refresh_tablets(self, start: bytes, stop: bytes) -> list[bytes]:
+        """Read the tablets of a part of a table again, because an operation changed them or made them; returns their
+        rows. Files are not looked at: `repl:` cells never move (rule R16). Raises TransientError, CorruptionError.
+
+        Nothing is deleted for what is found here, so the part is not held to a whole chain; the next full look is.
+        """
+        tablets = self.snapshot.tablets
+        gone = set(tablets.between(start, stop))
+        found = []
+        for row in self._table.scan(start, stop, TABLET_FAMILIES):
+            location = row.cells.get(keys.LOCATION)
+            if location is not None:
+                self._reign.observe(location.rank)
+            if keys.is_tablet(row):
+                tablets.put(snapshot.tablet_view(row))
+                found.append(row.key)
+        for key in gone.difference(found):
+            tablets.remove(key)
+        return found
+
+    def refresh(self, session: str, directory: bytes) -> list[FileEntry]:
+        """Read what a session's tablets say of the session's own files that may grow, and of newer ones; returns the
+        files that changed. ``directory`` is where the names of its files begin, up to the slash.
+
+        ``entry.safe`` reaches what was known before this look, so a second look makes the first one's offsets safe.
+        """
+        files = self.snapshot.files
+        before = {entry.file: entry.needed for entry in self._moving if entry.directory.startswith(directory)}
+        start = min(before, default=b"") or (files.newest(directory) or directory) + b"\x00"
+        changed: dict[bytes, FileEntry] = {}
+        for row in self._rows_of.get(session, ()):
+            self._refresh_row(row, start, directory[:-1] + b"0", changed)
+        for file in {*before, *changed}:
+            files[file].reach(before.get(file, 0))
+        self._moving = {entry for entry in {*self._moving, *changed.values()} if not entry.is_settled()}
+        self._write_needed(changed.values())
+        return list(changed.values())
+
+    def unsafe(self) -> list[FileEntry]:
+        """Files with more needed than a first look makes safe: another look lets their records go."""
+        return [entry for entry in self._moving if entry.safe < entry.needed]
+
+    def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
+        found = get_slice(self._table, row, "repl", start, stop)
+        if found is None:
+            return
+        table_id, _ = keys.parse_tablet_row(row)
+        for column, cell in found.cells.items():
+            facts = parse_cell(cell.value)
+            self._fold(table_id, column.qualifier, facts, changed)
+            for barrier in facts.barriers:
+                known = is_known_of(self.snapshot.files.get(barrier.file), table_id)
+                if not known and (table_id, barrier.file) not in self._passed:
+                    self._look_for(row, table_id, barrier.file, changed)
+
+    def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
+        """A barrier names a file that is not known of the table: it is outstanding if a row of the table names it, the
+        tablet's own or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it
+        was passed.
+        """
+        found = get_slice(self._table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
+        if found is None:
+            self._passed.add((table_id, file))
+            return
+        entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
+        books = self._table.get(keys.REPL_PREFIX + file, ("done",))
+        for column, cell in () if books is None else books.cells.items():
+            place = entry.scope.index.get(column.qualifier)
+            if place is not None:
+                entry.advance(place, read_done(cell, file, self.snapshot.problems))
+
+    def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
+        """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
+        for row in predecessor_rows(self._table, table_id):
+            found = get_slice(self._table, row, "repl", file, file + b"\x00")
+            if found is not None:
+                return found
+        return None
+
+    def _fold(self, table_id: str, file: bytes, facts: CellFacts, changed: dict[bytes, FileEntry]) -> FileEntry:
+        files = self.snapshot.files
+        entry = files.get(file)
+        if entry is None:
+            entry = FileEntry(file, facts, self._scopes.of((table_id,)))
+            files.add(entry)
+            changed[file] = entry
+        else:
+            known = entry.status, entry.barriers, entry.scope
+            if table_id not in entry.scope.table_ids:
+                entry.enter(self._scopes.with_table(entry.scope, table_id))
+                files.add(entry)
+            merge_into(entry, facts)
+            if known != (entry.status, entry.barriers, entry.scope):
+                changed[file] = entry
+        if facts.closed and not entry.closed_in:
+            entry.closed_in = self._cycle
+        return entry
+
+    def _write_needed(self, entries: Iterable[FileEntry]) -> None:
+        puts = [
+            RowPut(keys.REPL_PREFIX + entry.file, dict.fromkeys(entry.scope.columns, entry.status))
+            for entry in entries
+            if entry.scope.columns
+        ]
+        if puts:
+            self._table.put(puts, self._reign.next_rank())
+
+
+def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
+    """Rule R24: where a file may be named that a tablet's records wait for: in the row of any tablet that there is or
+    was, because splits and merges leave `repl:` cells where they are. Every row has a `tablet:` cell, for its serial.
+    """
+    return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
+
+
+def in_batches(cells: Iterable[CellKey]) -> Iterator[list[CellKey]]:
+    """Up to :data:`BATCH_CELLS` at a time."""
+    left = iter(cells)
+    while batch := list(islice(left, BATCH_CELLS)):
+        yield batch
+
+
+def scopes_of(config: ClusterConfig, before: Scopes | None = None) -> Scopes:
+    """The targets of all tables under one configuration. Scopes of the one before go on where all targets are equal, so
+    that what was folded under it stays shared.
+    """
+    targets = {table_id: found for table_id in config.tables if (found := config.targets_of(table_id))}
+    return Scopes(targets, config.generation) if before is None else before.under(targets, config.generation)
+
+
+def configuration(read: Callable[[], ClusterConfig]) -> ClusterConfig:
+    """Rule R6: each cycle reads the configuration first, and one that can't be read ends the cycle: the error goes up.
+
+    It never means that nothing is configured.
+    """
+    return read()

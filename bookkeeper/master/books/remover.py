@@ -1,0 +1,99 @@
+"""RemoveCompleteReplicationRecords: which books are finished with, and in which order they go.
+
+Arrives: the joined files and rows of this cycle, what the cycle before had seen, and which files are missing on
+disk. Leaves: files whose `repl` columns are purged and whose needed cells are then deleted; rows without `repl`
+columns whose needed cells are deleted; books of files that are gone for long. A cut between the two deletes leaves a
+row without `repl` columns, which a later cycle finds. Sources: design section 6, step 2; books.md R1-R4, R7 and R9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.master.books.finished import is_complete
+from bookkeeper.master.index.file_entry import FileEntry
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, Column, Row
+
+
+def is_removable(entry: FileEntry, cycle: int) -> bool:
+    """The file is complete, and this leader may say so."""
+    return saw_closed_before(entry, cycle) and is_complete(entry)
+
+
+def saw_closed_before(entry: FileEntry, cycle: int) -> bool:
+    """Rule R7: an earlier cycle of this same reign saw the file CLOSED; this one read the configuration after that.
+
+    So the configuration names every target that any block of the file can be stamped for. Ranks fence writes, they
+    can't fence deletes.
+    """
+    return 0 < entry.closed_in < cycle
+
+
+def is_orphan(file: bytes, previous: Container[bytes] | None) -> bool:
+    """A `~repl_` row without `repl` columns was left by a crash between the two deletes.
+
+    Rule R7: the cycle before, of the same reign (None: there was none), has to have seen no columns either.
+    """
+    return previous is not None and file not in previous
+
+
+def repl_cells(rows: Iterable[Row], files: Container[bytes]) -> Iterator[CellKey]:
+    """The second scan: the `repl:` cells of ``files`` on all tablets."""
+    for row in rows:
+        for column in row.cells:
+            if column.family == "repl" and column.qualifier in files:
+                yield CellKey(row.key, column)
+
+
+def needed_cells(row: Row) -> list[CellKey]:
+    """The needed cells of a `~repl_` row, to be deleted at the deciding cycle's rank (rule R2).
+
+    Rule R3: the done cells stay until the file itself is gone.
+    """
+    return [CellKey(row.key, column) for column in row.cells if column.family == "repl"]
+
+
+def written_cells(files: Iterable[tuple[bytes, FileEntry]]) -> Iterator[CellKey]:
+    """The needed cells that files have for their targets, also those that this cycle's join has just written: a delete
+    at a rank hides that rank.
+    """
+    for file, entry in files:
+        key = keys.REPL_PREFIX + file
+        for column in entry.scope.columns:
+            yield CellKey(key, column)
+
+
+def removal_rank(cycle_rank: int) -> int:
+    """Rule R2: needed cells go at the rank of the cycle that decided it, so what a later leader wrote stays."""
+    return cycle_rank
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFile:
+    """Books that name a file which does not exist, and since when (boot clock, ns) this reign has known."""
+
+    file: bytes
+    since_ns: int
+
+
+def note_missing(
+    known: Mapping[bytes, MissingFile], named: Iterable[bytes], existing: Collection[bytes], now_ns: int
+) -> dict[bytes, MissingFile]:
+    """Which of the files named in the books do not exist; the moment of first notice is kept."""
+    missing = {}
+    for file in named:
+        if file not in existing:
+            missing[file] = known.get(file) or MissingFile(file, now_ns)
+    return missing
+
+
+def is_void(missing: MissingFile, now_ns: int, flight_ns: int) -> bool:
+    """Rule R4: longer gone than any write can be in flight (``flight_ns``), so purging its books is final."""
+    return now_ns - missing.since_ns > flight_ns
+
+
+def all_cells(row: Row, families: Collection[str]) -> list[CellKey]:
+    """Every cell of these families in a row."""
+    return [CellKey(row.key, Column(c.family, c.qualifier)) for c in row.cells if c.family in families]

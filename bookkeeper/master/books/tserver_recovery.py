@@ -1,0 +1,138 @@
+"""Dead tservers: their logs are sealed, then their tablets may go elsewhere, and in the end they are forgotten.
+
+Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions that the
+master's thread may take tablets from; no record of a session that left nothing. Survives a crash: the seals, which are
+facts about files and made once. Sources: design section 5.3; books.md R10, R14, R15 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.protocol import SessionInfo
+from bookkeeper.errors import CorruptionError, NotFoundError
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.index.log_files import LogFile
+from bookkeeper.master.index.snapshot import chained, online_tables
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, scan_parts
+from bookkeeper.storage.wal import Promise, recover
+
+LOG = logging.getLogger(__name__)
+
+RESTORE = "restore the file, or decide what to give up (docs: operations, a file is damaged)"
+
+OTHER_KINDS = ("master", "replay")
+ROUNDS_TO_TRY_AGAIN = 25
+"""Rounds between two tries of a log that could not be recovered: a person may have restored it."""
+
+ROUNDS_TO_LOOK_AGAIN = 50
+"""Rounds between two looks at all logs of sessions that were found sealed."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Seals what dead sessions left. Used by one thread; ``problems`` may be read by any."""
+
+    tservers: TServers
+    reign: Reign
+    promised: Callable[[str], Promise]
+    """What the books know of a log."""
+    problems: dict[str, str] = field(default_factory=dict)
+    _round: int = 0
+
+    def run_once(self) -> list[str]:
+        """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
+        recovered = []
+        self._round += 1
+        if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
+            self.tservers.look_again()
+        for info in self.tservers.sessions():
+            if info.alive or self.tservers.is_sealed_off(info.session_id):
+                continue
+            unsealed = [log for log in self.tservers.logs_of(info.session_id) if not log.sealed]
+            for log in unsealed:
+                if log.uri not in self.problems or self._round % ROUNDS_TO_TRY_AGAIN == 0:
+                    self._seal(log)
+            if any(log.uri not in self.problems for log in unsealed):
+                recovered.append(info.session_id)
+        return recovered
+
+    def _seal(self, log: LogFile) -> None:
+        self.reign.check()
+        try:
+            seal = recover(log.uri, promised=partial(self.promised, log.uri))
+        except NotFoundError:
+            return
+        except CorruptionError as error:
+            if self.problems.get(log.uri) != error.message:
+                LOG.error("a log can't be recovered, a person has to decide: %s", error.message)
+            self.problems[log.uri] = error.message
+            return
+        self.problems.pop(log.uri, None)
+        LOG.info("%s of dead session %s is sealed at %s", log.uri, log.session, seal)
+
+    def forget_others(self) -> None:
+        """Forget dead masters and replay processes: what they left is in the books, for whoever follows."""
+        for kind in OTHER_KINDS:
+            for info in self.tservers.coordination.sessions(kind):
+                if not info.alive:
+                    self.reign.check()
+                    self.tservers.coordination.forget_session(info.session_id)
+
+    def forget(self, sessions: Iterable[SessionInfo], holding: Collection[str]) -> list[str]:
+        """Forget dead sessions that left nothing; ``holding`` are those that tablets are still assigned to."""
+        forgotten = []
+        for info in sessions:
+            if left_nothing(info, holding) and not self.tservers.logs_of(info.session_id):
+                self.reign.check()
+                self.tservers.remove_directory(info.session_id)
+                self.tservers.coordination.forget_session(info.session_id)
+                forgotten.append(info.session_id)
+        return forgotten
+
+
+def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> Promise:
+    """What the rows of all tablets say of a log: who uses it (R12), and what a peer was promised of it (R15). Cells
+    that do not parse say nothing here. Raises TransientError, BrokenChainError unless every tablet was met (R16).
+    """
+    log, repl = keys.log_column(uri), keys.repl_column(uri)
+    is_used, statuses = False, list[bytes]()
+    parts = scan_parts(table, keys.TABLETS_START, keys.TABLETS_STOP, ("log", "repl", "tablet"))
+    for part in chained(parts, online_tables(read_config())):
+        is_used = is_used or log in part.cells or repl in part.cells
+        if repl in part.cells:
+            statuses.append(part.cells[repl].value)
+    return Promise(is_used, promise_of(statuses).durable_offset)
+
+
+def promise_of(statuses: Iterable[bytes]) -> Promise:
+    """What the `repl:` cells of a log say of it."""
+    needed = [needed_of(raw) for raw in statuses]
+    return Promise(bool(needed), max(needed, default=0))
+
+
+def needed_of(raw: bytes) -> int:
+    """The needed offset in a status; 0 when it does not parse."""
+    try:
+        return values.decode_status(raw).replication_needed_offset
+    except CorruptionError:
+        return 0
+
+
+def left_nothing(info: SessionInfo, holding: Collection[str]) -> bool:
+    """A session may be forgotten when it is dead, holds no tablet and, besides, has no log on disk any more (rule R17:
+    until then its death is what lets its files go).
+    """
+    return not info.alive and info.session_id not in holding
+
+
+def unsealed_sessions(sessions: Iterable[SessionInfo], tservers: TServers) -> list[str]:
+    """Dead sessions with a log that is not sealed: rule R15, nobody may load their tablets yet."""
+    dead = [info.session_id for info in sessions if not info.alive]
+    return [session for session in dead if not tservers.is_sealed_off(session)]

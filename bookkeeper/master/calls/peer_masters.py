@@ -1,0 +1,200 @@
+"""Talking to the masters of other clusters: who they are, which table is which, what is over.
+
+Arrives: a quorum as it was defined. Leaves: the identity of whoever answers, ids of its tables, the message that
+streams are over. Nothing survives a crash; every call may be repeated. Sources: design sections 7 and 9; R20 and R23.
+
+A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
+quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which is asked itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bookkeeper.errors import (
+    BookkeeperError,
+    IncompatibleError,
+    InvalidInputError,
+    NotAdmittedError,
+    NotFoundError,
+    PermanentError,
+    RefusedError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.model import StreamKey
+from bookkeeper.origins import RootLog
+from bookkeeper.peers.protocol import Peer
+from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
+from bookkeeper.rpc.address import format_quorum, parse_quorum
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+from bookkeeper.rpc.contract.services import Master
+from bookkeeper.security.file_roots import FileRoots
+
+LOG = logging.getLogger(__name__)
+
+CONTACT_TIMEOUT_MS = 5_000
+"""ms to wait for one answer of another cluster's master; an operator waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """Who answers at a quorum: through which replica system, and at which address its leading master does.
+
+    Of another replica system, ``leader`` is empty and ``quorum`` is in the system's own form.
+    """
+
+    instance_id: str
+    name: str
+    leader: str
+    system: str = BUILT_IN
+    quorum: str = ""
+
+
+class PeerMasters:
+    """Other clusters, asked through their masters. Thread-safe."""
+
+    def __init__(self, pool: RpcPool, own_instance_id: str, roots: FileRoots) -> None:
+        """``roots``: below which directories a peer may be."""
+        self._pool = pool
+        self._own_instance_id = own_instance_id
+        self._systems = Registry(roots=roots)
+
+    def prepare(self, quorum: str) -> PeerIdentity:
+        """:meth:`contact` of a peer that is being defined: a place of another replica system may become a peer now.
+
+        Raises what the replica system raises, and what :meth:`contact` raises.
+        """
+        system, rest = split_quorum(quorum)
+        if system == BUILT_IN:
+            return self.contact(quorum)
+        return refuse_self(self._ask_who(system, rest, may_prepare=True), self._own_instance_id)
+
+    def contact(self, quorum: str) -> PeerIdentity:
+        """Find the leading master and who it is. Changes nothing there.
+
+        Raises InvalidInputError on a malformed quorum, RefusedError when it is this cluster (rule R23),
+        NotAdmittedError when it asks for another secret or does not prove the one that it gave, UnavailableError when
+        no master of it answers, IncompatibleError when something else does.
+        """
+        system, rest = split_quorum(quorum)
+        if system != BUILT_IN:
+            return refuse_self(self._ask_who(system, rest, may_prepare=False), self._own_instance_id)
+        problems: list[str] = []
+        for address in parse_quorum(rest):
+            try:
+                leader = self._pool.master(str(address), CONTACT_TIMEOUT_MS).leader()
+                hello = self._pool.peer_hello(leader)
+            except TransientError as error:
+                problems.append(error.message)
+                continue
+            except NotAdmittedError as error:
+                refuse_own_refusal(error, str(address), self._own_instance_id)
+                raise
+            if hello.role != "master":
+                raise IncompatibleError(f"{leader} is a {hello.role}, not a master: name the masters of the cluster")
+            return refuse_self(PeerIdentity(hello.instance_id, hello.cluster_name, leader), self._own_instance_id)
+        raise UnavailableError(f"no master of {format_quorum(parse_quorum(rest))} answers: {'; '.join(problems)}")
+
+    def contact_as(self, alias: str, quorum: str, instance_id: str) -> PeerIdentity:
+        """:meth:`contact`, and it must be the instance that was defined (rule R23): RefusedError otherwise."""
+        found = self.contact(quorum)
+        if found.instance_id != instance_id:
+            raise RefusedError(
+                f"cluster {alias} was defined as instance {instance_id}, and {found.instance_id} ({found.name}) "
+                f"answers at {quorum}: disable replication to it, then deletecluster and definecluster"
+            )
+        return found
+
+    def resolve_table(self, alias: str, peer: PeerIdentity, name: str) -> str:
+        """The id of a table there. Raises NotFoundError with the next step, TransientError."""
+        if peer.system != BUILT_IN:
+            with foreign_errors(peer.system):
+                return self._systems.installed(peer.system).resolve_table(place_of(alias, peer), name)
+        try:
+            return self._leader(peer).resolve_table(name)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"cluster {alias} has no table {name}: create it there, or name another with --remote-table"
+            ) from error
+
+    def tell_done(self, alias: str, quorum: str, instance_id: str, streams: Sequence[StreamKey]) -> None:
+        """Rule R20: these streams are over and will never be sent again. Raises TransientError, RefusedError."""
+        peer = self.contact_as(alias, quorum, instance_id)
+        if peer.system != BUILT_IN:
+            with foreign_errors(peer.system):
+                self._systems.installed(peer.system).stream_done(place_of(alias, peer), streams)
+        else:
+            self._leader(peer).stream_done(streams)
+
+    def root_standings(
+        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], questions: Sequence[RootQuestion]
+    ) -> Sequence[RootStanding]:
+        """Rule R22: how it stands with these logs at the end of a route that begins there. Raises TransientError, and
+        PermanentError when it can't be asked.
+        """
+        peer = self.contact_as(alias, quorum, instance_id)
+        return self._leader(peer).root_standings(route, questions)
+
+    def roots_over(
+        self, alias: str, quorum: str, instance_id: str, route: Sequence[str], logs: Sequence[RootLog]
+    ) -> None:
+        """Rule R22: nothing of these logs is under way anywhere. Raises as above."""
+        peer = self.contact_as(alias, quorum, instance_id)
+        self._leader(peer).roots_over(route, logs)
+
+    def _leader(self, peer: PeerIdentity) -> Master:
+        """Calls of its leading master; no other instance answers them, even where an address passed to one."""
+        return self._pool.of_instance(peer.instance_id).master(peer.leader, CONTACT_TIMEOUT_MS)
+
+    def _ask_who(self, system: str, quorum: str, *, may_prepare: bool) -> PeerIdentity:
+        try:
+            installed = self._systems.installed(system)
+        except NotFoundError as error:
+            raise InvalidInputError(f"cluster {system}://{quorum}: {error.message}") from error
+        with foreign_errors(system):
+            found = installed.prepare(quorum) if may_prepare else installed.identify(quorum)
+        if not found.instance_id:
+            raise IncompatibleError(f"replica system {system} gives the peer at {quorum} no instance id")
+        return PeerIdentity(found.instance_id, found.name, "", system, quorum)
+
+
+def place_of(alias: str, peer: PeerIdentity) -> Peer:
+    """The peer as its replica system knows it."""
+    return Peer(alias, peer.quorum, peer.instance_id)
+
+
+@contextmanager
+def foreign_errors(system: str) -> Iterator[None]:
+    """Code of another package runs inside: whatever it raises is an error of ours, and ends no process."""
+    try:
+        yield
+    except BookkeeperError:
+        raise
+    except Exception as error:
+        raise PermanentError(
+            f"replica system {system} failed in an unforeseen way: {type(error).__name__}: {error}"
+        ) from error
+
+
+def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
+    """Rule R23: clusters are told apart by instance id; this cluster is no peer of itself, whatever the name."""
+    if found.instance_id == own_instance_id:
+        where = found.leader or found.quorum
+        raise RefusedError(f"{where} is a master of this cluster itself ({found.name}): name another cluster")
+    return found
+
+
+def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: str) -> None:
+    """The same when this cluster's own master did not let it in as a peer."""
+    if error.details.get("instance_id") == own_instance_id:
+        raise RefusedError(f"{address} is a master of this cluster itself: name another cluster") from error
+
+
+def explain_unreachable(alias: str, error: BookkeeperError) -> UnavailableError:
+    """The error for an administrator whose request needs a peer that does not answer."""
+    return UnavailableError(f"cluster {alias} can't be asked ({error.message}); nothing was changed, try again")

@@ -1,0 +1,199 @@
+"""The tservers of this cluster, as the master calls them: who lives, who confirms, whose logs are sealed.
+
+Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Nothing
+survives a crash; every call may be repeated. Sources: design section 5; books.md R14, R15 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.errors import TransientError, UnavailableError
+from bookkeeper.master.index.log_files import LOG_SUFFIX, LogFile
+from bookkeeper.model import Extent
+from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.storage.wal import uri_of
+from bookkeeper.storage.wal.seal import SEAL_SUFFIX
+
+LOG = logging.getLogger(__name__)
+
+TSERVER_KIND = "tserver"
+
+FLUSHES_AT_ONCE = 8
+
+CALL_TIMEOUT_MS = 10_000
+"""ms to wait for a tserver's answer to the master; flushing a tablet is the longest of these calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class TServers:
+    """Calls to tservers of this cluster. Thread-safe."""
+
+    coordination: Coordination
+    pool: RpcPool
+    wal_dir: Path
+    _sealed_off: set[str] = field(default_factory=set)
+
+    def sessions(self) -> list[SessionInfo]:
+        """All sessions that were not forgotten, dead ones included."""
+        return self.coordination.sessions(TSERVER_KIND)
+
+    def live(self) -> dict[str, str]:
+        """Live session to its address."""
+        return {info.session_id: info.address for info in self.sessions() if info.alive}
+
+    def at(self, address: str) -> TServer:
+        """The tserver at an address."""
+        return self.pool.tserver(address, CALL_TIMEOUT_MS)
+
+    def session_of(self, uri: str) -> str | None:
+        """The session that writes or wrote a log, None for a file that is no log of this cluster."""
+        return session_of_log(uri, uri_of(self.wal_dir) + "/")
+
+    def logs(self) -> list[LogFile]:
+        """Every log on disk, by its session's directory. Raises UnavailableError when they can't be listed."""
+        return [log for session_id in self.directories() for log in self.logs_of(session_id)]
+
+    def directories(self) -> list[str]:
+        """The names of the sessions' directories. Raises UnavailableError when they can't be listed."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.wal_dir))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UnavailableError(f"{self.wal_dir} can't be listed: {error.strerror}") from error
+
+    def logs_of(self, session_id: str) -> list[LogFile]:
+        """The logs of one session that are on disk. A seal is there whole or not at all, so its name says everything.
+
+        Raises UnavailableError when they can't be listed.
+        """
+        entries = set(self.entries_of(session_id))
+        return [LogFile(uri, session_id, (uri, True) in entries) for uri, is_seal in sorted(entries) if not is_seal]
+
+    def entries_of(self, session_id: str) -> Iterator[tuple[str, bool]]:
+        """The URIs of one session's logs, as its directory has them, however many: (log, False) of a log, (log, True)
+        of its seal.
+
+        Raises UnavailableError when they can't be listed.
+        """
+        directory = self.wal_dir / session_id
+        prefix = uri_of(directory) + "/"
+        try:
+            for entry in os.scandir(directory):
+                name = entry.name.removesuffix(SEAL_SUFFIX)
+                if name.endswith(LOG_SUFFIX):
+                    yield prefix + quote(name), name != entry.name
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnavailableError(f"{directory} can't be listed: {error.strerror}") from error
+
+    def is_sealed_off(self, session_id: str) -> bool:
+        """Rule R15, for a dead session: no reader will ever go past what is known now, every log of it is sealed.
+
+        Once found so it is remembered, until :meth:`look_again`: an offline peer may keep many logs of the dead.
+        """
+        if session_id not in self._sealed_off:
+            if not all_sealed(self.logs_of(session_id)):
+                return False
+            self._sealed_off.add(session_id)
+        return True
+
+    def look_again(self) -> None:
+        """Forget which sessions are sealed off: one that was taken for dead and stopped may have begun another log."""
+        self._sealed_off.clear()
+
+    def remove_directory(self, session_id: str) -> None:
+        """Remove the directory of a session's logs if it is there and empty of logs; what else is there stays."""
+        directory = self.wal_dir / session_id
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+
+    def unconfirmed(self, generation: int) -> list[str]:
+        """Rule R14: who may still write blocks with stamps of an older configuration: sessions and why.
+
+        Every live tserver has to confirm the generation; every dead one's logs have to be sealed, because only then
+        it is known that none of its late writes counts.
+        """
+        return [
+            f"{info.session_id}: {reason}"
+            for info in self.sessions()
+            if (reason := self._why_unconfirmed(info, generation)) is not None
+        ]
+
+    def _why_unconfirmed(self, info: SessionInfo, generation: int) -> str | None:
+        if not info.alive:
+            return None if self.is_sealed_off(info.session_id) else "dead, its logs are not sealed yet"
+        try:
+            confirmed = self.at(info.address).confirm_config(generation)
+        except TransientError as error:
+            return error.message
+        return None if confirmed >= generation else f"still at generation {confirmed}"
+
+    def for_each_live(self, what: Callable[[TServer], object]) -> list[str]:
+        """Call every live tserver; what went wrong, one line for each that failed for now."""
+        problems = []
+        for session, address in self.live().items():
+            try:
+                what(self.at(address))
+            except TransientError as error:
+                problems.append(f"{session}: {error.message}")
+        return problems
+
+    def flush(self, tablets: Collection[tuple[Extent, str]]) -> list[str]:
+        """Flush these tablets, each at the session that it is assigned to, several at once: a flush mostly waits for
+        the disk. Returns what went wrong for now, one line each.
+        """
+        live = self.live()
+
+        def flush_one(extent: Extent, session: str) -> str | None:
+            if session not in live:
+                return f"tablet {extent} has no tserver yet"
+            try:
+                self.at(live[session]).flush_tablet(extent)
+            except TransientError as error:
+                return f"{session}: {error.message}"
+            return None
+
+        flushes = ThreadPoolExecutor(FLUSHES_AT_ONCE, thread_name_prefix="flush")
+        try:
+            asked = [flushes.submit(flush_one, extent, session) for extent, session in tablets]
+            return [problem for found in asked if (problem := found.result()) is not None]
+        finally:
+            flushes.shutdown()
+
+    def unload_everywhere(self, extents: Collection[Extent], epoch: int) -> list[str]:
+        """Let every live tserver drop these tablets without a flush; what went wrong, one line each."""
+
+        def drop(tserver: TServer) -> None:
+            for extent in sorted(set(tserver.tablets().extents) & set(extents), key=extent_order):
+                tserver.unload_tablet(extent, epoch, True)
+
+        return self.for_each_live(drop)
+
+
+def all_sealed(logs: Iterable[LogFile]) -> bool:
+    """Each of these logs has its end for ever."""
+    return all(log.sealed for log in logs)
+
+
+def extent_order(extent: Extent) -> tuple[str, bool, bytes]:
+    """Tablets in the order of their rows."""
+    return extent.table_id, extent.end_row is None, extent.end_row or b""
+
+
+def session_of_log(uri: str, wal_uri_prefix: str) -> str | None:
+    """The session that writes or wrote a log, None when the URI is not below the directory of logs."""
+    if not uri.startswith(wal_uri_prefix) or not uri.endswith(LOG_SUFFIX):
+        return None
+    session, separator, _ = uri[len(wal_uri_prefix) :].partition("/")
+    return session if separator else None

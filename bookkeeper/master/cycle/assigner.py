@@ -1,0 +1,310 @@
+"""WorkAssigner: which range of which file goes to which tserver next.
+
+Arrives: outstanding files, how far their targets are, live tservers, what is in flight, which peers are backing off.
+Leaves: ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in
+flight may be stretched: the worker ships on behind what it has. Pure; a range handed out twice is harmless.
+Sources: design section 6, "Work is assigned"; books.md R11 and R24.
+
+Peers are looked at one by one, each with its own order, bound and backoff: one that is offline delays no other.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from bookkeeper.master.index.barriers import FileBarrier, log_directory
+from bookkeeper.master.index.file_entry import FileEntry
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Shipment, Shipping, WorkKey
+from bookkeeper.model import Target, TargetKey
+
+QueueKey = tuple[int, bytes, TargetKey]
+"""Creation time (ms; 0 for all when unordered), file, target: sorts in the order of handing out."""
+
+PROBES = 1
+"""Ranges in flight to a peer that failed last time: enough to learn that it came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRange:
+    """Ship records ``first`` to ``last`` of ``file`` to ``target`` from tserver ``session``."""
+
+    file: bytes
+    target: Target
+    first: int
+    last: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Bounds of what is handed out: ranges for one peer, ranges for one peer at one tserver."""
+
+    peer_max: int
+    lane_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a plan is made from. ``owner_of`` names the session that wrote a file, ``chosen_for`` the one that has its
+    operation. ``resting`` are tservers that did not take a range lately.
+    """
+
+    files: Outstanding
+    live: Mapping[str, str]
+    shipping: Shipping
+    owner_of: Callable[[bytes], str | None]
+    chosen_for: Callable[[bytes], str | None]
+    limits: WorkLimits
+    now_ns: int
+    resting: Collection[str] = ()
+
+
+@dataclass(slots=True)
+class PeerQueue:
+    """Work that may be waiting for one peer, in the order in which it is handed out.
+
+    Holds the first ``length_max`` only; ``overflow`` tells that a full cycle has to bring the rest. Finished work is
+    dropped when it is met.
+    """
+
+    length_max: int
+    keys: list[QueueKey] = field(default_factory=list)
+    overflow: bool = False
+
+    def refill(self, keys: Iterator[QueueKey], may_go: Callable[[QueueKey], bool] = lambda _: True) -> None:
+        """Replace the content by the first of ``keys``, which ascend (or nearly: a name may lie about its age).
+
+        Names and times say nothing of what has to be first (R24): after a clock went back, the log that all others wait
+        for may be the last of many. So where none of the first ``may_go``, the first that may is among them.
+        """
+        first = list(islice(keys, self.length_max))
+        following = next(keys, None)
+        self.overflow = following is not None
+        if following is not None and not any(map(may_go, first)):
+            first[-1] = next(filter(may_go, chain([following], keys)), first[-1])
+        self.keys = sorted(first)
+
+    def add(self, key: QueueKey) -> None:
+        """Add one, unless it belongs behind what did not fit."""
+        place = bisect.bisect_left(self.keys, key)
+        if place < len(self.keys) and self.keys[place] == key:
+            return
+        if self.overflow and place == len(self.keys):
+            return
+        self.keys.insert(place, key)
+        if len(self.keys) > self.length_max:
+            self.keys.pop()
+            self.overflow = True
+
+
+def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey:
+    """``sequential``: files of a target in order of creation. Otherwise by name, which says nothing."""
+    return (entry.created_ms() if sequential else 0, entry.file, target)
+
+
+def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipping) -> int:
+    """How far a target is: the books, or a report that came since they were read."""
+    shipment = shipping.shipments.get((entry.file, target))
+    booked = entry.progress_of(target).offset
+    return booked if shipment is None else max(booked, shipment.finished)
+
+
+def barrier_limit(
+    entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping
+) -> tuple[int, FileBarrier | None]:
+    """Rule R24: the highest offset that may be shipped now, and the barrier that stands behind it, if one does.
+
+    Barriers are offsets: with barriers between whole files, two tablets that swap servers would deadlock. Nothing
+    beyond ``entry.safe`` is shipped, because barriers are complete only up to there.
+    """
+    for barrier in entry.barriers:
+        if barrier.offset > entry.safe:
+            break
+        if not is_passed(barrier, target, files, shipping):
+            return barrier.offset - 1, barrier
+    return entry.safe, None
+
+
+def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+    """The file that a barrier names is no longer outstanding for ``target``, or finished far enough; and so are older
+    logs, if it waits for these too.
+    """
+    before = files.get(barrier.file)
+    if before is not None and before.place_of(target) is not None:
+        until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
+        if finished_of(before, target, shipping) < until:
+            return False
+    return not barrier.all_before or older_are_over(barrier.file, target, files, shipping)
+
+
+def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+    """Rule R24: the same tserver's logs before ``file`` hold nothing more for ``target``, now and for ever."""
+    directory = log_directory(file)
+    if directory is None:
+        return True
+    oldest = files.oldest_left(directory, target, lambda entry: is_over(entry, target, shipping))
+    return oldest is None or oldest >= file
+
+
+def is_over(entry: FileEntry, target: TargetKey, shipping: Shipping) -> bool:
+    """The target has everything that the file will ever hold, or needs nothing of it."""
+    if entry.place_of(target) is None:
+        return True
+    return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
+
+
+def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping) -> tuple[int, int] | None:
+    """First and last offset to ship next, None when nothing may be: always from finished + 1, so never a gap."""
+    first = finished_of(entry, target, shipping) + 1
+    last, _ = barrier_limit(entry, target, files, shipping)
+    return (first, last) if first <= last else None
+
+
+def choose_tserver(world: World, entry: FileEntry, cluster: str) -> str | None:
+    """The tserver that wrote the file if it is alive, else the one that has it already, for whichever target, else the
+    least busy one.
+
+    None when that one has its fill: a file does not change hands because its tserver is busy.
+    """
+    known = world.owner_of(entry.file), world.chosen_for(entry.file)
+    for session in chain(known, flying_at(world, entry)):
+        if session is not None and session in world.live:
+            return session if has_room(world, session, cluster) else None
+    candidates = [session for session in sorted(world.live) if has_room(world, session, cluster)]
+    return min(candidates, key=lambda session: world.shipping.load(session, cluster), default=None)
+
+
+def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
+    """Where ranges of the file are in flight, to any target: also those that are handed out in this very plan."""
+    for target in entry.scope.targets:
+        shipment = world.shipping.shipments.get((entry.file, target.key))
+        if shipment is not None and shipment.flight is not None:
+            yield shipment.flight.session
+
+
+def has_room(world: World, session: str, cluster: str) -> bool:
+    """The tserver's lane for that peer takes another range."""
+    return session not in world.resting and world.shipping.load(session, cluster) < world.limits.lane_max
+
+
+def peer_allowance(world: World, cluster: str) -> int:
+    """How many more ranges a peer may get now: none while it backs off, a probe after a failure."""
+    retry = world.shipping.peers.get(cluster)
+    flying = world.shipping.in_flight(cluster)
+    if retry is None or not retry.failures:
+        return world.limits.peer_max - flying
+    return PROBES - flying if world.now_ns >= retry.next_try_ns else 0
+
+
+def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRange]:
+    """Ranges for one peer, in the queue's order. The caller hands each one out before it asks for the next."""
+    idle: set[QueueKey] = set()
+    try:
+        for key in queue.keys:
+            if peer_allowance(world, cluster) <= 0 or not any(has_room(world, s, cluster) for s in world.live):
+                return
+            work = plan_one(world, key)
+            if work is not None:
+                yield work
+            elif not is_waiting(world, key):
+                idle.add(key)
+    finally:
+        if idle:
+            queue.keys = [key for key in queue.keys if key not in idle]
+
+
+def plan_one(world: World, key: QueueKey) -> WorkRange | None:
+    """The next range of one (file, target), None when there is none now. Rule R11: a file not outstanding is void."""
+    _, file, target_key = key
+    entry = world.files.get(file)
+    target = None if entry is None else target_of(entry, target_key)
+    if entry is None or target is None:
+        return None
+    work = next_range(entry, target_key, world.files, world.shipping)
+    shipment = world.shipping.shipments.get((file, target_key))
+    if work is None or not is_due(shipment, work[1], world.now_ns):
+        return None
+    flight = None if shipment is None else shipment.flight
+    session = choose_tserver(world, entry, target_key.cluster) if flight is None else flight.session
+    if session is None or session in world.resting:
+        return None
+    return WorkRange(file, target, work[0], work[1], session)
+
+
+def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
+    """Not held back by an error of its own, and not in flight, unless the flight can be stretched to ``last``."""
+    if shipment is None:
+        return True
+    if shipment.flight is not None:
+        return last > shipment.flight.last
+    return now_ns >= shipment.next_try_ns
+
+
+def may_go(key: QueueKey, files: Outstanding, shipping: Shipping) -> bool:
+    """Whether no barrier holds all of it back: it may be in flight, or wait for its next try."""
+    entry = files.get(key[1])
+    return entry is not None and next_range(entry, key[2], files, shipping) is not None
+
+
+def is_waiting(world: World, key: QueueKey) -> bool:
+    """There is more to ship than has been acknowledged, now or behind a barrier: keep it in the queue."""
+    _, file, target = key
+    entry = world.files.get(file)
+    if entry is None or target_of(entry, target) is None:
+        return False
+    return finished_of(entry, target, world.shipping) < entry.needed
+
+
+def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
+    """The configured target of that key, None when it is not configured for the file."""
+    place = entry.place_of(key)
+    return None if place is None else entry.scope.targets[place]
+
+
+def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
+    """Files that some target lacks, per cluster that has a target of them, in the order of ``behind``."""
+    waiting: dict[str, list[FileEntry]] = {}
+    for entry in behind:
+        for cluster in entry.scope.clusters:
+            known = waiting.get(cluster)
+            if known is None:
+                known = waiting[cluster] = []
+            known.append(entry)
+    return waiting
+
+
+def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> Iterator[QueueKey]:
+    """The keys of what a cluster lacks of waiting files, which are sorted by name, in the order in which it is handed
+    out; made one by one.
+
+    Files of one directory are created in the order of their names, so a merge of directories gives order of creation
+    without looking at each file.
+    """
+    if not sequential:
+        return _keys_of(waiting, 0, len(waiting), cluster, False)
+    runs: list[Iterator[QueueKey]] = []
+    start = 0
+    while start < len(waiting):
+        directory = waiting[start].file.rpartition(b"/")[0]
+        end = bisect.bisect_left(waiting, directory + b"0", lo=start, key=lambda entry: entry.file)
+        runs.append(_keys_of(waiting, start, max(end, start + 1), cluster, True))
+        start = max(end, start + 1)
+    return heapq.merge(*runs)
+
+
+def _keys_of(waiting: Sequence[FileEntry], start: int, end: int, cluster: str, sequential: bool) -> Iterator[QueueKey]:
+    for number in range(start, end):
+        entry = waiting[number]
+        for place, target in enumerate(entry.scope.targets):
+            if target.key.cluster == cluster and entry.finished_at(place) < entry.needed:
+                yield queue_key(entry, target.key, sequential)
+
+
+def work_key(work: WorkRange) -> WorkKey:
+    """Where the range's shipment is found."""
+    return work.file, work.target.key

@@ -1,0 +1,279 @@
+"""The master's thread: one loop that keeps the books, places tablets and hands out work.
+
+Arrives: news (``event_queue``), the clock. Leaves: full cycles at their interval and when something beyond one
+tserver's logs changed; quick cycles, which look at the nudging tservers' tablets and at tablets that changed, and at no
+others; ranges for workers. Survives a crash: nothing of it; each stage is safe to repeat and to be cut. A
+TransientError ends the cycle that met it; the next one begins anew, and the status shows why.
+Sources: design section 6; books.md R6-R10 and R24.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import MasterSettings
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.errors import BookkeeperError, LeaseLostError
+from bookkeeper.master.books.books_cycle import Books, Owners, View, configuration
+from bookkeeper.master.books.tserver_recovery import Recovery, unsealed_sessions
+from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.cycle.event_queue import Inbox, News
+from bookkeeper.master.cycle.work_dispatch import Dispatcher, work_lane
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import retry_after_ns
+from bookkeeper.master.placement.placement import ClusterState, Placement
+from bookkeeper.master.placement.tablet_orders import order_lanes
+from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
+from bookkeeper.storage.wal import uri_of
+
+LOG = logging.getLogger(__name__)
+
+FAILURE_WAIT_MAX_MS = 2_000
+
+
+@dataclass(slots=True)
+class Health:
+    """How the thread fares; read by others."""
+
+    full_cycles: int = 0
+    quick_cycles: int = 0
+    failures: int = 0
+    failures_in_row: int = 0
+    last_error: str = ""
+    full_ms: float = 0.0
+    quick_ms: float = 0.0
+    known_ns: int | None = None
+    """Boot clock when the look began that the current snapshot is from; None while none was complete in this reign."""
+
+
+@dataclass(slots=True)
+class Pacer:
+    """At most one cycle in ``interval_ns`` on the long run; up to ``burst`` may follow each other at once, so that a
+    nudge, the report of what it led to and another tserver's nudge do not wait for each other.
+    """
+
+    interval_ns: int
+    burst: int = 3
+    _earned_ns: int = 0
+
+    def hold_ns(self, began_ns: int, now_ns: int) -> int:
+        """A cycle began at ``began_ns``: how long the next one has to wait from now, ns."""
+        self._earned_ns = max(self._earned_ns, began_ns) + self.interval_ns
+        return max(0, self._earned_ns - self.burst * self.interval_ns - now_ns)
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
+
+    clock: Clock
+    rng: random.Random
+    settings: MasterSettings
+    coordination: Coordination
+    tservers: TServers
+    books: Books
+    placement: Placement
+    recovery: Recovery
+    dispatcher: Dispatcher
+    lanes: Lanes
+    inbox: Inbox
+    quarantine: Quarantine
+    pacer: Pacer
+    config: ClusterConfig | None = None
+    health: Health = field(default_factory=Health)
+    live: dict[str, str] = field(default_factory=dict)
+    _full_at_ns: int = 0
+
+    # ---- the loop
+
+    def run(self, stop: threading.Event) -> None:
+        """Loop until ``stop`` is set. Raises LeaseLostError when the reign is over."""
+        while not stop.is_set():
+            began_ns = self.clock.boot_ns()
+            self.run_once()
+            self._pause(stop, began_ns)
+
+    def run_once(self) -> None:
+        """One cycle, full or quick. What fails is kept for the status, and the next cycle is a full one."""
+        began_ns = self.clock.boot_ns()
+        news = self.inbox.take()
+        try:
+            self._cycle(news, began_ns)
+        except LeaseLostError:
+            raise
+        except BookkeeperError as error:
+            self._failed(error)
+        else:
+            self.health.last_error, self.health.failures_in_row = "", 0
+
+    def _cycle(self, news: News, began_ns: int) -> None:
+        self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
+        if news.fresh_replay:
+            self.dispatcher.retry_now()
+        self.dispatcher.press(news.retries, self.books.snapshot.files)
+        if news.full or began_ns >= self._full_at_ns or self._config_changed():
+            self.full()
+            self.health.full_cycles += 1
+            self.health.full_ms = (self.clock.boot_ns() - began_ns) / 1e6
+        else:
+            self._place_news(news)
+            self.quick(news.sessions | self.unsafe_sessions())
+            self.health.quick_cycles += 1
+            self.health.quick_ms = (self.clock.boot_ns() - began_ns) / 1e6
+
+    def _failed(self, error: BookkeeperError) -> None:
+        self.health.failures += 1
+        self.health.failures_in_row += 1
+        self.health.last_error = f"{error.code}: {error.message}"
+        self._full_at_ns = 0
+        LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
+
+    def _config_changed(self) -> bool:
+        """Whether only a full look can tell what follows from the configuration as it is now (rule R6)."""
+        if self.config is None:
+            return True
+        if self.coordination.generation() == self.config.generation:
+            return False
+        config = configuration(self.books.read_config)
+        if not concerns_tablets_only(self.config, config):
+            return True
+        self.config = config
+        self.books.adopt(config)
+        return False
+
+    def _place_news(self, news: News) -> None:
+        """Place tablets that are new or others now, at the price of these."""
+        rows = news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts))
+        due_ns = self.placement.due_ns()
+        if news.place or (due_ns is not None and self.clock.boot_ns() >= due_ns):
+            self.place()
+        elif rows:
+            self.placement.place_some(self.books.snapshot.tablets, rows, self._cluster(self.tservers.sessions()))
+
+    def _pause(self, stop: threading.Event, began_ns: int) -> None:
+        """Wait for news or for what is due, and leave the books alone when there were too many cycles of late."""
+        failures = self.health.failures_in_row
+        if failures:
+            base_ms = self.settings.cycle_min_interval_ms
+            self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
+            return
+        held_ms = self.pacer.hold_ns(began_ns, self.clock.boot_ns()) / 1e6
+        if held_ms > 0:
+            self.clock.wait(stop, held_ms)
+        due_ms = (self._due_ns() - self.clock.boot_ns()) / 1e6
+        if due_ms > 0:
+            self.clock.wait(self.inbox.event, due_ms)
+
+    def _due_ns(self) -> int:
+        """When the next cycle has to be, news or not."""
+        if self.unsafe_sessions():
+            return 0
+        due = (self._full_at_ns, self.dispatcher.next_try_ns(), self.placement.due_ns())
+        return min(due_ns for due_ns in due if due_ns is not None)
+
+    # ---- a full cycle
+
+    def full(self) -> None:
+        """Look, close, keep, remove, see what is in quarantine, place, assign."""
+        began_ns = self.clock.boot_ns()
+        view = self.books.look()
+        self._full_at_ns = self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
+        self.books.close(view, self.owners)
+        self.books.keep(view)
+        self.settle(view, self.books.remove(view))
+        self.health.known_ns = began_ns
+        self.quarantine.refresh()
+        self.quarantine.drop_unconfigured(view.configured)
+        self.place()
+        self.dispatcher.refill(view.behind, view.snapshot.files)
+        self.assign()
+
+    def settle(self, view: View, removed: Outstanding) -> None:
+        """Make the view the current one."""
+        self.books.publish(view, removed)
+        self.config = view.config
+        self.dispatcher.drop_ended(view.snapshot.files)
+        if removed:
+            LOG.info("%d files are replicated everywhere; their books are removed", len(removed))
+        for problem in view.snapshot.problems:
+            LOG.error("the books hold something that does not parse: %s", problem)
+        if len(self.books.unsafe()) > 0 and not self.unsafe_sessions():
+            self._full_at_ns = self.clock.boot_ns()  # files of dead sessions: only a second full look makes them safe
+
+    def owners(self) -> Owners:
+        """Who lives, read now; what a dead tserver had in flight is free again."""
+        live = self.tservers.live()
+        for session in [session for session in self.live if session not in live]:
+            self.dispatcher.shipping.session_ended(session)
+        self.live = live
+        self.lanes.retain({lane for session in live for lane in (work_lane(session), *order_lanes(session))})
+        return Owners(self.tservers.session_of, live)
+
+    def place(self) -> None:
+        """Give tablets to tservers, and forget tservers that left nothing."""
+        if self.config is None:
+            return
+        tablets, sessions = self.books.snapshot.tablets, self.tservers.sessions()
+        self.placement.place(tablets, self._cluster(sessions))
+        for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
+            LOG.info("dead session %s left nothing and is forgotten", session)
+        self.recovery.forget_others()
+
+    def _cluster(self, sessions: Collection[SessionInfo]) -> ClusterState:
+        tables = {} if self.config is None else self.config.tables
+        return ClusterState(
+            live={info.session_id: info.address for info in sessions if info.alive},
+            unsealed=unsealed_sessions(sessions, self.tservers),
+            deleted=[table_id for table_id, table in tables.items() if table.state == "deleting"],
+        )
+
+    # ---- a quick cycle
+
+    def quick(self, sessions: Iterable[str]) -> None:
+        """Look at what these sessions wrote, then assign. A second look makes the first one's offsets safe to ship, so
+        work leaves in the cycle of its nudge.
+        """
+        looked_at = sorted(session for session in sessions if session in self.live)
+        for _ in range(2):
+            for session in looked_at:
+                prefix = f"{uri_of(self.tservers.wal_dir)}/{session}/".encode()
+                self.dispatcher.note_growth(self.books.refresh(session, prefix))
+            if not self.unsafe_sessions():
+                break
+        self.assign()
+
+    def unsafe_sessions(self) -> set[str]:
+        """Live sessions whose files hold more than is safe to ship yet."""
+        owners = {self.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
+        return {session for session in owners if session is not None and session in self.live}
+
+    def assign(self) -> None:
+        """Hand out what may be shipped now."""
+        if self.config is not None:
+            self.dispatcher.assign(self.books.snapshot.files, self.live, self.config.clusters)
+
+
+def concerns_tablets_only(before: ClusterConfig, after: ClusterConfig) -> bool:
+    """Whether two configurations ask the same of every file: a table came or went online, has other properties, groups
+    or users. Tables, targets and peers that go, come or change need a full look.
+    """
+    gone = [id_ for id_, table in before.tables.items() if id_ not in after.tables or has_begun_to_go(table, after)]
+    targets = {id_: table.targets for id_, table in before.tables.items() if table.targets}
+    return (
+        not gone
+        and targets == {id_: table.targets for id_, table in after.tables.items() if table.targets}
+        and before.clusters == after.clusters
+        and before.instance == after.instance
+    )
+
+
+def has_begun_to_go(table: TableConfig, after: ClusterConfig) -> bool:
+    """Whether a table is being deleted, and was not before."""
+    return table.state != "deleting" and after.tables[table.table_id].state == "deleting"

@@ -1,0 +1,117 @@
+"""What the master's thread is told by others: nudges, reports of workers, requests for a cycle.
+
+Arrives: calls from any thread, which never wait. Leaves: everything that came since the last look, taken at once.
+Survives a crash: nothing; a lost nudge or report costs latency, for the books have the truth.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.master.index.shipments import Report, WorkKey
+
+REPORTS_MAX = 100_000
+
+
+TablePart = tuple[bytes, bytes]
+"""Keys of tablet rows of one table: the first one, and the one behind the last."""
+
+PARTS_MAX = 1_000
+"""Parts of tables that are looked at one by one; when more change at once, a full cycle looks at all tablets."""
+
+
+@dataclass(slots=True)
+class News:
+    """What came in: sessions with something new, reports, ranges that never reached a worker, requests. ``rows`` are of
+    tablets that may be placed now, ``parts`` of tables whose tablets are others now.
+    """
+
+    sessions: set[str] = field(default_factory=set)
+    reports: list[Report] = field(default_factory=list)
+    returned: list[tuple[WorkKey, str]] = field(default_factory=list)
+    full: bool = False
+    place: bool = False
+    rows: set[bytes] = field(default_factory=set)
+    parts: list[TablePart] = field(default_factory=list)
+    fresh_replay: bool = False
+    retries: list[WorkKey] = field(default_factory=list)
+
+
+class Inbox:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._news = News()
+        self._reports: deque[Report] = deque(maxlen=REPORTS_MAX)
+        self.event = threading.Event()
+
+    def nudge(self, session: str) -> None:
+        """A tserver wrote something new to its part of the books."""
+        with self._lock:
+            self._news.sessions.add(session)
+        self.event.set()
+
+    def report(self, reports: Iterable[Report]) -> None:
+        """Workers say how far they are. The oldest reports are dropped when nobody takes them."""
+        with self._lock:
+            self._reports.extend(reports)
+        self.event.set()
+
+    def give_back(self, works: Iterable[tuple[WorkKey, str]]) -> None:
+        """Ranges that were handed out under these transactions and did not reach their tserver."""
+        with self._lock:
+            self._news.returned.extend(works)
+        self.event.set()
+
+    def ask_full(self) -> None:
+        """A full cycle is wanted soon: the configuration, sessions or files changed."""
+        with self._lock:
+            self._news.full = True
+        self.event.set()
+
+    def ask_place(self, rows: Iterable[bytes] = ()) -> None:
+        """These tablets may be placed (none named: any), nothing else is new."""
+        wanted = set(rows)
+        with self._lock:
+            self._news.rows |= wanted
+            self._news.place = self._news.place or not wanted
+        self.event.set()
+
+    def tablets_changed(self, start: bytes, stop: bytes) -> None:
+        """An operation has made or changed tablets with rows from ``start`` (included) to ``stop`` (excluded)."""
+        with self._lock:
+            if (start, stop) not in self._news.parts:
+                self._news.parts.append((start, stop))
+            if len(self._news.parts) > PARTS_MAX:
+                self._news.full = True
+                self._news.parts.clear()
+        self.event.set()
+
+    def replay_started(self) -> None:
+        """A replay process is new: what failed for want of one may be tried at once."""
+        with self._lock:
+            self._news.fresh_replay = True
+        self.event.set()
+
+    def press(self, key: WorkKey) -> None:
+        """A person wants this stream to be tried at once."""
+        with self._lock:
+            self._news.retries.append(key)
+        self.event.set()
+
+    def wake(self) -> None:
+        """Only end the wait."""
+        self.event.set()
+
+    def take(self) -> News:
+        """Everything since the last call."""
+        with self._lock:
+            self.event.clear()
+            news, self._news = self._news, News()
+            news.reports = list(self._reports)
+            self._reports.clear()
+        return news

@@ -1,0 +1,49 @@
+"""Whether a leading master knows what is outstanding, and how old its knowledge is.
+
+Arrives: the health of the cycle's thread. Leaves: a :class:`Knowledge`, or :class:`NotReadyError` for questions whose
+empty answer would mean "nothing waits". A master that begins to lead has read nothing yet: its first full cycle tells
+it what is outstanding. Pure. Sources: design section 1 ("at any moment an operator can ask"); books.md R6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.errors import NotReadyError
+from bookkeeper.master.cycle.cycle import Health
+
+STALE_CYCLES = 2
+STALE_SLACK_MS = 1_000
+"""What is known is stale beyond so many cycles (interval and work) and this slack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """``age_ms``: since the look began that the master answers from, None before the first one was complete.
+    ``problem``: why there is no newer one, "" while there is nothing to say.
+    """
+
+    age_ms: float | None
+    problem: str = ""
+
+
+def knowledge_of(health: Health, scan_interval_ms: int, now_ns: int) -> Knowledge:
+    """What a master may say at ``now_ns`` (boot clock)."""
+    failures = health.failures_in_row
+    failed = f": the last {failures} cycles failed, {health.last_error}" if failures else ""
+    if health.known_ns is None:
+        return Knowledge(
+            None, f"this master has just begun to lead and has not read the books yet{failed}; ask again in a moment"
+        )
+    age_ms = (now_ns - health.known_ns) / 1e6
+    if failures or age_ms > STALE_CYCLES * (scan_interval_ms + health.full_ms) + STALE_SLACK_MS:
+        why = failed or ": no full cycle has ended since"
+        return Knowledge(age_ms, f"what is shown was read {age_ms / 1000:.1f} s ago{why}")
+    return Knowledge(age_ms)
+
+
+def expect_known(knowledge: Knowledge) -> Knowledge:
+    """The same; raises NotReadyError when the master knows nothing yet."""
+    if knowledge.age_ms is None:
+        raise NotReadyError(knowledge.problem)
+    return knowledge

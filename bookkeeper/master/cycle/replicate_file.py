@@ -1,0 +1,81 @@
+"""`replicate_file`: one operation a file while it has outstanding targets: which tserver ships it.
+
+Arrives: ranges that were planned, files that are done. Leaves: `~fate_` rows; the master's cycle drives them, because
+their steps are ranges that come and go with every cycle. Survives a crash: the chosen tserver, so the next master goes
+on with it instead of starting a second one beside it; ranges are idempotent. Source: design section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.master.cycle.assigner import WorkRange
+from bookkeeper.master.fate.fate_store import FateRecord, FateStore
+from bookkeeper.metadata.values import FateOp, FateStep
+
+KIND = "replicate_file"
+SHIPPING_STEP = "shipping"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The operation of a file and the session that ships it."""
+
+    txid: str
+    session: str
+
+
+@dataclass(slots=True)
+class ReplicateFiles:
+    """The `replicate_file` operations of one reign. Used by the master's thread alone."""
+
+    store: FateStore
+    clock: Clock
+    chosen: dict[bytes, Chosen] = field(default_factory=dict)
+    _spare: list[str] = field(default_factory=list)
+
+    def adopt(self, records: Iterable[FateRecord]) -> None:
+        """Take over what earlier masters began; what names no file or session is ended."""
+        for record in records:
+            if record.op.type != KIND:
+                continue
+            file, session = record.op.args.get("file"), record.state.get("session", "")
+            if not isinstance(file, str) or not isinstance(session, str) or file.encode() in self.chosen:
+                self._spare.append(record.txid)
+            else:
+                self.chosen[file.encode()] = Chosen(record.txid, session)
+
+    def session_for(self, file: bytes) -> str | None:
+        """The session that ships the file; None when it has no operation."""
+        chosen = self.chosen.get(file)
+        return None if chosen is None else chosen.session
+
+    def ensure(self, works: Sequence[WorkRange]) -> None:
+        """Let every file of these ranges have an operation at the range's session; written before they are sent."""
+        wanted = {work.file: work.session for work in works}
+        fresh = [file for file in wanted if file not in self.chosen]
+        if fresh:
+            now_ms = self.clock.wall_ms()
+            txids = self.store.begin([FateOp(KIND, {"file": file.decode()}, now_ms) for file in fresh])
+            for file, txid in zip(fresh, txids, strict=True):
+                self.chosen[file] = Chosen(txid, "")
+        moved = {file: session for file, session in wanted.items() if self.chosen[file].session != session}
+        self.store.reach(
+            {self.chosen[file].txid: FateStep(SHIPPING_STEP, {"session": session}) for file, session in moved.items()}
+        )
+        for file, session in moved.items():
+            self.chosen[file] = Chosen(self.chosen[file].txid, session)
+
+    def end(self, files: Iterable[bytes]) -> None:
+        """These files are outstanding no more."""
+        ended = [file for file in files if file in self.chosen]
+        self.store.end([*(self.chosen[file].txid for file in ended), *self._spare])
+        self._spare.clear()
+        for file in ended:
+            del self.chosen[file]
+
+    def end_all_but(self, files: Container[bytes]) -> None:
+        """End the operations of all files but these."""
+        self.end([file for file in self.chosen if file not in files])

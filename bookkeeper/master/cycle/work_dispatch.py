@@ -1,0 +1,246 @@
+"""Handing out work: queues of what is outstanding, plans for each peer, calls to tservers.
+
+Arrives: files that are outstanding or have just grown, reports, ranges that came back. Leaves: `assign_work` calls,
+each in the lane of its tserver, after the file's operation is in the books. Survives a crash: those operations.
+Used by the master's thread alone; others only read ``shipments``. Source: design section 6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bookkeeper.clock import Clock
+from bookkeeper.config import MasterSettings
+from bookkeeper.coordination.config_tree import PeerCluster
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.cycle import assigner
+from bookkeeper.master.cycle.assigner import PeerQueue, WorkLimits, WorkRange, World
+from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.replicate_file import ReplicateFiles
+from bookkeeper.master.index.file_entry import FileEntry
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Flight, Report, Shipment, Shipping, WorkKey
+from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey, blocking_ranges
+from bookkeeper.model import BlockRange
+from bookkeeper.rpc.contract.messages import WorkItem
+
+LOG = logging.getLogger(__name__)
+
+QUEUE_FACTOR = 4
+"""A peer's queue holds this many times the files that may be in flight to it."""
+
+RESEND_NS = 30 * 1_000_000_000
+"""A range in flight for so long is sent again: its report may have been lost, and the tserver drops repeats."""
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """Plans and sends. ``epoch`` is the reign's, now."""
+
+    clock: Clock
+    settings: MasterSettings
+    lane_ranges_max: int
+    tservers: TServers
+    replicating: ReplicateFiles
+    shipping: Shipping
+    lanes: Lanes
+    inbox: Inbox
+    epoch: Callable[[], int]
+    quarantine: Quarantine
+    queues: dict[str, PeerQueue] = field(default_factory=dict)
+
+    @property
+    def _sequential(self) -> bool:
+        return self.settings.assigner == "sequential"
+
+    # ---- what is known of work
+
+    def absorb(
+        self,
+        reports: Iterable[Report],
+        returned: Iterable[tuple[WorkKey, str]],
+        files: Outstanding,
+    ) -> None:
+        """Take in what workers said; what is said of files or targets that are not outstanding is dropped (R11)."""
+        now_ns = self.clock.boot_ns()
+        for key, txid in returned:
+            shipment = self.shipping.shipments.get(key)
+            if shipment is not None and shipment.flight is not None and shipment.flight.txid == txid:
+                self.shipping.turned_away(shipment.flight.session, now_ns)
+                self.shipping.take_back(key)
+        for report in reports:
+            entry = files.get(report.file)
+            if entry is not None and assigner.target_of(entry, report.target) is not None:
+                self.shipping.report(report, now_ns)
+
+    def try_now(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
+        """Nothing holds these back any more, not even a try under way: what a worker has twice is harmless."""
+        for key in streams:
+            entry = files.get(key[0])
+            if entry is not None and entry.place_of(key[1]) is not None:
+                self.shipping.try_now(key)
+                self.shipping.take_back(key)
+                self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
+
+    def press(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
+        """A person wants these tried at once."""
+        pressed = list(streams)
+        self.try_now(pressed, files)
+        for key in pressed:
+            self.shipping.press(key)
+
+    def set_aside(self, files: Outstanding) -> None:
+        """Let queues go on that wait for a range in quarantine: what the policy sets aside now, and what a person did.
+
+        Raises TransientError.
+        """
+        self.quarantine.hold_due(self.shipping)
+        self.try_now([key.work for key, *_ in self._failing() if key in self.quarantine.ranges], files)
+
+    def _failing(self) -> list[tuple[RangeKey, Shipment, BlockRange]]:
+        return list(blocking_ranges(self.shipping, tries=1))
+
+    def retry_now(self) -> None:
+        """A replay process is new: whatever failed for want of one need not wait any longer."""
+        for retry in self.shipping.peers.values():
+            retry.next_try_ns = 0
+
+    def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
+        """Rebuild every peer's queue from the files, sorted, that some target lacks."""
+        waiting = assigner.waiting_work(behind)
+        may_go = partial(assigner.may_go, files=files, shipping=self.shipping)
+        for cluster in {*self.queues, *waiting}:
+            self._queue(cluster).refill(assigner.in_order(waiting.get(cluster, ()), cluster, self._sequential), may_go)
+
+    def note_growth(self, entries: Iterable[FileEntry]) -> None:
+        """These files have grown: queue them, and remember since when their targets lag behind."""
+        for entry in entries:
+            for target in entry.scope.targets:
+                shipment = self.shipping.shipment((entry.file, target.key))
+                if assigner.finished_of(entry, target.key, self.shipping) >= shipment.seen_needed:
+                    shipment.behind_since_ns = self.clock.boot_ns()
+                shipment.seen_needed = entry.needed
+                self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
+
+    def drop_ended(self, files: Outstanding) -> None:
+        """Forget shipments and end operations of files that are outstanding no more."""
+        self.shipping.forget({file for file, _ in self.shipping.shipments if file not in files})
+        self.replicating.end_all_but(files)
+
+    def next_try_ns(self) -> int | None:
+        """When the next backoff of a peer with waiting work, or of a tserver, ends; None when none is running."""
+        now_ns = self.clock.boot_ns()
+        tries = [retry.next_try_ns for retry in self.shipping.tservers.values() if retry.next_try_ns > now_ns]
+        tries += [
+            retry.next_try_ns
+            for cluster, retry in self.shipping.peers.items()
+            if retry.failures and cluster in self.queues and self.queues[cluster].keys
+            if self.shipping.in_flight(cluster) < assigner.PROBES
+        ]
+        return min(tries, default=None)
+
+    def _queue(self, cluster: str) -> PeerQueue:
+        if cluster not in self.queues:
+            self.queues[cluster] = PeerQueue(self.settings.work_queue_files_max * QUEUE_FACTOR)
+        return self.queues[cluster]
+
+    # ---- handing out
+
+    def assign(
+        self, files: Outstanding, live: Mapping[str, str], clusters: Mapping[str, PeerCluster]
+    ) -> list[WorkRange]:
+        """Plan ranges for every peer, persist who ships which file, and send them. Raises TransientError."""
+        now_ns = self.clock.boot_ns()
+        self.set_aside(files)
+        self._recall_silent(files, now_ns)
+        world = self._world(files, live, now_ns)
+        works: list[WorkRange] = []
+        for cluster, queue in sorted(self.queues.items()):
+            if cluster not in clusters:
+                continue
+            for work in assigner.plan_peer(world, cluster, queue):
+                works.append(work)
+                flight = Flight(work.session, "", work.first, work.last, now_ns)
+                self.shipping.hand_out(assigner.work_key(work), flight)
+            if queue.overflow and not queue.keys:
+                self.inbox.ask_full()
+        if works:
+            self._persist(works)
+            self._send(works, live, clusters)
+        return works
+
+    def _world(self, files: Outstanding, live: Mapping[str, str], now_ns: int) -> World:
+        return World(
+            files=files,
+            live=live,
+            shipping=self.shipping,
+            owner_of=lambda file: self.tservers.session_of(file.decode()),
+            chosen_for=self.replicating.session_for,
+            limits=WorkLimits(self.settings.work_queue_files_max, self.lane_ranges_max),
+            now_ns=now_ns,
+            resting=self.shipping.resting(now_ns),
+        )
+
+    def _recall_silent(self, files: Outstanding, now_ns: int) -> None:
+        for key, shipment in self.shipping.shipments.items():
+            flight, entry = shipment.flight, files.get(key[0])
+            if flight is not None and entry is not None and now_ns - flight.since_ns > RESEND_NS:
+                self.shipping.take_back(key)
+                self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
+
+    def _persist(self, works: Sequence[WorkRange]) -> None:
+        """The operations of these files are in the books before anything is sent; if they can't be, nothing is."""
+        try:
+            self.replicating.ensure(works)
+        except BookkeeperError:
+            for work in works:
+                self.shipping.take_back(assigner.work_key(work))
+            raise
+        for work in works:
+            shipment = self.shipping.shipment(assigner.work_key(work))
+            txid = self.replicating.chosen[work.file].txid
+            shipment.flight = Flight(work.session, txid, work.first, work.last, self.clock.boot_ns())
+
+    def _send(self, works: Sequence[WorkRange], live: Mapping[str, str], clusters: Mapping[str, PeerCluster]) -> None:
+        by_session: dict[str, list[WorkItem]] = {}
+        for work in works:
+            by_session.setdefault(work.session, []).append(self._item(work, clusters[work.target.key.cluster]))
+        for session, items in by_session.items():
+            for first in range(0, len(items), self.settings.work_items_max):
+                self._submit(session, live[session], items[first : first + self.settings.work_items_max])
+
+    def _item(self, work: WorkRange, peer: PeerCluster) -> WorkItem:
+        return WorkItem(
+            txid=self.replicating.chosen[work.file].txid,
+            file=work.file.decode(),
+            target=work.target.key,
+            first_offset=work.first,
+            last_offset=work.last,
+            peer_quorum=peer.quorum,
+            peer_instance_id=work.target.peer_instance_id,
+            epoch=self.epoch(),
+            passed=self.quarantine.passed((work.file, work.target.key)),
+        )
+
+    def _submit(self, session: str, address: str, items: Sequence[WorkItem]) -> None:
+        returned = [((item.file.encode(), item.target), item.txid) for item in items]
+
+        def send() -> None:
+            try:
+                self.tservers.at(address).assign_work(items)
+            except BookkeeperError as error:
+                LOG.warning("%d ranges did not reach %s: %s", len(items), session, error.message)
+                self.inbox.give_back(returned)
+
+        if not self.lanes.submit(work_lane(session), send):
+            self.inbox.give_back(returned)
+
+
+def work_lane(session: str) -> str:
+    """The lane in which a tserver gets work; orders about tablets, which may take long, have another one."""
+    return f"work-{session}"

@@ -1,0 +1,400 @@
+"""FATE: operations of several steps that outlive the master that began them.
+
+Arrives: requests of administrators, and operations that earlier masters left. Leaves: steps executed one after another,
+each persisted before the next begins, so that a crash anywhere repeats at most the step that was cut; steps are
+idempotent. Survives a crash: the operations (``fate_store``), but not who waits for them: a client asks again and
+joins the one that is under way. Source: design section 6 ("FATE operations persisted in the table").
+
+As many operations are executed at a time as threads call :meth:`FateEngine.serve`; one that waits holds none of them.
+Operations that share a lock run one after another, in order of beginning; those that hold it as a :func:`shared` one
+run beside each other. What fails is kept and shown for a while, and never more than a bounded number of failures,
+however often masters change.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Protocol
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import (
+    BookkeeperError,
+    LeaseLostError,
+    NotLeaderError,
+    OverloadedError,
+    PermanentError,
+    TransientError,
+    UnavailableError,
+)
+from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord, FateStore
+from bookkeeper.master.index.shipments import retry_after_ns
+from bookkeeper.metadata.values import FateOp, FateStep, Json
+
+LOG = logging.getLogger(__name__)
+
+Args = Mapping[str, Json]
+State = Mapping[str, Json]
+
+SHARED = "shared "
+
+FAILED_STEP = "failed"
+"""Step of an operation that ended with an error; its state has code and message."""
+
+FAILED_KEPT_NS = 600 * 1_000_000_000
+"""How long the record of a failure is kept, from when this master saw it."""
+
+FAILED_MAX = 1_000
+"""Failures kept at most; the oldest go first. A new master takes over those that it finds, and keeps no more."""
+
+OPERATIONS_MAX = 10_000
+"""Most operations at once; beyond it new ones are refused for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a step is called with. ``since_ns`` is when this master first held the operation (boot clock)."""
+
+    txid: str
+    args: Args
+    state: State
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The step is done: go on with ``step``."""
+
+    step: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The step is not done yet; try it again after a while. ``reason`` is shown to people."""
+
+    reason: str
+    after_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The operation is complete; ``result`` goes to whoever waits for it."""
+
+    result: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The operation ends with this error. A step that raises a PermanentError means the same."""
+
+    error: BookkeeperError
+
+
+Outcome = Next | Wait | Done | Failed
+Step = Callable[[Call], Outcome]
+
+
+class Operation(Protocol):
+    """One kind of operation."""
+
+    @property
+    def first(self) -> str:
+        """Name of the first step."""
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """What to do at each step: idempotent, because it may be cut and repeated. A TransientError tries it again."""
+
+    def locks(self, args: Args, /) -> Collection[str]:
+        """Operations with a lock in common exclude each other; see :func:`shared`."""
+
+
+@dataclass(slots=True)
+class Running:
+    """An operation in this master's memory; also the handle on which callers wait."""
+
+    txid: str
+    op: FateOp
+    step: str
+    state: State
+    locks: frozenset[str]
+    since_ns: int
+    ready_ns: int = 0
+    failures: int = 0
+    busy: bool = False
+    note: str = ""
+    result: Json = None
+    error: BookkeeperError | None = None
+    ended: bool = False
+    begun: bool = True
+    """False: its record is not in the books for sure, and no step is executed before it is."""
+
+
+@dataclass(slots=True)
+class FateEngine:
+    """Executes operations. Thread-safe."""
+
+    store: FateStore
+    kinds: Mapping[str, Operation]
+    clock: Clock
+    rng: random.Random
+    retry_base_ms: int = 100
+    retry_max_ms: int = 5_000
+    failed_max: int = FAILED_MAX
+    _running: dict[str, Running] = field(default_factory=dict)
+    _failed: dict[str, Running] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _submitting: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
+
+    def resume(self, records: Iterable[FateRecord]) -> None:
+        """Take over what the books hold, once, at the beginning of a reign."""
+        with self._changed:
+            for record in records:
+                if record.op.type in self.kinds:
+                    self._admit(record.txid, record.op, record.step, record.state)
+                else:
+                    LOG.warning("operation %s is of kind %s, unknown here: left alone", record.txid, record.op.type)
+            self._changed.notify_all()
+
+    def submit(self, kind: str, args: Args) -> Running:
+        """Begin an operation, in the books on return; an equal one that is under way is the answer to who asks again.
+
+        Raises OverloadedError when there are too many, and UnavailableError when the beginning is in doubt: this master
+        goes on trying; the next one executes the operation if it was in the books in time, and else forgets it.
+        """
+        with self._submitting:
+            running = self._claim(kind, args)
+            if running.begun:
+                return running
+            try:
+                self._begin(running)
+            except TransientError as error:
+                self._try_later(running, error)
+                raise in_doubt(running) from error
+            except PermanentError:
+                self._running.pop(running.txid)
+                raise
+            finally:
+                self._release(running)
+            return running
+
+    def _claim(self, kind: str, args: Args) -> Running:
+        """The equal operation that is under way, or a new one; it is the caller's unless it has begun."""
+        with self._changed:
+            running = next((r for r in self._running.values() if r.op.type == kind and r.op.args == args), None)
+            if running is None:
+                if len(self._running) >= OPERATIONS_MAX:
+                    raise OverloadedError(f"{OPERATIONS_MAX} operations are under way; try again later")
+                op = FateOp(kind, args, self.clock.wall_ms())
+                running = self._admit(self.store.new_txid(), op, FIRST_STEP, {})
+                running.begun = False
+            if running.busy and not running.begun:
+                raise in_doubt(running)
+            running.busy = running.busy or not running.begun
+            return running
+
+    def wait(self, running: Running, timeout_ms: int) -> Json:
+        """Wait for the end of an operation: its result, or its error raised.
+
+        Raises UnavailableError when it takes longer (it goes on; ask again), NotLeaderError when the reign ends.
+        """
+        if not self.is_over(running, timeout_ms):
+            note = f" ({running.note})" if running.note else ""
+            raise UnavailableError(
+                f"operation {running.txid} ({running.op.type}) is still at {running.step}{note}; it goes on, ask again"
+            )
+        if running.error is not None:
+            raise type(running.error)(running.error.message, running.error.details)
+        return running.result
+
+    def is_over(self, running: Running, timeout_ms: int) -> bool:
+        """Wait for the end of an operation, however it ends; False when it takes longer. Raises NotLeaderError when the
+        reign ends before.
+        """
+        deadline_ns = self.clock.boot_ns() + timeout_ms * 1_000_000
+        with self._changed:
+            while not running.ended:
+                left_ns = deadline_ns - self.clock.boot_ns()
+                if self._stopped:
+                    raise NotLeaderError("this master leads no more; ask the next one, the operation goes on there")
+                if left_ns <= 0:
+                    return False
+                self._changed.wait(left_ns / 1e9)
+        return True
+
+    def run(self, kind: str, args: Args, timeout_ms: int) -> Json:
+        """:meth:`submit`, then :meth:`wait`."""
+        return self.wait(self.submit(kind, args), timeout_ms)
+
+    def pending(self) -> list[Running]:
+        """Operations under way and failed ones that are still kept, in order of beginning."""
+        with self._changed:
+            return sorted([*self._running.values(), *self._failed.values()], key=lambda running: running.txid)
+
+    def stop(self) -> None:
+        """Let threads and waiting callers go."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def serve(self) -> None:
+        """Execute steps until :meth:`stop`: the body of a thread. Raises LeaseLostError when the reign is over."""
+        while True:
+            with self._changed:
+                running = self._take()
+                while running is None and not self._stopped:
+                    self._changed.wait(self._idle_seconds())
+                    running = self._take()
+                if running is None:
+                    return
+            self._execute(running)
+
+    def step_once(self) -> bool:
+        """Execute one step of the first operation that is ready; tell whether there was one."""
+        with self._changed:
+            running = self._take()
+        if running is None:
+            return False
+        self._execute(running)
+        return True
+
+    # ---- inside
+
+    def _admit(self, txid: str, op: FateOp, step: str, state: State) -> Running:
+        kind = self.kinds[op.type]
+        locks = frozenset(kind.locks(op.args))
+        running = Running(txid, op, step or kind.first, state, locks, self.clock.boot_ns())
+        if step == FAILED_STEP:
+            self._keep_failed(running, PermanentError(str(state.get("message")), {"code": str(state.get("code"))}))
+        else:
+            self._running[txid] = running
+        return running
+
+    def _take(self) -> Running | None:
+        """The first ready operation that none before it excludes, or a failure that was kept long enough."""
+        if self._stopped:
+            return None
+        now_ns = self.clock.boot_ns()
+        ordered = (self._running[txid] for txid in sorted(self._running))
+        for running in chain(first_of_each_lock(ordered), self._failed.values()):
+            if not running.busy and now_ns >= running.ready_ns:
+                running.busy = True
+                return running
+        return None
+
+    def _idle_seconds(self) -> float:
+        waiting = [r.ready_ns for r in (*self._running.values(), *self._failed.values()) if not r.busy]
+        left_ns = min(waiting, default=2**62) - self.clock.boot_ns()
+        return min(max(left_ns / 1e9, 0.01), 1.0)
+
+    def _execute(self, running: Running) -> None:
+        try:
+            if running.ended:
+                self._forget_failed(running)
+            else:
+                self._advance(running)
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            self._try_later(running, error)
+        finally:
+            self._release(running)
+
+    def _try_later(self, running: Running, error: TransientError) -> None:
+        running.failures += 1
+        running.note = error.message
+        wait_ns = retry_after_ns(running.failures, self.retry_base_ms, self.retry_max_ms, self.rng)
+        running.ready_ns = self.clock.boot_ns() + wait_ns
+
+    def _release(self, running: Running) -> None:
+        with self._changed:
+            running.busy = False
+            self._changed.notify_all()
+
+    def _begin(self, running: Running) -> None:
+        self.store.write({running.txid: running.op})
+        running.begun = True
+
+    def _advance(self, running: Running) -> None:
+        if not running.begun:
+            self._begin(running)
+        outcome = self._outcome(running)
+        if isinstance(outcome, Wait):
+            running.note = outcome.reason
+            running.ready_ns = self.clock.boot_ns() + outcome.after_ms * 1_000_000
+            return
+        if isinstance(outcome, Next):
+            self.store.reach({running.txid: FateStep(outcome.step, outcome.state)})
+            running.step, running.state = outcome.step, outcome.state
+        elif isinstance(outcome, Done):
+            self.store.end([running.txid])
+            with self._changed:
+                running.result, running.ended = outcome.result, True
+                self._running.pop(running.txid)
+        else:
+            failure = {"code": outcome.error.code, "message": outcome.error.message}
+            self.store.reach({running.txid: FateStep(FAILED_STEP, failure)})
+            with self._changed:
+                self._running.pop(running.txid)
+                self._keep_failed(running, outcome.error)
+        running.failures, running.note = 0, ""
+
+    def _outcome(self, running: Running) -> Outcome:
+        self.store.check()
+        step = self.kinds[running.op.type].steps.get(running.step)
+        if step is None:
+            return Failed(PermanentError(f"{running.op.type} has no step {running.step!r}: another version began it"))
+        try:
+            return step(Call(running.txid, running.op.args, running.state, running.since_ns))
+        except PermanentError as error:
+            return Failed(error)
+
+    def _keep_failed(self, running: Running, error: BookkeeperError) -> None:
+        running.error, running.ended, running.step = error, True, FAILED_STEP
+        running.ready_ns = self.clock.boot_ns() + FAILED_KEPT_NS
+        self._failed[running.txid] = running
+        excess = excess_failures(len(self._failed), self.failed_max)
+        if excess:
+            next(islice(self._failed.values(), excess - 1, None)).ready_ns = 0
+
+    def _forget_failed(self, running: Running) -> None:
+        self.store.end([running.txid])
+        with self._changed:
+            self._failed.pop(running.txid, None)
+
+
+def in_doubt(running: Running) -> UnavailableError:
+    """The error for an operation that the books may have, or not: nobody is told that it failed."""
+    why = running.note or "its record is just being written"
+    return UnavailableError(f"it is not sure that {running.op.type} begins, and it may still ({why}): ask again")
+
+
+def excess_failures(kept: int, most: int) -> int:
+    """How many of the failures that are kept have to go."""
+    return max(0, kept - most)
+
+
+def shared(lock: str) -> str:
+    """A lock for operations that may run beside each other, but beside none that holds the lock itself."""
+    return SHARED + lock
+
+
+def is_held(lock: str, held: Collection[str]) -> bool:
+    """Whether one of these keeps an operation with this lock waiting."""
+    whole = lock.removeprefix(SHARED)
+    return whole in held or (lock == whole and shared(lock) in held)
+
+
+def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:
+    """Operations that may run now: those for which no earlier one, under way, holds a lock of theirs."""
+    held: set[str] = set()
+    for running in ordered:
+        if not any(is_held(lock, held) for lock in running.locks):
+            yield running
+        held |= running.locks

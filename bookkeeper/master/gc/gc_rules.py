@@ -1,0 +1,115 @@
+"""Which files nobody needs any more: candidates, and what may be deleted of them.
+
+Arrives: the logs on disk, every reference in the books, live sessions, candidates marked before. Leaves: files to mark
+with `~del_` and marked files to delete. A file is deleted only by a later run than the one that marked it; its done
+cells go after it, when the peers were told (rule R3). Pure; a cut anywhere is found by the next run.
+
+A mark on a log is also a proof: when it was made, every record of the log was in segments of its tablets, and none
+could follow. A first use that reaches the books later, from a tserver that had been stopped in the middle of its put,
+is about nothing: no record came after it. So its `log:` cell is void, and loading passes it over. The mark stays
+until no such put can be in flight (rule R4).
+Sources: books.md R3, R4, R7, R12 and R17; design section 10, rule 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
+from bookkeeper.master.index.log_files import LogFile
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import CellKey, Row
+
+IMPORT_KIND = "import_directory"
+"""Kind of the operation that imports."""
+
+USE_FAMILIES, REPL_FAMILIES = ("log", "segment", "tablet"), ("repl", "tablet")
+"""What two reference scans read of tablet rows, of the second one long rows in parts; ``tablet`` for the chain of rule
+R16.
+"""
+
+
+def references(
+    tablet_rows: Iterable[Row], books_rows: Iterable[Row], quarantine_rows: Iterable[Row] = ()
+) -> Iterator[bytes]:
+    """Every file that a `log:`, `segment:` or `repl:` cell of a tablet, a needed cell of a `~repl_` row, or a range in
+    quarantine names, each maybe several times. Read in this order: a range has its row before its file needs nothing
+    else any more.
+
+    Of a remnant only `repl:` cells count: a tablet was merged when it needed no log, and its segments are in the row of
+    the tablet that it became a part of. Rule R3: done cells don't count.
+    """
+    for row in tablet_rows:
+        families = ("log", "segment", "repl") if keys.is_tablet(row) else ("repl",)
+        for column in row.cells:
+            if column.family in families:
+                yield column.qualifier
+    for row in books_rows:
+        if any(column.family == "repl" for column in row.cells):
+            yield keys.parse_repl_row(row.key).encode()
+    for file in quarantined_files(quarantine_rows):
+        yield file.encode()
+
+
+def quarantined_files(rows: Iterable[Row]) -> set[str]:
+    """The files of `~quar_` rows: they stay while a range of theirs may be shipped again (design section 7)."""
+    return {keys.parse_quar_row(row.key) for row in rows}
+
+
+def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
+    """Rule R17: nothing refers to it, and nothing ever will: it is sealed, or its session is dead.
+
+    A file of a live session that nobody refers to may be a newborn.
+    """
+    return log.uri not in referenced and (log.sealed or log.session not in live)
+
+
+def to_mark(files: FileFlags, live: Collection[str]) -> Iterator[str]:
+    """Logs that get a `~del_` row now."""
+    for file, flags in files:
+        if flags & LISTED and not flags & (MARKED | REFERENCED) and is_collectable_log(log_of(file, flags), (), live):
+            yield file.decode()
+
+
+def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
+    """The row's `log:` cells that came after the mark of their log (R4): to be purged, names are never used again."""
+    return [
+        CellKey(row.key, column)
+        for column in row.cells
+        if column.family == "log" and files.of(column.qualifier) & MARKED
+    ]
+
+
+def to_delete(files: FileFlags, live: Collection[str]) -> Iterator[str]:
+    """Marked files that may go now: nothing refers to them. Logs were listed before the references were read.
+
+    Besides logs these are segments, which tservers and deletions of tables mark when their tablets name them no more,
+    and files that are gone already.
+    """
+    for file, flags in files:
+        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live):
+            yield file.decode()
+
+
+def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:
+    """Of a file that nothing refers to: a log keeps rule R17 as well."""
+    return not flags & LISTED or is_collectable_log(log_of(file, flags), (), live)
+
+
+def log_of(file: bytes, flags: int) -> LogFile:
+    """A log that was listed; its session is the directory that it is in."""
+    return LogFile(file.decode(), session_of(file), bool(flags & SEALED))
+
+
+def session_of(log: bytes) -> str:
+    """The session that writes or wrote a log that was listed."""
+    return log.rsplit(b"/", 2)[-2].decode()
+
+
+def parse_marks(rows: Iterable[Row]) -> Iterator[str]:
+    """The files of `~del_` rows. Raises CorruptionError."""
+    for row in rows:
+        if keys.DEL not in row.cells:
+            raise CorruptionError(f"row {row.key!r} is no deletion candidate")
+        yield keys.parse_del_row(row.key)

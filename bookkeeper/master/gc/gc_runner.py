@@ -1,0 +1,289 @@
+"""The garbage collector: executes what ``gc_rules`` and ``remover`` decide about files and about books of missing
+files.
+
+Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
+peers which streams are over. Survives a crash: a mark stays until its file is gone, that operation is in the books, and
+no write can be in flight that names the file, so the next run goes on. Runs in a thread of its own at its own interval.
+Sources: books.md R3, R4, R11, R16 and R17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from bookkeeper.bulk.import_log import is_of_taken
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.master.books import remover
+from bookkeeper.master.books.books_cycle import configuration
+from bookkeeper.master.books.remover import MissingFile
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import FateEngine, Running
+from bookkeeper.master.gc import gc_rules
+from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
+from bookkeeper.master.gc.gc_rules import IMPORT_KIND
+from bookkeeper.master.gc.orphan_files import is_over
+from bookkeeper.master.index.log_files import IMPORT_SESSION
+from bookkeeper.master.index.snapshot import BrokenChainError, chained, online_tables
+from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
+from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.reign.books_proof import Rounds
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.model import TargetKey
+from bookkeeper.storage.wal import delete_log
+
+LOG = logging.getLogger(__name__)
+
+SCAN_TRIES_MAX = 5
+
+DELETIONS_MAX = 2_000
+"""Most files deleted in one run; the others stay marked for the next."""
+
+ABSENT_MAX = 20_000
+"""Missing logs whose books are seen to at a time."""
+
+BATCH_ROWS = 2_000
+"""Marks in one put."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`Collector.look`.
+    ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
+    ``absent`` logs of this cluster that books name and that were not listed.
+    """
+
+    files: FileFlags
+    live: frozenset[str]
+    late: tuple[CellKey, ...]
+    going: Mapping[str, tuple[TargetKey, ...]]
+    absent: frozenset[str]
+
+    def __contains__(self, uri: object) -> bool:
+        """Whether a log was listed."""
+        return isinstance(uri, str) and bool(self.files.of(uri.encode()) & LISTED)
+
+
+@dataclass(slots=True)
+class Collector:
+    """One reign's collector. ``flight_ms`` is longer than any write to the books can be in flight (rule R4)."""
+
+    table: MetadataTable
+    reign: Reign
+    tservers: TServers
+    fate: FateEngine
+    clock: Clock
+    read_config: Callable[[], ClusterConfig]
+    flight_ms: int
+    roots: RootKeeper
+    rounds: Rounds
+    missing: dict[bytes, MissingFile] = field(default_factory=dict)
+    unnamed: dict[str, int] = field(default_factory=dict)
+    """Logs that stand for files of other clusters and that nobody names, and since when this reign has known."""
+    gone: dict[str, int] = field(default_factory=dict)
+    """Marked files that are gone, and since when (boot clock, ns) this reign has known."""
+    deleted: int = 0
+
+    def run_once(self) -> list[str]:
+        """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
+        seen = self.rounds.proven(self.look)
+        self.mark(seen)
+        gone = self.delete(seen)
+        self.finish(seen, gone)
+        self.void(seen)
+        self.fate.store.sweep()
+        self.roots.see_to_the_end(seen)
+        return gone
+
+    def look(self) -> Inventory:
+        """Read everything, in an order in which a reference can't be missed: a file that is listed and sealed, or of a
+        dead session, gets no reference any more, so one that is there at all is there when the references are read.
+        """
+        files = FileFlags()
+        for session_id in self.tservers.directories():
+            for uri, is_seal in self.tservers.entries_of(session_id):
+                files.add(uri.encode(), SEALED if is_seal else LISTED)
+        live = living(self.tservers.live(), self.fate.pending())
+        online = online_tables(configuration(self.read_config))
+        for _ in range(SCAN_TRIES_MAX):
+            try:
+                return self._look_once(files, live, online)
+            except BrokenChainError as error:  # what it found stays: a reference too many keeps a file for one run
+                broken = error
+        raise broken
+
+    def _look_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
+        start, stop = keys.section(keys.DEL_PREFIX)
+        for uri in gc_rules.parse_marks(self.table.scan(start, stop, ("del",))):
+            files.add(uri.encode(), MARKED)
+        absent: set[str] = set()
+        late: list[CellKey] = []
+        tablets = self._noted(reference_rows(self.table, online), files, absent, late)
+        for file in gc_rules.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
+            files.add_known(file, REFERENCED)
+        self.roots.look()
+        going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
+        finished = {uri: self._finished(uri) for uri in going}
+        return Inventory(files, live, tuple(late), finished, frozenset(absent))
+
+    def _noted(self, rows: Iterable[Row], files: FileFlags, absent: set[str], late: list[CellKey]) -> Iterator[Row]:
+        """Rows as they come; files of `repl:` columns that were not listed are added to ``absent``, late uses of marked
+        logs to ``late``.
+        """
+        for row in rows:
+            for column in row.cells:
+                if column.family == "repl" and not files.of(column.qualifier) & LISTED:
+                    self._note_absent(keys.parse_file(column.qualifier), absent)
+            late += gc_rules.late_uses(row, files)
+            yield row
+
+    def _books_rows(self, files: FileFlags, absent: set[str]) -> Iterator[Row]:
+        start, stop = keys.section(keys.REPL_PREFIX)
+        for row in self.table.scan(start, stop, ("repl", "done")):
+            file = keys.parse_repl_row(row.key)
+            if not files.of(file.encode()) & LISTED:
+                self._note_absent(file, absent)
+            yield row
+
+    def _note_absent(self, uri: str, absent: set[str]) -> None:
+        """Some at a time, and always the same ones, until they are seen to."""
+        is_known = uri.encode() in self.missing or len(absent) < ABSENT_MAX
+        if is_known and self.tservers.session_of(uri) is not None:
+            absent.add(uri)
+
+    def _finished(self, uri: str) -> tuple[TargetKey, ...]:
+        """The targets that a file has finished cells of, whose clusters are to be told when it is gone."""
+        row = self.table.get(keys.repl_row(uri), ("done",))
+        return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
+
+    def _quarantine_rows(self) -> Iterator[Row]:
+        yield from self.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
+
+    def mark(self, seen: Inventory) -> None:
+        """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
+        fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live))
+        while True:
+            self.reign.check()
+            batch = list(islice(fresh, BATCH_ROWS))
+            if not batch:
+                return
+            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in batch], keys.ONCE_RANK)
+
+    def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
+        """Without logs of dead sessions that a late put may name still (R4). One that stands for files of another
+        cluster is not what its tablets' memory was: without it, the put that names it would lose these files' way on.
+        """
+        now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
+        unnamed: dict[str, int] = {}
+        for uri in uris:
+            if may_be_named_late(uri):
+                unnamed[uri] = self.unnamed.get(uri, now_ns)
+                if not is_over(unnamed[uri], now_ns, flight_ns):
+                    continue
+            yield uri
+        self.unnamed = unnamed
+
+    def delete(self, seen: Inventory) -> list[str]:
+        """Delete files that an earlier run marked and that nothing refers to now."""
+        gone = []
+        for uri, finished in seen.going.items():
+            self.roots.before_it_goes(uri, finished)
+            self.reign.check()
+            delete_log(uri)
+            self.gone[uri] = self.clock.boot_ns()
+            gone.append(uri)
+        self.deleted += len(gone)
+        return gone
+
+    def finish(self, seen: Inventory, gone: Iterable[str]) -> None:
+        """Let peers be told of the files that are gone (rule R3). Then late uses of marked logs go for good, and so do
+        the marks themselves, after longer than any write is in flight (rule R4).
+        """
+        self._tell([(file, target) for file in gone for target in seen.going[file]])
+        self.reign.check()
+        if seen.late:
+            self.table.purge(seen.late)
+        now_ns = self.clock.boot_ns()
+        over = [uri for uri, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
+        if over:
+            self.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
+            self.gone = {uri: since_ns for uri, since_ns in self.gone.items() if uri not in set(over)}
+
+    def void(self, seen: Inventory) -> None:
+        """Rule R4: books that name a log which does not exist are purged, after longer than any write is in flight."""
+        if not seen.absent or not self._storage_is_there(seen):
+            self.missing = {}
+            return
+        now_ns = self.clock.boot_ns()
+        self.missing = remover.note_missing(self.missing, (uri.encode() for uri in sorted(seen.absent)), (), now_ns)
+        void = [m.file for m in self.missing.values() if remover.is_void(m, now_ns, self.flight_ms * 1_000_000)]
+        if void:
+            self._purge_books(set(void), seen.files)
+            finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
+            for uri, targets in finished.items():
+                self.roots.before_it_goes(uri, targets)
+            self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
+
+    def _storage_is_there(self, seen: Inventory) -> bool:
+        """A directory of logs that is not mounted looks empty. Every live tserver has a log, so without theirs nothing
+        may be called missing.
+        """
+        live = seen.live - {IMPORT_SESSION}
+        listed = {gc_rules.session_of(file) for file, flags in seen.files if flags & LISTED}
+        return bool(live) and live <= listed
+
+    def _purge_books(self, files: set[bytes], flags: FileFlags) -> None:
+        cells: list[CellKey] = []
+        for row in scan_parts(self.table, keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
+            cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
+        for file in sorted(files):
+            row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
+            if row_or_none is not None:
+                cells += remover.needed_cells(row_or_none)
+            if flags.of(file) & MARKED:
+                LOG.info("%s was deleted when nobody needed it: books that came late are removed", file.decode())
+            else:
+                LOG.error("%s does not exist: its books go; what was not replicated of it is lost", file.decode())
+        self.reign.check()
+        self.table.purge(cells)
+
+    def _tell(self, pairs: Collection[tuple[str, TargetKey]]) -> None:
+        """One operation for each cluster and up to STREAMS_MAX streams; it purges the finished cells at its end.
+
+        Streams of an operation that is under way, or failed a while ago, are left to that one.
+        """
+        known = {cell for running in self.fate.pending() for cell in cells_of(running.op)}
+        by_cluster: dict[str, list[tuple[str, TargetKey]]] = {}
+        for file, target in pairs:
+            if (file, target) not in known:
+                by_cluster.setdefault(target.cluster, []).append((file, target))
+        for cluster, cells in sorted(by_cluster.items()):
+            for first in range(0, len(cells), STREAMS_MAX):
+                self.fate.submit("stream_done", stream_done_args(cluster, cells[first : first + STREAMS_MAX]))
+
+
+def may_be_named_late(uri: str) -> bool:
+    """Whether a put that is in flight still may be the first one that names this log, and mean it."""
+    return is_of_taken(uri)
+
+
+def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[str]:
+    """Sessions that may refer to a log of theirs which nobody refers to yet: live tservers and, while one is under way,
+    imports. Asked after the logs were listed: an import that is over by then has its references in the books.
+    """
+    imports = any(running.op.type == IMPORT_KIND and not running.ended for running in operations)
+    return frozenset(sessions) | ({IMPORT_SESSION} if imports else frozenset())
+
+
+def reference_rows(table: MetadataTable, online: Collection[str]) -> Iterator[Row]:
+    """What tablets use, then, in parts, what is to be replicated: a file is named by both before it has a record, and
+    no reference of one kind becomes one of the other. Raises BrokenChainError.
+    """
+    tablets = keys.TABLETS_START, keys.TABLETS_STOP
+    yield from chained(table.scan(*tablets, gc_rules.USE_FAMILIES), online)
+    yield from chained(scan_parts(table, *tablets, gc_rules.REPL_FAMILIES), online)

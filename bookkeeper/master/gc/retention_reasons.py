@@ -1,0 +1,108 @@
+"""What the collector keeps, and for whom: the reasons behind :func:`bookkeeper.master.gc.gc_rules.is_collectable_log`.
+
+Arrives: logs on disk, every reference in the books, live sessions, marks. Leaves: for each log and each marked file its
+reasons. Pure. A log has a reason other than its mark if and only if the collector may not delete it.
+Sources: books.md R3, R4, R12 and R17; design sections 1 and 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.master.index.log_files import LogFile
+from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Row
+from bookkeeper.monitor.observation import KeptFile, Reason
+
+KEPT_MAX = 20_000
+"""Files with their reasons in one answer, the largest first."""
+
+
+@dataclass(slots=True)
+class _Needs:
+    tablets: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Kind (recovery, replication) and table to the number of tablets whose row names the file."""
+    targets: set[tuple[str, str]] = field(default_factory=set)
+    """Table and cluster of needed cells."""
+    ranges: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Table and cluster of ranges in quarantine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Folds rows, in the order in which the collector reads them, then says who needs which file."""
+
+    names: Mapping[str, str]
+    _needs: dict[str, _Needs] = field(default_factory=dict)
+
+    def _of(self, file: str) -> _Needs:
+        return self._needs.setdefault(file, _Needs())
+
+    def tablet(self, row: Row) -> None:
+        """A tablet's row, what stays of one, or a part of its `repl:` cells: `log:` cells for recovery, `repl:` cells
+        for replication.
+        """
+        table_id, _ = keys.parse_tablet_row(row.key)
+        counted = {"log": "recovery", "repl": "replication"} if keys.is_tablet(row) else {"repl": "replication"}
+        for column in row.cells:
+            kind = counted.get(column.family)
+            if kind is not None:
+                tablets = self._of(keys.parse_file(column.qualifier)).tablets
+                place = (kind, self.names.get(table_id, table_id))
+                tablets[place] = tablets.get(place, 0) + 1
+
+    def books(self, row: Row) -> None:
+        """A `~repl_` row: its needed cells; done cells keep nothing (rule R3)."""
+        for column in row.cells:
+            if column.family == "repl":
+                target = keys.parse_target(column.qualifier)
+                name = self.names.get(target.source_table_id, target.source_table_id)
+                self._of(keys.parse_repl_row(row.key)).targets.add((name, target.cluster))
+
+    def quarantined(self, key: RangeKey) -> None:
+        """A range in quarantine: it keeps its whole file."""
+        ranges = self._of(key.file).ranges
+        place = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
+        ranges[place] = ranges.get(place, 0) + 1
+
+    def reasons(self, file: str) -> list[Reason]:
+        """Why the books need a file, sorted; nothing when they don't."""
+        needs = self._needs.get(file)
+        if needs is None:
+            return []
+        found = [Reason("replication", cluster, f"table {table}") for table, cluster in needs.targets]
+        found += [
+            Reason("quarantine", cluster, f"table {table}, {_count(number, 'range')}")
+            for (table, cluster), number in needs.ranges.items()
+        ]
+        for (kind, table), count in needs.tablets.items():
+            if kind == "recovery":
+                found.append(Reason(kind, f"table {table}", f"{_count(count, 'tablet')} not flushed beyond it"))
+            elif not needs.targets:
+                found.append(Reason(kind, f"table {table}", "its books are made or closed"))
+        return sorted(found)
+
+    def kept(
+        self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]
+    ) -> list[KeptFile]:
+        """Every log and every marked file with its reasons, the largest first."""
+        candidates = set(marked)
+        found = []
+        for log in logs:
+            reasons = self.reasons(log.uri)
+            if not log.sealed and log.session in live:
+                reasons.append(Reason("writer", log.session, "its tserver may still write to it"))
+            if log.uri in candidates:
+                reasons.append(Reason("deletion", "collector", "marked; goes with one of its next runs"))
+            candidates.discard(log.uri)
+            found.append(KeptFile(log.uri, sizes.get(log.uri, 0), log.sealed, log.session, tuple(reasons)))
+        for uri in candidates:
+            reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
+            found.append(KeptFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
+        return sorted(found, key=lambda file: (-file.bytes, file.file))[:KEPT_MAX]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

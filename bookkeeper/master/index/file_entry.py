@@ -1,0 +1,373 @@
+"""One outstanding file as the master holds it in memory: what is needed, of whom, and what must come first.
+
+Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of
+them (equal parts are shared, offsets of targets that got nothing yet cost nothing). Survives a crash: nothing, all
+of it is folded again from the books. Sources: design section 6; rules R5, R9, R16 and R24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+import combiners
+from bookkeeper.errors import CorruptionError
+from bookkeeper.master.index import barriers as rules
+from bookkeeper.master.index import file_entry_codec, log_names
+from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
+from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, NO_PROGRESS, Amount, Parts, Progress
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import Column
+from bookkeeper.model import Target, TargetKey
+from combiners import CLOSED, ReplicationStatus
+
+
+class CellFacts(NamedTuple):
+    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, and what others ask for.
+    ``shares``: for targets, as in their columns, how many of the needed records and bytes are theirs.
+    """
+
+    status: bytes
+    needed: int
+    closed: bool
+    barriers: tuple[FileBarrier, ...]
+    shares: tuple[tuple[bytes, Amount], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The tables that refer to a file and the configured targets of those tables, in order of their keys.
+
+    One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
+    ``targets``; ``clusters`` where they are, each once; ``index`` finds a target's place by the qualifier of its
+    cells, ``places`` by its key.
+    """
+
+    table_ids: tuple[str, ...]
+    targets: tuple[Target, ...]
+    columns: tuple[Column, ...]
+    clusters: tuple[str, ...]
+    index: Mapping[bytes, int]
+    places: Mapping[TargetKey, int]
+
+
+class FileEntry:
+    """One outstanding file. ``needed`` is the offset that every target needs, ``safe`` how far ranges may go: the
+    needed offset that was known before the rows with the barriers were read (:func:`rules.barriers_are_complete_to`).
+
+    ``closed_in`` is the number of the first cycle of this reign that saw the file CLOSED, 0 while it is OPEN (rule R7).
+    ``status`` is the encoded needed side (no barriers, nothing finished). ``progress`` is that of each target, in the
+    order of ``scope.targets``; it may be empty while no target has anything. ``amounts`` say how much of what is needed
+    is each target's, in the same order: a file holds records of other tables and targets, too. Most of this is in one
+    value: ``file_entry_codec``.
+
+    Python gives memory back only where all that lies together is free, so a file takes what it will need at once: room
+    for the progress of a single target; and of nothing safe yet, which a first cycle says of every file, no number.
+
+    ``directory`` is the name without its number (``log_names``): one object serves all logs of one directory.
+    """
+
+    __slots__ = ("_packed", "_unsafe", "directory", "scope")
+
+    def __init__(self, file: bytes, facts: CellFacts, scope: Scope) -> None:
+        self.directory, _ = log_names.split(file)
+        self.scope = scope
+        barriers = facts.barriers
+        if len(barriers) > rules.BARRIERS_MAX:
+            barriers = rules.coarser_barriers(file, necessary_barriers(barriers))
+        progress = (NO_PROGRESS,) if len(scope.targets) == 1 else ()
+        amounts = amounts_in(scope, facts.shares)
+        self._packed = file_entry_codec.pack(file, Parts(facts.needed, progress, barriers, facts.status, 0, amounts))
+        self._unsafe: int | None = None if facts.needed else 0
+
+    def _parts(self) -> Parts:
+        return file_entry_codec.unpack(self.file, self._packed)
+
+    def _pack(self, parts: Parts) -> None:
+        self._packed = file_entry_codec.pack(self.file, parts)
+
+    @property
+    def file(self) -> bytes:
+        """The file's name."""
+        return log_names.joined(self.directory, file_entry_codec.number_in(self._packed))
+
+    @property
+    def number(self) -> int:
+        """Which log of its directory this is."""
+        return file_entry_codec.number_in(self._packed)
+
+    @property
+    def needed(self) -> int:
+        """The offset that every target needs."""
+        return file_entry_codec.needed_in(self._packed)
+
+    @property
+    def closed_in(self) -> int:
+        """The first cycle that saw the file CLOSED, 0 for none."""
+        return file_entry_codec.closed_in(self._packed)
+
+    @closed_in.setter
+    def closed_in(self, cycle: int) -> None:
+        if cycle != self.closed_in:
+            self._packed = file_entry_codec.with_closed_in(self._packed, cycle)
+
+    @property
+    def safe(self) -> int:
+        """How far ranges may go."""
+        return 0 if self._unsafe is None else self.needed - self._unsafe
+
+    @safe.setter
+    def safe(self, safe: int) -> None:
+        needed = self.needed
+        self._unsafe = needed - safe if safe or not needed else None
+
+    @property
+    def status(self) -> bytes:
+        """The needed side, encoded."""
+        return file_entry_codec.status_in(self._packed)
+
+    def says(self, status: bytes) -> bool:
+        """Whether this is the needed side."""
+        return file_entry_codec.is_status_in(self._packed, status)
+
+    def need(self, needed: int, status: bytes) -> None:
+        """The needed side is another one; ranges may go as far as before."""
+        safe = self.safe
+        self._pack(self._parts()._replace(needed=needed, status=status))
+        self.safe = safe
+
+    @property
+    def progress(self) -> tuple[Progress, ...]:
+        """How far each target has the file."""
+        return self._parts().progress
+
+    @progress.setter
+    def progress(self, progress: tuple[Progress, ...]) -> None:
+        self._pack(self._parts()._replace(progress=progress))
+
+    @property
+    def amounts(self) -> tuple[Amount, ...]:
+        """How much of what is needed is each target's; may be empty when no target gets anything."""
+        return self._parts().amounts
+
+    @amounts.setter
+    def amounts(self, amounts: tuple[Amount, ...]) -> None:
+        self._pack(self._parts()._replace(amounts=amounts))
+
+    def amount_at(self, place: int) -> Amount:
+        """How much of what is needed is the target's at ``place``."""
+        return file_entry_codec.amount_in(self._packed, place)
+
+    def amount_of(self, target: TargetKey) -> Amount:
+        """How much of what is needed is the target's; nothing when it is not known to be a target."""
+        place = self.place_of(target)
+        return NO_AMOUNT if place is None else self.amount_at(place)
+
+    def has_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> bool:
+        """Whether the amounts are at least these; those of targets that are not configured count for nothing."""
+        index = self.scope.index
+        for target, amount in shares:
+            place = index.get(target)
+            if place is not None and not is_at_least(file_entry_codec.amount_in(self._packed, place), amount):
+                return False
+        return True
+
+    def add_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> None:
+        """The amounts are at least these."""
+        self.amounts = amounts_in(self.scope, shares, self.amounts)
+
+    def enter(self, scope: Scope) -> None:
+        """More tables refer to the file: how far each target is has to be read again, its amount stays."""
+        known = dict(zip(self.scope.columns, self.amounts, strict=False))
+        self.scope = scope
+        parts = self._parts()
+        amounts = tuple(known.get(column, NO_AMOUNT) for column in scope.columns) if known else ()
+        self._pack(parts._replace(progress=(), amounts=amounts))
+
+    @property
+    def barriers(self) -> tuple[FileBarrier, ...]:
+        """What must be finished first, in order of offset."""
+        return self._parts().barriers if file_entry_codec.barriers_in(self._packed) else ()
+
+    @barriers.setter
+    def barriers(self, barriers: tuple[FileBarrier, ...]) -> None:
+        self._pack(self._parts()._replace(barriers=barriers))
+
+    def uri(self) -> str:
+        """The file's name as a string."""
+        return self.file.decode()
+
+    def message(self) -> ReplicationStatus:
+        """The needed side, decoded."""
+        return ReplicationStatus.FromString(self.status)
+
+    def is_closed(self) -> bool:
+        """No record can ever be added to the file."""
+        return file_entry_codec.is_closed_in(self._packed)
+
+    def is_settled(self) -> bool:
+        """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
+        return self._unsafe == 0 and file_entry_codec.is_closed_in(self._packed)
+
+    def created_ms(self) -> int:
+        """When the file was made, in ms since the epoch; 0 when no cell tells."""
+        return self.message().created_time
+
+    def finished_at(self, place: int) -> int:
+        """The finished offset of the target at ``place``."""
+        return file_entry_codec.finished_in(self._packed, place)
+
+    def progress_at(self, place: int) -> Progress:
+        """How far the target at ``place`` has the file."""
+        return file_entry_codec.progress_in(self._packed, place) or NO_PROGRESS
+
+    def progress_of(self, target: TargetKey) -> Progress:
+        """How far ``target`` has the file; nothing yet when it is not known to be a target."""
+        place = self.place_of(target)
+        return NO_PROGRESS if place is None else self.progress_at(place)
+
+    def place_of(self, target: TargetKey) -> int | None:
+        """Where a target stands in the file's scope, None when it is none of its configured targets."""
+        return self.scope.places.get(target)
+
+    def reach(self, known_before: int) -> None:
+        """The rows were read after ``known_before`` was known to be needed: ranges may go as far as that makes safe."""
+        self.safe = rules.barriers_are_complete_to(known_before, self.needed)
+
+    def is_behind(self) -> bool:
+        """Some target lacks a record that is needed."""
+        needed, least = file_entry_codec.reach_in(self._packed)
+        return needed > 0 and bool(self.scope.targets) if least is None else least < needed
+
+    def advance(self, place: int, progress: Progress) -> None:
+        """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
+        if progress > self.progress_at(place):
+            known = self.progress or (NO_PROGRESS,) * len(self.scope.targets)
+            self.progress = (*known[:place], progress, *known[place + 1 :])
+
+
+def is_at_least(one: Amount, other: Amount) -> bool:
+    """Whether neither number is below the other's."""
+    return one.records >= other.records and one.size >= other.size
+
+
+def amounts_in(
+    scope: Scope, shares: Iterable[tuple[bytes, Amount]], known: Sequence[Amount] = ()
+) -> tuple[Amount, ...]:
+    """Amounts in the order of the scope's targets, the greatest of each; none when nobody knows any."""
+    amounts = list(known)
+    for target, amount in shares:
+        place = scope.index.get(target)
+        if place is not None:
+            amounts = amounts or [NO_AMOUNT] * len(scope.targets)
+            before = amounts[place]
+            amounts[place] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
+    return tuple(amounts)
+
+
+def parse_cell(value: bytes) -> CellFacts:
+    """Take a `repl:` value apart. Raises CorruptionError when the bytes are no status."""
+    try:
+        message = ReplicationStatus.FromString(value)
+    except DecodeError as error:
+        raise CorruptionError(f"{len(value)} bytes in a repl cell are no replication status: {error}") from error
+    barriers: tuple[FileBarrier, ...] = ()
+    shares: tuple[tuple[bytes, Amount], ...] = ()
+    if message.barriers or message.shares:
+        barriers = tuple(sorted([FileBarrier(b.offset, b.file.encode(), b.until_offset) for b in message.barriers]))
+        shares = tuple([(s.target.encode(), Amount(s.records, s.bytes)) for s in message.shares])
+        message.ClearField("barriers")
+        message.ClearField("shares")
+        value = message.SerializeToString(deterministic=True)
+    return CellFacts(value, message.replication_needed_offset, message.state == CLOSED, barriers, shares)
+
+
+def merge_into(entry: FileEntry, facts: CellFacts) -> None:
+    """Fold the value of one more tablet into ``entry``: statuses by the combiner, barriers as a set."""
+    if not entry.says(facts.status):
+        merged = merge_statuses(entry.status, facts.status)
+        entry.need(merged.replication_needed_offset, merged.SerializeToString(deterministic=True))
+    barriers = joined_barriers(entry, facts)
+    if barriers is not None:
+        entry.barriers = barriers
+    if not entry.has_shares(facts.shares):
+        entry.add_shares(facts.shares)
+
+
+def is_news(entry: FileEntry, facts: CellFacts) -> bool:
+    """Whether folding the value in would change ``entry``."""
+    if not (entry.says(facts.status) and entry.has_shares(facts.shares)):
+        return True
+    return joined_barriers(entry, facts) is not None
+
+
+def joined_barriers(entry: FileEntry, facts: CellFacts) -> tuple[FileBarrier, ...] | None:
+    """The barriers of both, None when the entry has them all."""
+    if not facts.barriers:
+        return None
+    known = entry.barriers
+    if all(rules.imply(known, barrier) for barrier in facts.barriers):
+        return None
+    barriers = rules.coarser_barriers(entry.file, necessary_barriers((*known, *facts.barriers)))
+    return None if barriers == known else barriers
+
+
+def merge_statuses(*values: bytes) -> ReplicationStatus:
+    """Fold encoded statuses through the one combiner. Raises CorruptionError when one does not parse."""
+    try:
+        return combiners.combine([ReplicationStatus.FromString(value) for value in values])
+    except DecodeError as error:
+        raise CorruptionError(f"a value in the books is no replication status: {error}") from error
+
+
+class Scopes:
+    """Hands out one shared :class:`Scope` for each combination of tables, under one configuration."""
+
+    def __init__(self, targets_by_table: Mapping[str, Sequence[Target]], generation: int = 0) -> None:
+        self.generation = generation
+        self._targets = targets_by_table
+        self._known: dict[tuple[str, ...], Scope] = {}
+
+    def under(self, targets_by_table: Mapping[str, Sequence[Target]], generation: int) -> Scopes:
+        """The scopes of another configuration: these, where the targets of all tables are the same."""
+        if targets_by_table != self._targets:
+            return Scopes(targets_by_table, generation)
+        self.generation = generation
+        return self
+
+    def of(self, table_ids: tuple[str, ...]) -> Scope:
+        """The scope of files that exactly these tables (sorted) refer to."""
+        scope = self._known.get(table_ids)
+        if scope is None:
+            targets = configured_targets(table_ids, self._targets)
+            columns = tuple(keys.needed_column(target.key) for target in targets)
+            index = {column.qualifier: place for place, column in enumerate(columns)}
+            places = {target.key: place for place, target in enumerate(targets)}
+            clusters = tuple(sorted({target.key.cluster for target in targets}))
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, index, places)
+        return scope
+
+    def with_table(self, scope: Scope, table_id: str) -> Scope:
+        """The scope of a file that ``table_id`` refers to as well."""
+        return self.of(tuple(sorted({*scope.table_ids, table_id})))
+
+
+def configured_targets(
+    table_ids: Iterable[str], targets_by_table: Mapping[str, Sequence[Target]]
+) -> tuple[Target, ...]:
+    """Rule R9: the targets that count for a file are those configured now for the tables that refer to it.
+
+    Rule R5: each is told apart by its whole key, so two tables that map to one remote table both count.
+    """
+    found = {target.key: target for table_id in table_ids for target in targets_by_table.get(table_id, ())}
+    return tuple(found[key] for key in sorted(found))
+
+
+def is_known_of(entry: FileEntry | None, table_id: str) -> bool:
+    """Whether the snapshot knows that a table refers to a file. Tables share logs, and a row that was read before its
+    tablet's first use of a log says nothing of that log (R24).
+    """
+    return entry is not None and table_id in entry.scope.table_ids

@@ -1,0 +1,22 @@
+"""A log file as a listing of the directories of logs shows it.
+
+Arrives: nothing. Leaves: values that listings, recovery and the collector share. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOG_SUFFIX = ".wal"
+
+IMPORT_SESSION = "import"
+"""Directory of the logs that imports write: as if of a session that lives while an import is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log on disk: its URI, the session whose directory it is in, and whether it is sealed."""
+
+    uri: str
+    session: str
+    sealed: bool

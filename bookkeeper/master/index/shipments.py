@@ -1,0 +1,267 @@
+"""What workers were given and what they said: one :class:`Shipment` for each (file, target) that was handed out.
+
+Arrives: ranges that were handed out, reports of workers, sessions that ended, failures and successes of peers.
+Leaves: what is in flight, how far each target is by the latest report, and when a peer or a range may be tried again.
+Survives a crash: nothing; finished offsets are in the books before they are reported, the rest is counted anew.
+Memory: one shipment a (file, target) in flight or in trouble; forgotten with the file. Source: design section 6.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount
+from bookkeeper.model import BlockRange, TargetKey
+
+WorkKey = tuple[bytes, TargetKey]
+"""File and target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A range that a worker holds: both offsets inclusive."""
+
+    session: str
+    txid: str
+    first: int
+    last: int
+    since_ns: int
+
+
+@dataclass(slots=True)
+class Shipment:
+    """All that is known of one file on its way to one target, beyond the books."""
+
+    finished: int = 0
+    share: Amount = NO_AMOUNT
+    """What of the file up to ``finished`` is the target's."""
+    flight: Flight | None = None
+    error: str | None = None
+    error_code: str | None = None
+    failed: BlockRange | None = None
+    """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
+    failures: int = 0
+    next_try_ns: int = 0
+    pressed: bool = False
+    """A person has asked for a try since the last word of a worker."""
+    worker: str | None = None
+    records: int = 0
+    sent_bytes: int = 0
+    resends: int = 0
+    behind_since_ns: int = 0
+    """Boot clock when it was last seen with nothing left and then got more; 0 = since the file was made."""
+    seen_needed: int = 0
+    """Needed offset at the last quick look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A worker's word on one range, as it came by `report_work`."""
+
+    session: str
+    txid: str
+    file: bytes
+    target: TargetKey
+    finished: int
+    records: int
+    sent_bytes: int
+    resends: int
+    error: str | None
+    error_transient: bool
+    error_code: str | None = None
+    failed: BlockRange | None = None
+    share: Amount = NO_AMOUNT
+
+
+@dataclass(slots=True)
+class Retry:
+    """Exponential backoff with full jitter: after ``failures`` in a row, nothing before ``next_try_ns``."""
+
+    failures: int = 0
+    next_try_ns: int = 0
+    last_error: str | None = None
+
+
+@dataclass(slots=True)
+class Shipped:
+    """What workers reported for one peer, since the reign began; it outlives the files."""
+
+    records: int = 0
+    sent_bytes: int = 0
+    resends: int = 0
+
+
+def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random) -> int:
+    """How long to wait after that many failures in a row, ns: doubled each time, capped, half of it jitter."""
+    ceiling_ms = min(max_ms, base_ms * 2 ** min(failures - 1, 30))
+    return int((ceiling_ms / 2 + rng.random() * ceiling_ms / 2) * 1_000_000)
+
+
+@dataclass(slots=True)
+class Shipping:
+    """The table of shipments and the health of peers. Used under the master's lock."""
+
+    backoff_base_ms: int
+    backoff_max_ms: int
+    rng: random.Random
+    shipments: dict[WorkKey, Shipment] = field(default_factory=dict)
+    peers: dict[str, Retry] = field(default_factory=dict)
+    tservers: dict[str, Retry] = field(default_factory=dict)
+    shipped: dict[str, Shipped] = field(default_factory=dict)
+    _load: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def shipment(self, key: WorkKey) -> Shipment:
+        """The shipment of a (file, target), made when there is none."""
+        return self.shipments.setdefault(key, Shipment())
+
+    def peer(self, cluster: str) -> Retry:
+        """How a peer fares."""
+        return self.peers.setdefault(cluster, Retry())
+
+    def load(self, session: str, cluster: str) -> int:
+        """Ranges in flight at one tserver for one peer."""
+        return self._load[session, cluster]
+
+    def in_flight(self, cluster: str) -> int:
+        """Ranges in flight for one peer."""
+        return sum(count for (_, peer), count in self._load.items() if peer == cluster)
+
+    def hand_out(self, key: WorkKey, flight: Flight) -> None:
+        """Note a range that is about to be given to a worker."""
+        shipment = self.shipment(key)
+        self._land(key, shipment)
+        shipment.flight = flight
+        self._load[flight.session, key[1].cluster] += 1
+
+    def take_back(self, key: WorkKey) -> None:
+        """The worker never got the range, or its process is gone."""
+        shipment = self.shipments.get(key)
+        if shipment is not None:
+            self._land(key, shipment)
+
+    def turned_away(self, session: str, now_ns: int) -> None:
+        """A tserver did not take ranges: it is left alone for a while."""
+        self._fail(self.tservers.setdefault(session, Retry()), now_ns)
+
+    def resting(self, now_ns: int) -> set[str]:
+        """Tservers that are left alone now."""
+        return {session for session, retry in self.tservers.items() if now_ns < retry.next_try_ns}
+
+    def report(self, report: Report, now_ns: int) -> None:
+        """Take in a worker's word: success clears a backoff, an error starts or prolongs one."""
+        key = (report.file, report.target)
+        self.tservers.pop(report.session, None)
+        shipment = self.shipment(key)
+        shipment.worker = report.session
+        shipment.finished = max(shipment.finished, report.finished)
+        shipment.share = Amount(*map(max, shipment.share, report.share))
+        shipment.records += report.records
+        shipment.sent_bytes += report.sent_bytes
+        shipment.resends += report.resends
+        self._count(report)
+        flight = shipment.flight
+        if flight is not None and flight.session == report.session and lands(flight, report):
+            self._land(key, shipment)
+        if report.error is None:
+            self._succeeded(shipment, report)
+        else:
+            self._failed(shipment, report, now_ns)
+
+    def _count(self, report: Report) -> None:
+        sums = self.shipped.setdefault(report.target.cluster, Shipped())
+        sums.records += report.records
+        sums.sent_bytes += report.sent_bytes
+        sums.resends += report.resends
+
+    def try_now(self, key: WorkKey) -> None:
+        """What failed has been seen to, or set aside: nothing holds the queue back."""
+        shipment = self.shipments.get(key)
+        if shipment is not None:
+            self._clear(shipment)
+
+    def press(self, key: WorkKey) -> None:
+        """A person wants it tried at once: neither its own pause nor its peer's counts, nor a failure of a try that has
+        begun already.
+        """
+        shipment = self.shipments.get(key)
+        if shipment is not None:
+            self._clear(shipment)
+            shipment.pressed = True
+            self.peer(key[1].cluster).next_try_ns = 0
+
+    def session_ended(self, session: str) -> None:
+        """A tserver is gone with all that it had in flight."""
+        self.tservers.pop(session, None)
+        for key, shipment in self.shipments.items():
+            if shipment.flight is not None and shipment.flight.session == session:
+                self._land(key, shipment)
+
+    def forget(self, files: Iterable[bytes]) -> None:
+        """These files need nothing any more."""
+        gone = set(files)
+        for key in [key for key in self.shipments if key[0] in gone]:
+            self._land(key, self.shipments.pop(key))
+
+    def _land(self, key: WorkKey, shipment: Shipment) -> None:
+        if shipment.flight is not None:
+            place = (shipment.flight.session, key[1].cluster)
+            self._load[place] -= 1
+            if not self._load[place]:
+                del self._load[place]
+            shipment.flight = None
+
+    def _clear(self, shipment: Shipment) -> None:
+        shipment.error, shipment.error_code, shipment.failed = None, None, None
+        shipment.failures, shipment.next_try_ns = 0, 0
+
+    def _succeeded(self, shipment: Shipment, report: Report) -> None:
+        self._clear(shipment)
+        shipment.pressed = False
+        self.peers[report.target.cluster] = Retry()
+
+    def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
+        """A transient failure is the peer's: all of its work waits. Any other one holds back this range alone."""
+        shipment.error = report.error
+        if is_excused(shipment):
+            shipment.pressed = False
+            return
+        if report.error_transient:
+            peer = self.peer(report.target.cluster)
+            self._fail(peer, now_ns)
+            peer.last_error = report.error
+        else:
+            if not are_the_same(report.failed, shipment.failed):
+                shipment.failures = 0
+            shipment.error_code, shipment.failed = report.error_code, report.failed
+            shipment.failures += 1
+            wait_ns = retry_after_ns(shipment.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
+            shipment.next_try_ns = now_ns + wait_ns
+
+    def _fail(self, retry: Retry, now_ns: int) -> None:
+        """One more failure, unless it belongs to a try that was counted already."""
+        if now_ns >= retry.next_try_ns:
+            retry.failures += 1
+            wait_ns = retry_after_ns(retry.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
+            retry.next_try_ns = now_ns + wait_ns
+
+
+def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
+    """Both errors are about the same records, or about none in particular; positions may have become known since."""
+    if one is None or other is None:
+        return one is other
+    return (one.first, one.last) == (other.first, other.last)
+
+
+def is_excused(shipment: Shipment) -> bool:
+    """The failure may be of a try that had begun before a person had seen to it, and a worker that is shipping a range
+    does not queue it a second time: so it is tried once more, without a pause.
+    """
+    return shipment.pressed
+
+
+def lands(flight: Flight, report: Report) -> bool:
+    """The report ends the flight: its range is done, or it failed."""
+    return flight.txid == report.txid and (report.error is not None or report.finished >= flight.last)

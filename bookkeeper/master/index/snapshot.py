@@ -1,0 +1,323 @@
+"""One look at all tablet rows: what is outstanding, folded per file, and who holds which tablet.
+
+Arrives: tablet rows in key order, long ones in parts, and the snapshot before (only to share what did not change and to
+know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
+merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
+Memory grows with distinct outstanding files and tablets, never with cells.
+Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import CorruptionError, TransientError
+from bookkeeper.master.index import log_names
+from bookkeeper.master.index.barriers import still_outstanding
+from bookkeeper.master.index.file_entry import (
+    CellFacts,
+    FileEntry,
+    Scope,
+    Scopes,
+    is_news,
+    merge_into,
+    parse_cell,
+)
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.model import Extent
+
+SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
+"""What a snapshot reads of each tablet row."""
+
+
+class BrokenChainError(TransientError):
+    """The tablets of a table did not join up (rule R16): tablets changed during the scan, read them again."""
+
+    code = "broken_chain"
+
+
+@dataclass(frozen=True, slots=True)
+class TabletView:
+    """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
+    the session that held a tablet which nobody may load now.
+    """
+
+    row: bytes
+    extent: Extent
+    directory: str
+    session: str | None
+    address: str | None
+    parked_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCell:
+    """A `repl:` cell of a file that nobody has called CLOSED yet."""
+
+    row: bytes
+    file: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything outstanding and every tablet, as one scan saw it.
+
+    ``problems`` name cells that do not parse, ``highest_rank`` is the highest of any location (rule R8), ``fresh`` are
+    the files' entries that are not shared with the snapshot before.
+    """
+
+    cycle: int
+    files: Outstanding = field(default_factory=Outstanding)
+    tablets: TabletIndex = field(default_factory=TabletIndex)
+    open_cells: dict[bytes, list[OpenCell]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    highest_rank: int = 0
+    fresh: list[FileEntry] = field(default_factory=list)
+
+    def moving(self) -> list[FileEntry]:
+        """Files that may grow, or have grown beyond what is safe to ship."""
+        return [entry for entry in self.fresh if not entry.is_settled() and entry.file in self.files]
+
+    def tablets_of_session(self) -> dict[str, dict[bytes, None]]:
+        """Session to the rows of the tablets that it holds, or has not let go of yet; in order."""
+        return {session: dict(self.tablets.rows_of(session)) for session in self.tablets.sessions()}
+
+
+class SnapshotBuilder:
+    """Folds rows into a snapshot. ``online`` are the tables whose tablets must join up."""
+
+    def __init__(self, cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding) -> None:
+        self._snapshot = Snapshot(cycle)
+        self._scopes = scopes
+        self._online = frozenset(online)
+        self._previous = previous
+        self._chains = Chains(self._online)
+        self._row: bytes | None = None
+        self._told: dict[Column, Cell] = {}
+        self._unsettled: list[FileEntry] = []
+
+    def add(self, row: Row) -> None:
+        """Fold one tablet row, what stays of one, or a part of either. Raises BrokenChainError when the row before does
+        not follow the one before that.
+        """
+        if row.key != self._row:
+            self._end_row()
+            self._row = row.key
+        table_id, _ = keys.parse_tablet_row(row.key)
+        files, previous = self._snapshot.files, self._previous
+        scope = self._scopes.of((table_id,))
+        for column, cell in row.cells.items():
+            if column.family != "repl":
+                self._told[column] = cell
+                continue
+            file = column.qualifier
+            directory, number = log_names.split(file)
+            entry = files.find(directory, number)
+            if entry is None:
+                known = previous.find(directory, number)
+                if known is None or known.scope is not scope or not known.is_closed():
+                    self._fold_first(row.key, file, cell.value, scope)
+                    continue
+                files.put_at(number, known)
+                if not known.is_settled():
+                    self._unsettled.append(known)
+                    self._fold_more(row.key, table_id, known, cell.value)
+            elif entry.scope is not scope or not entry.is_settled():
+                self._fold_more(row.key, table_id, entry, cell.value)
+
+    def finish(self) -> Snapshot:
+        """The snapshot. Raises BrokenChainError when the last tablet of a table is missing."""
+        self._end_row()
+        self._chains.finish()
+        files = self._snapshot.files
+        for entry in self._snapshot.fresh:
+            carry_over(entry, self._previous.get(entry.file))
+            barriers = entry.barriers
+            kept = still_outstanding(barriers, files)
+            if len(kept) < len(barriers):
+                entry.barriers = kept
+        for entry in self._unsettled:  # every row was read since it was CLOSED
+            if files[entry.file] is entry:
+                entry.reach(entry.needed)
+        return self._snapshot
+
+    def _end_row(self) -> None:
+        """All parts of a row were folded: what they told of its tablet."""
+        if self._row is None:
+            return
+        row = Row(self._row, self._told)
+        view = tablet_view(row)
+        if keys.is_tablet(row):
+            self._chains.add(view)
+            self._snapshot.tablets.put(view)
+        location = row.cells.get(keys.LOCATION)
+        if location is not None:
+            self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
+        self._told = {}
+
+    def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
+        facts = self._facts(row, file, value)
+        entry = FileEntry(file, facts, scope)
+        self._snapshot.files.put(entry)
+        self._snapshot.fresh.append(entry)
+        self._note_state(row, entry, facts, value)
+
+    def _fold_more(self, row: bytes, table_id: str, entry: FileEntry, value: bytes) -> None:
+        facts = self._facts(row, entry.file, value)
+        if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
+            if table_id in entry.scope.table_ids and not is_news(entry, facts):
+                return
+            entry = copy_entry(entry)
+            self._snapshot.files.put(entry)
+            self._snapshot.fresh.append(entry)
+        if table_id not in entry.scope.table_ids:
+            entry.enter(self._scopes.with_table(entry.scope, table_id))
+        merge_into(entry, facts)
+        self._note_state(row, entry, facts, value)
+
+    def _facts(self, row: bytes, file: bytes, value: bytes) -> CellFacts:
+        try:
+            return parse_cell(value)
+        except CorruptionError as error:
+            self._snapshot.problems.append(f"{row!r} repl:{file.decode(errors='replace')}: {error}")
+            return parse_cell(b"")
+
+    def _note_state(self, row: bytes, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
+        if facts.closed and not entry.closed_in:
+            entry.closed_in = self._snapshot.cycle
+            self._snapshot.open_cells.pop(entry.file, None)
+        elif not entry.closed_in:
+            cells = self._snapshot.open_cells.setdefault(entry.file, [])
+            cells.append(OpenCell(row, entry.file, value))
+
+
+def copy_entry(entry: FileEntry) -> FileEntry:
+    """A second entry that says the same."""
+    copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
+    copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
+    copied.amounts = entry.amounts
+    return copied
+
+
+def tablet_view(row: Row) -> TabletView:
+    """What the row says of its tablet. Raises CorruptionError when its key or cells do not parse."""
+    table_id, end_row = keys.parse_tablet_row(row.key)
+    prev_cell = row.cells.get(keys.PREV_ROW)
+    dir_cell = row.cells.get(keys.DIR)
+    location = row.cells.get(keys.LOCATION)
+    prev_row = None if prev_cell is None else values.decode_prev_row(prev_cell.value)
+    assigned = None if location is None else values.Location.decode(location.value)
+    extent, directory = Extent(table_id, end_row, prev_row), "" if dir_cell is None else dir_cell.value.decode()
+    if assigned is None:
+        return TabletView(row.key, extent, directory, None, None)
+    if assigned.is_parked:
+        return TabletView(row.key, extent, directory, None, None, assigned.session)
+    return TabletView(row.key, extent, directory, assigned.session, assigned.address)
+
+
+def verify_chain(before: TabletView | None, after: TabletView | None, online: Collection[str]) -> None:
+    """Rule R16: tablets of one table follow each other without gap or overlap, from the first row to the last.
+
+    References to a file move only to a row that sorts later, put before delete: a scan that met the tablets in an
+    unbroken chain has met every reference. Tables that are being made or deleted are left out.
+    """
+    old = None if before is None else before.extent
+    new = None if after is None else after.extent
+    if old is not None and new is not None and old.table_id == new.table_id:
+        if old.table_id in online and old.end_row != new.prev_row:
+            raise BrokenChainError(
+                f"table {old.table_id}: after row {old.end_row!r} comes a tablet from {new.prev_row!r}"
+            )
+        return
+    if old is not None and old.table_id in online and old.end_row is not None:
+        raise BrokenChainError(f"table {old.table_id}: no tablet follows the one that ends at {old.end_row!r}")
+    if new is not None and new.table_id in online and new.prev_row is not None:
+        raise BrokenChainError(f"table {new.table_id}: its first tablet starts at {new.prev_row!r}")
+
+
+class Chains:
+    """Rule R16 over one scan of tablets in order of their rows: every table of ``online`` has a whole chain, so each
+    has a row. Only a scan that passes proves that a file is not referred to. Raises BrokenChainError.
+    """
+
+    def __init__(self, online: Collection[str]) -> None:
+        self._online = online
+        self._last: TabletView | None = None
+        self._seen: set[str] = set()
+
+    def add(self, view: TabletView) -> None:
+        """The next tablet."""
+        verify_chain(self._last, view, self._online)
+        self._last = view
+        self._seen.add(view.extent.table_id)
+
+    def finish(self) -> None:
+        """There was no other tablet."""
+        verify_chain(self._last, None, self._online)
+        missing = missing_tables(self._online, self._seen)
+        if missing:
+            raise BrokenChainError(f"no tablets were found of tables {', '.join(missing)}: read them again")
+
+
+def missing_tables(online: Collection[str], seen: Collection[str]) -> list[str]:
+    """Tables that are online and of which a scan found no tablet."""
+    return sorted(set(online) - set(seen))
+
+
+def chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
+    """Rows, or parts of them, as they come, read with the family ``tablet``; raises BrokenChainError at the latest when
+    all were read, unless their tablets join up (:class:`Chains`).
+    """
+    chains = Chains(online)
+    key, told = b"", dict[Column, Cell]()
+    for part in parts:
+        if part.key != key:
+            _add_told(chains, key, told)
+            key, told = part.key, {}
+        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
+        yield part
+    _add_told(chains, key, told)
+    chains.finish()
+
+
+def _add_told(chains: Chains, key: bytes, told: Mapping[Column, Cell]) -> None:
+    row = Row(key, told)
+    if keys.is_tablet(row):
+        chains.add(tablet_view(row))
+
+
+def online_tables(config: ClusterConfig) -> frozenset[str]:
+    """Tables whose tablets have to join up: all but those that are being made or deleted."""
+    return frozenset(table_id for table_id, table in config.tables.items() if table.state == "online")
+
+
+def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
+    """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
+    if known is None:
+        return
+    if known.closed_in and not entry.closed_in and not known.says(entry.status):
+        entry.need(known.needed, known.status)
+    if known.scope.targets == entry.scope.targets:
+        if known.progress != entry.progress:
+            entry.progress = known.progress
+        known_shares = tuple(zip(known.scope.index, known.amounts, strict=False))
+        if not entry.has_shares(known_shares):
+            entry.add_shares(known_shares)
+    entry.reach(known.needed)
+    entry.closed_in = known.closed_in or entry.closed_in
+
+
+def take_snapshot(
+    rows: Iterable[Row], cycle: int, scopes: Scopes, online: Collection[str], previous: Outstanding
+) -> Snapshot:
+    """Fold all rows. Raises BrokenChainError and CorruptionError."""
+    builder = SnapshotBuilder(cycle, scopes, online, previous)
+    for row in rows:
+        builder.add(row)
+    return builder.finish()

@@ -1,0 +1,154 @@
+"""What a cluster answers about the logs of others, and what it does when they are over (rule R22).
+
+Arrives: questions of the cluster that wrote a log, straight or by way of others; the news that nothing of it is under
+way. Leaves: standings; an operation that forgets. Survives a crash: that operation. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.errors import InvalidInputError, UnauthorizedError
+from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.operations.streams import logs_being_forgotten
+from bookkeeper.master.origins.end_origins import forget_roots_args
+from bookkeeper.master.origins.origin_books import (
+    RootRow,
+    instances_of,
+    is_here,
+    may_end,
+    may_speak_of,
+    peer_on_route,
+    read_root,
+    standing,
+    untold_logs,
+)
+from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
+
+LOGS_MAX = 500
+"""Most logs in one question."""
+
+REFUSED = RootStanding(False, False, (), True)
+"""To whoever may not ask about a log."""
+
+HEARD_SHARE = 8
+"""That somebody asked is written down when the last word of it is older than this part of the time that counts."""
+
+
+@dataclass(slots=True)
+class RootDesk:
+    """One reign's."""
+
+    table: MetadataTable
+    reign: Reign
+    clock: Clock
+    tservers: TServers
+    peers: PeerMasters
+    fate: FateEngine
+    carried: Carried
+    own_instance_id: str
+    read_config: Callable[[], ClusterConfig]
+    paths_apart_ms: float
+
+    def standings(
+        self, route: Sequence[str], questions: Sequence[RootQuestion], asking: str | None = None
+    ) -> list[RootStanding]:
+        """Of each log, at the end of the route; one of which the instance ``asking`` may not speak is refused (None:
+        this cluster asks). Raises InvalidInputError, NotFoundError, what asking raises.
+        """
+        self._check(route, questions)
+        if sum(len(question.streams) for question in questions) > STREAMS_OF_CALL_MAX:
+            raise InvalidInputError(f"more than {STREAMS_OF_CALL_MAX} streams are too much for one call")
+        refused = self._refused([question.log for question in questions], asking)
+        allowed = [question for question in questions if question.log not in refused]
+        answers = iter(self._answered(route, allowed) if allowed else ())
+        return [REFUSED if question.log in refused else next(answers) for question in questions]
+
+    def _answered(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
+        if route:
+            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
+            return self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions)
+        return self._here(questions)
+
+    def over(self, route: Sequence[str], logs: Sequence[RootLog], asking: str | None = None) -> None:
+        """Nothing of these is under way anywhere. It is in the books of whoever is meant when this returns. Raises
+        UnauthorizedError when ``asking`` may not end some: the others are over all the same. Of a log of another
+        cluster of which nothing is here nothing is done.
+        """
+        self._check(route, logs)
+        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in logs}
+        refused = [] if asking is None else [log for log in logs if self._refuses_end(log, rows[log], asking)]
+        told = [log for log in logs if log not in refused and (asking in (None, log.instance_id) or is_here(rows[log]))]
+        if told and route:
+            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
+            self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], told)
+        elif told:
+            self.fate.submit("forget_roots", forget_roots_args(told))
+        if refused:
+            raise UnauthorizedError(
+                f"instance {asking} can't end {min(refused).file}: it neither wrote it nor brought records of it here, "
+                f"or instance {min(refused).instance_id} says itself when it is over"
+            )
+
+    def _refuses_end(self, log: RootLog, row: RootRow | None, asking: str) -> bool:
+        """Whether a cluster that is not believed says that a log is over of which something is here."""
+        if not may_speak_of(log, row, asking, self.own_instance_id):
+            return True
+        return is_here(row) and not may_end(log, row, asking)
+
+    def _refused(self, logs: Collection[RootLog], asking: str | None) -> set[RootLog]:
+        """Those of which ``asking`` may not speak."""
+        if asking is None:
+            return set()
+        own = self.own_instance_id
+        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in set(logs)}
+        return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
+
+    def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
+        """Streams are looked at before logs: a message that comes in between is in a log by then. Logs are looked at
+        before rows: what goes in between has its row before it goes.
+        """
+        open_here = self._open_streams({stream for question in questions for stream in question.streams})
+        logs = [question.log for question in questions]
+        present = [log.uri for log in self.tservers.logs()]
+        owed = {root for roots in self.carried.of(present).values() for root in (logs if roots is None else roots)}
+        config = self.read_config()
+        peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
+        rows = [read_root(self.table, log) for log in logs]
+        self._note_heard([row for row in rows if row is not None])
+        sent = [() if row is None else row.files for row in rows]
+        untold = untold_logs(self.table, {file for files in sent for file in files})
+        return [
+            standing(row, q.log in owed, not (open_here.isdisjoint(q.streams) and untold.isdisjoint(files)), peers)
+            for q, row, files in zip(questions, rows, sent, strict=True)
+        ]
+
+    def _open_streams(self, streams: Collection[RootLog]) -> set[RootLog]:
+        """Those of these streams of which a message may be taken here: a stream is over when its cells are gone and
+        every tserver knows. Cells are looked at first: an operation that has purged them is under way, or has ended.
+        """
+        found = {s for s in streams if self.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None}
+        return found | (set(streams) & logs_being_forgotten(self.fate.pending()))
+
+    def _note_heard(self, rows: Sequence[RootRow]) -> None:
+        now_ms = self.clock.wall_ms()
+        due = [r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.paths_apart_ms / HEARD_SHARE]
+        if due:
+            self.reign.check()
+            self.table.put([RowPut(keys.root_row(row.log), {keys.ROOT_HERE: values.EMPTY}) for row in due], now_ms)
+
+    def _check(self, route: Sequence[str], logs: Sequence[RootLog | RootQuestion]) -> None:
+        self.reign.check()
+        if len(route) > ROUTE_MAX or len(logs) > LOGS_MAX:
+            raise InvalidInputError(f"a route of {len(route)} clusters for {len(logs)} logs is too much for one call")

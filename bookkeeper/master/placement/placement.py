@@ -1,0 +1,379 @@
+"""Placing tablets: who holds which, written as a cell first and ordered by a call afterwards.
+
+Arrives: tablets, those of the latest snapshot or the few that changed since, sessions, what tservers say they hold.
+Leaves: `location:` cells at ranks of
+this reign, orders to load and unload. Survives a crash: the cells. A new leader writes every location again, at its own
+rank, before it orders anything: a tserver that gets an order of a deposed leader finds another session there and
+refuses. It then asks every live tserver what it holds, and only then lets a tablet be loaded that another one might
+have got from that deposed leader a moment ago.
+
+Tablets that an operation has claimed (a split, a merge) are left alone until it is done with them: no location, no
+order. :meth:`Placement.let_go` is the moment from which that holds. Sources: design section 5; books.md R7, R15.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError
+from bookkeeper.master.books.tserver_recovery import RESTORE
+from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.index.snapshot import TabletView
+from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.master.placement.load_retries import LoadRetries
+from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, fair_share, misplaced, missing_sessions
+from bookkeeper.master.placement.tablet_moves import Moves
+from bookkeeper.master.placement.tablet_orders import Orders
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MetadataTable, Row, RowPut
+from bookkeeper.metadata.values import Location
+from bookkeeper.model import Extent
+from bookkeeper.rpc.contract.messages import TabletAssignment
+
+LOG = logging.getLogger(__name__)
+
+RETURN_MS = 4_000
+"""When all tservers are gone, the first that is back waits for the others for so long until it gets their tablets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What placing is decided from besides tablets: live sessions with their addresses, dead ones with a log that is
+    not sealed, tables that are being deleted.
+    """
+
+    live: Mapping[str, str]
+    unsealed: Collection[str]
+    deleted: Collection[str] = ()
+
+
+@dataclass(slots=True)
+class Placement:
+    """One reign's hold on tablets. The master's thread places; lanes tell what came of the orders."""
+
+    table: MetadataTable
+    reign: Reign
+    tservers: TServers
+    lanes: Lanes
+    clock: Clock
+    changed: Callable[[Collection[bytes]], None]
+    """These tablets may be placed now; none named: any."""
+    note_assigned: Callable[[str, bytes], None]
+    claimed: Callable[[], Collection[bytes]] = tuple
+    """Rows of the tablets that operations have claimed."""
+    unrecoverable: Mapping[str, str] = field(default_factory=dict)
+    """Logs of dead sessions that can't be sealed until a person helps, and why; fences stand beside them."""
+    problems: dict[bytes, str] = field(default_factory=dict)
+    """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
+    warnings: dict[bytes, str] = field(default_factory=dict)
+    """Rows of the tablets with which something fails while they are served, by their tservers; read by any thread."""
+    moves: Moves = field(default_factory=Moves)
+    _placing: threading.Lock = field(default_factory=threading.Lock)
+    """Held while locations are written: what is claimed meanwhile may still be placed."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _held: dict[str, set[bytes]] = field(default_factory=dict)
+    _asking: dict[str, set[bytes]] = field(default_factory=dict)
+    """Tservers that were asked what they hold, and what they have let go of since."""
+    _asserted: bool = False
+    _checked: bool = False
+    _returning: tuple[int, int] | None = None
+    """How many tservers are expected back, and until when (boot clock, ns)."""
+    _has_waited: bool = False
+    _orders: Orders = field(init=False)
+    _retries: LoadRetries = field(init=False)
+    _warned: dict[str, frozenset[bytes]] = field(default_factory=dict)
+    """Session to the tablets that it warned of last."""
+
+    def __post_init__(self) -> None:
+        self._retries = LoadRetries(self.clock)
+        self._orders = Orders(self.lanes, lambda row: keys.parse_tablet_row(row)[0])
+
+    def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
+        """Look at all tablets: assign what nobody holds, go on with moves, order what is missing. ``tablets`` is told
+        of what changed. Raises TransientError, LeaseLostError.
+        """
+        for row in dict(self.problems):
+            if row not in tablets:
+                self._has_no_problem(row)
+        with self._placing:
+            self._place(tablets, cluster, self._may_place(cluster))
+
+    def place_some(self, tablets: TabletIndex, rows: Collection[bytes], cluster: ClusterState) -> None:
+        """The same for a few tablets, at the price of these. Before this reign has looked at all, nothing is placed one
+        by one. Raises TransientError, LeaseLostError.
+        """
+        if not self._checked:
+            return
+        with self._placing:
+            may_place = self._may_place(cluster)
+            some = [tablets[row] for row in rows if row in tablets and may_place(tablets[row])]
+            self._assign(tablets, some, cluster)
+            with self._lock:
+                held = {s: held.intersection(rows) for s, held in self._held.items() if s in cluster.live}
+            self._order([tablets[tablet.row] for tablet in some], held, cluster.live)
+            self._move(tablets, cluster, may_place, None)
+
+    def is_loaded(self, session: str, row: bytes) -> bool | None:
+        """Whether a tserver serves a tablet, by what it said last; None when it has said nothing yet. Any thread."""
+        with self._lock:
+            held = self._held.get(session)
+            return None if held is None else row in held
+
+    def let_go(self, rows: Collection[bytes]) -> None:
+        """These rows are claimed, and nobody is on the way to place them when this returns. What tservers have said of
+        them is forgotten: they are asked again when the operation is done.
+        """
+        with self._placing, self._lock:
+            for held in self._held.values():
+                held.difference_update(rows)
+            for let_go in self._asking.values():
+                let_go.update(rows)
+        self.moves.let_go(rows)
+
+    def hurry(self, session: str, row: bytes) -> None:
+        """A client waits for this tablet: if it is to be loaded there, it goes before others."""
+        self._orders.hurry(session, row)
+
+    def due_ns(self) -> int | None:
+        """When tablets that wait for tservers to come back are to be placed all the same; None when none wait."""
+        return None if self._returning is None else self._returning[1]
+
+    def _may_place(self, cluster: ClusterState) -> Callable[[TabletView], bool]:
+        claimed = self.claimed()
+        return lambda tablet: tablet.row not in claimed and tablet.extent.table_id not in cluster.deleted
+
+    def _place(self, tablets: TabletIndex, cluster: ClusterState, may_place: Callable[[TabletView], bool]) -> None:
+        live = cluster.live
+        placeable = [tablet for tablet in tablets.values() if may_place(tablet)]
+        if not self._asserted:
+            self._write([Assignment(t, t.session) for t in placeable if t.session in live and t.session], live)
+        self._wait_for_others(tablets, live)
+        self._assign(tablets, placeable, cluster)
+        if not self._asserted:
+            self._asserted = True
+            self._forget_answers()
+        self._orders.retain(live)
+        held = self._answers(live)
+        settled = self._order_all([tablets[tablet.row] for tablet in placeable], held, live)
+        self.moves.forget_the_dead(tablets, live)
+        self._move(tablets, cluster, may_place, settled)
+        self._ask(live)
+
+    def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:
+        """Write locations of tablets that nobody holds, and of those that were let go in a move."""
+        share = None if self._returning is None else fair_share(len(tablets), self._returning[0])
+        released = (self._released(tablet, cluster.unsealed) for tablet in candidates)
+        free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, share)
+        arrived = self.moves.take_left(cluster.live)
+        for view in self._write(one_for_each_tablet([*arrived, *free]), cluster.live):
+            tablets.put(view)
+
+    def _wait_for_others(self, tablets: TabletIndex, live: Mapping[str, str]) -> None:
+        """When all tservers are gone (the machine was), the first that comes back does not get everything."""
+        missing = missing_sessions(tablets, live) if live else 0
+        if self._returning is not None:
+            expected, until_ns = self._returning
+            if len(live) >= expected or self.clock.boot_ns() >= until_ns:
+                self._returning = None
+        elif missing > len(live) and not self._has_waited:
+            self._returning = missing, self.clock.boot_ns() + RETURN_MS * 1_000_000
+        self._has_waited = missing > 0 and (self._has_waited or self._returning is not None)
+
+    def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
+        """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it; else that log
+        is what keeps it away.
+        """
+        if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
+            return tablet
+        logs = [log.uri for log in self.tservers.logs_of(tablet.session) if not log.sealed]
+        if not all(log in self.unrecoverable for log in logs):
+            return tablet
+        row = self.table.get(tablet.row, ("log",))
+        damaged = [] if row is None else [log for log in logs if uses_any(row, [log])]
+        if not damaged:
+            return replace(tablet, session=None, address=None)
+        self.problems[tablet.row] = f"{self.unrecoverable[damaged[0]]}; {RESTORE}"
+        return tablet
+
+    def _write(self, chosen: Collection[Assignment], live: Mapping[str, str]) -> list[TabletView]:
+        """Put locations at one rank of this reign, before any order is given; the tablets as they are now."""
+        puts = [RowPut(a.tablet.row, {keys.LOCATION: Location(a.session, live[a.session]).encode()}) for a in chosen]
+        if puts:
+            self.table.put(puts, self.reign.next_rank())
+        for a in chosen:
+            self.note_assigned(a.session, a.tablet.row)
+        return [replace(a.tablet, session=a.session, address=live[a.session], parked_at=None) for a in chosen]
+
+    # ---- what tservers hold
+
+    def _forget_answers(self) -> None:
+        with self._lock:
+            self._held.clear()
+
+    def _ask(self, live: Mapping[str, str]) -> None:
+        """Ask each live tserver what it holds, in its lane; one question at a time."""
+        with self._lock:
+            for session in [session for session in self._held if session not in live]:
+                del self._held[session]
+                self._warn(session, {})
+            silent = [session for session in live if session not in self._asking]
+            self._asking.update((session, set()) for session in silent)
+        for session in silent:
+            if not self.lanes.submit(session, self._question(session, live[session])):
+                self._asking.pop(session, None)
+
+    def _question(self, session: str, address: str) -> Callable[[], None]:
+        def ask() -> None:
+            try:
+                answer = self.tservers.at(address).tablets()
+                rows = set(map(row_of, answer.extents))
+                with self._lock:
+                    first = session not in self._held
+                    self._held[session] = rows - self._asking.get(session, set())
+                    self._warn(session, {row_of(problem.extent): problem.reason for problem in answer.problems})
+                if first:
+                    self.changed(())
+            finally:
+                with self._lock:
+                    self._asking.pop(session, None)
+
+        return ask
+
+    def _warn(self, session: str, reasons: Mapping[bytes, str]) -> None:
+        """What a tserver says is wrong with what it serves takes the place of what it said before. The lock is held."""
+        for row in self._warned.pop(session, frozenset()) - reasons.keys():
+            self.warnings.pop(row, None)
+        self.warnings.update(reasons)
+        if reasons:
+            self._warned[session] = frozenset(reasons)
+
+    def _has_no_problem(self, row: bytes) -> None:
+        self.problems.pop(row, None)
+        self._retries.over(row)
+
+    def _answers(self, live: Collection[str]) -> dict[str, frozenset[bytes]]:
+        with self._lock:
+            return {session: frozenset(rows) for session, rows in self._held.items() if session in live}
+
+    # ---- orders
+
+    def _order_all(
+        self, placed: Collection[TabletView], held: Mapping[str, Collection[bytes]], live: Mapping[str, str]
+    ) -> bool:
+        """Order what is missing of all tablets by the latest answers; whether all but the moving ones were in place."""
+        if not self._checked:
+            if not may_load(live, held):
+                return False
+            self._checked = True
+            held = dict.fromkeys(live, frozenset())  # loads are ordered for all once: they also revive half-left ones
+        return self._order(placed, held, live) and held.keys() == live.keys()
+
+    def _order(
+        self, placed: Collection[TabletView], held: Mapping[str, Collection[bytes]], live: Mapping[str, str]
+    ) -> bool:
+        """Order loads of what is missing and unloads of what is held without right; whether only moves needed any,
+        and tablets that nobody can load.
+        """
+        missing, strays = misplaced((t for t in placed if not self.moves.is_leaving(t.row)), held)
+        settled = all(self.moves.is_moving(tablet.row) or tablet.row in self.problems for tablet in missing)
+        for tablet in missing:
+            if self._retries.may_try(tablet.row):
+                self._orders.give(tablet.session or "", tablet.row, self._load(tablet, live))
+        by_row = {t.row: t for t in placed} if strays else {}
+        for session, row in strays:
+            if row in by_row and not self.moves.is_leaving(row):
+                settled = False
+                self._orders.give(session, row, self._unload(by_row[row], session, live[session]))
+        return settled
+
+    def _load(self, tablet: TabletView, live: Mapping[str, str]) -> Callable[[], None]:
+        session = tablet.session or ""
+        address = live[session]
+
+        def load() -> None:
+            if not self._retries.may_try(tablet.row):
+                return  # ordered while an earlier order was failing
+            try:
+                self.reign.check()
+                order = TabletAssignment(tablet.extent, tablet.directory, self.reign.epoch)
+                self.tservers.at(address).load_tablet(order)
+            except BookkeeperError as error:
+                if needs_help(error):
+                    self.problems[tablet.row] = error.message
+                    self._retries.failed(tablet.row)
+                LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
+                return
+            with self._lock:
+                self._held.setdefault(session, set()).add(tablet.row)
+            self._has_no_problem(tablet.row)
+            if self.moves.loaded(tablet.row, session):
+                self.changed((tablet.row,))
+
+        return load
+
+    def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
+        def unload() -> None:
+            try:
+                self.reign.check()
+                self.tservers.at(address).unload_tablet(tablet.extent, self.reign.epoch, False)
+            except TransientError as error:
+                LOG.warning("tablet %s is not unloaded at %s yet: %s", tablet.extent, session, error.message)
+                return
+            with self._lock:
+                self._held.setdefault(session, set()).discard(tablet.row)
+                self._asking.get(session, set()).add(tablet.row)
+            self.moves.unloaded(tablet.row)
+            self.changed((tablet.row,))
+
+        return unload
+
+    def _move(
+        self, tablets: TabletIndex, cluster: ClusterState, may_move: Callable[[TabletView], bool], settled: bool | None
+    ) -> None:
+        """Begin moves, and repeat orders to let go that failed."""
+        for move in self.moves.begin(tablets, cluster.live, may_move, settled):
+            source = move.source or ""
+            if source in cluster.live:
+                self._orders.give(source, move.tablet.row, self._unload(move.tablet, source, cluster.live[source]))
+
+
+def row_of(extent: Extent) -> bytes:
+    """The tablet's row in the metadata table."""
+    return keys.tablet_row(extent.table_id, extent.end_row)
+
+
+def needs_help(error: BookkeeperError) -> bool:
+    """Whether a load fails for a reason that stays until a person does something: everything that is not transient, but
+    for a refusal, which comes of an order that was overtaken.
+    """
+    return isinstance(error, PermanentError) and not isinstance(error, RefusedError)
+
+
+def uses_any(row: Row, logs: Collection[str]) -> bool:
+    """Whether one of these logs may hold records of the tablet: before it is written to, its row says so (R12). The row
+    was read when the logs were fenced, so what is not there yet is about nothing.
+    """
+    return any(keys.log_column(log) in row.cells for log in logs)
+
+
+def one_for_each_tablet(assignments: Iterable[Assignment]) -> list[Assignment]:
+    """Rule R1: all of them are written at one rank, so the first for each tablet counts. A tablet has two when it was
+    let go in a move and the tserver that held it has died since.
+    """
+    chosen: dict[bytes, Assignment] = {}
+    for assignment in assignments:
+        chosen.setdefault(assignment.tablet.row, assignment)
+    return list(chosen.values())
+
+
+def may_load(live: Mapping[str, str], held: Mapping[str, Collection[bytes]]) -> bool:
+    """Rule R7, for tablets: before this reign's first orders every live tserver has said what it holds, after the
+    locations were written. From then on nobody but this leader gives tablets away.
+    """
+    return all(session in held for session in live)

@@ -1,0 +1,121 @@
+"""Orders to load and unload tablets, on their way to their tservers.
+
+Arrives: orders, each for one tablet at one tserver. Leaves: calls in the lanes of that tserver. Tables take turns, so
+the many tablets of one table hold up no other table; a tablet that a client waits for goes first. Survives a crash:
+nothing; the next leader compares locations with what tservers hold and orders again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from bookkeeper.master.calls.keyed_executors import Job, Lanes
+
+ORDER_LANES = 2
+"""Orders that one tserver carries out at once: while one waits for the disk, the other one computes."""
+
+HURRIED_MAX = 100
+"""Rows that clients wait for, remembered at most; those beyond take their turn."""
+
+
+def order_lanes(session: str) -> list[str]:
+    """The lanes in which a tserver gets its orders; the first one is also that of questions to it."""
+    return [session, *(f"{session}/{number}" for number in range(1, ORDER_LANES))]
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """The orders of one tserver. ``waiting`` is by table; ``free`` are the lanes that have nothing to do."""
+
+    waiting: dict[str, dict[bytes, Job]] = field(default_factory=dict)
+    free: list[str] = field(default_factory=list)
+
+    def add(self, table_id: str, row: bytes, job: Job) -> None:
+        self.waiting.setdefault(table_id, {})[row] = job
+
+    def take(self, hurried: Iterable[bytes], table_of: Callable[[bytes], str]) -> tuple[bytes, Job] | None:
+        """The next order: of a tablet that is waited for, else of the table whose turn it is."""
+        for row in hurried:
+            jobs = self.waiting.get(table_of(row), {})
+            if row in jobs:
+                return row, self._taken(table_of(row), row)
+        for table_id in self.waiting:
+            row = next(iter(self.waiting[table_id]))
+            return row, self._taken(table_id, row)
+        return None
+
+    def _taken(self, table_id: str, row: bytes) -> Job:
+        jobs = self.waiting.pop(table_id)
+        job = jobs.pop(row)
+        if jobs:
+            self.waiting[table_id] = jobs  # behind the other tables
+        return job
+
+
+class Orders:
+    """Thread-safe. A tablet has one order at a tserver at a time; a second one is dropped while the first is open."""
+
+    def __init__(self, lanes: Lanes, table_of: Callable[[bytes], str]) -> None:
+        """``table_of``: the table of a tablet's row."""
+        self._lanes = lanes
+        self._table_of = table_of
+        self._lock = threading.Lock()
+        self._backlogs: dict[str, _Backlog] = {}
+        self._open: set[tuple[str, bytes]] = set()
+        self._hurried: dict[bytes, None] = {}
+
+    def give(self, session: str, row: bytes, job: Job) -> None:
+        """Order something of a tserver about a tablet, unless an order about it is open there."""
+        with self._lock:
+            backlog = self._backlogs.setdefault(session, _Backlog(free=order_lanes(session)))
+            if (session, row) not in self._open:
+                self._open.add((session, row))
+                backlog.add(self._table_of(row), row, job)
+            lane = backlog.free.pop() if backlog.free and backlog.waiting else None
+        if lane is not None:
+            self._go_on(session, lane)
+
+    def hurry(self, session: str, row: bytes) -> None:
+        """A client waits for this tablet; nothing to do when no order about it is open there."""
+        with self._lock:
+            if (session, row) in self._open and len(self._hurried) < HURRIED_MAX:
+                self._hurried[row] = None
+
+    def retain(self, sessions: Collection[str]) -> None:
+        """Drop what waits for tservers that live no more."""
+        with self._lock:
+            for session in [session for session in self._backlogs if session not in sessions]:
+                for jobs in self._backlogs.pop(session).waiting.values():
+                    self._open.difference_update((session, row) for row in jobs)
+                    for row in jobs:
+                        self._hurried.pop(row, None)
+
+    def _go_on(self, session: str, lane: str) -> None:
+        """One order goes through a lane at a time, so questions to the tserver come in between."""
+        if not self._lanes.submit(lane, lambda: self._carry_out(session, lane)):
+            with self._lock:
+                self._rest(session, lane)  # what waits is begun by the next order
+
+    def _carry_out(self, session: str, lane: str) -> None:
+        with self._lock:
+            backlog = self._backlogs.get(session)
+            taken = None if backlog is None else backlog.take(list(self._hurried), self._table_of)
+            if taken is None:
+                self._rest(session, lane)
+                return
+        row, job = taken
+        try:
+            job()
+        finally:
+            with self._lock:
+                self._open.discard((session, row))
+                self._hurried.pop(row, None)
+            self._go_on(session, lane)
+
+    def _rest(self, session: str, lane: str) -> None:
+        """A lane has nothing to do. With the lock held."""
+        backlog = self._backlogs.get(session)
+        if backlog is not None:
+            backlog.free.append(lane)

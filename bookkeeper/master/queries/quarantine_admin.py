@@ -1,0 +1,199 @@
+"""What a person may ask of the quarantine: a list, and that a range is held, retried or skipped.
+
+Arrives: calls, with the short names of ranges. Leaves: rows in the books, operations. Survives a crash: both; what
+blocks a queue is known again when it has failed as often under the next master. Thread-safe. Source: design section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import NotFoundError
+from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.fate.engine import FateEngine, Running
+from bookkeeper.master.index.shipments import Shipment, Shipping
+from bookkeeper.master.operations.quarantine import range_args, range_of
+from bookkeeper.master.quarantine.quarantined_ranges import (
+    RangeKey,
+    blocking_ranges,
+    entry_of,
+    scan_rows,
+    told_of,
+    write_rows,
+)
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.values import Quarantined
+from bookkeeper.model import BlockRange, TargetKey
+from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, TargetStatus
+
+PHASES = {"retry_range": "retrying", "skip_range": "skipping"}
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineDesk:
+    """One reign's. ``tries``: how often blocks have to fail before they count as blocking."""
+
+    table: MetadataTable
+    reign: Reign
+    clock: Clock
+    fate: FateEngine
+    inbox: Inbox
+    shipping: Shipping
+    tries: int
+
+    def told(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:
+        """What blocks, then what is in the books, each sorted. Raises TransientError."""
+        self.reign.check()
+        held = scan_rows(self.table)
+        blocking = self._blocking()
+        under_way = phases(self.fate.pending())
+        found = [
+            message_of(key, entry_of(shipment, blocks, 0), "blocking", shipment.failures, table_names)
+            for key, (shipment, blocks) in sorted(blocking.items())
+            if key not in held
+        ]
+        return found + [
+            message_of(key, value, under_way.get(key, "held"), 0, table_names) for key, value in sorted(held.items())
+        ]
+
+    def hold(self, range_id: str, table_names: Mapping[str, str]) -> QuarantinedRange:
+        """Set a range aside that blocks its queue; the same again is fine. It is in the books when this returns.
+
+        Raises NotFoundError, TransientError.
+        """
+        held = scan_rows(self.table)
+        key = named(range_id, held)
+        if key is None:
+            key, value = self._hold_blocking(range_id)
+        else:
+            value = held[key]
+        return message_of(key, value, "held", 0, table_names)
+
+    def _hold_blocking(self, range_id: str) -> tuple[RangeKey, Quarantined]:
+        blocking = self._blocking()
+        key = expect_named(range_id, blocking)
+        shipment, blocks = blocking[key]
+        value = entry_of(shipment, blocks, self.clock.wall_ms())
+        write_rows(self.table, self.reign, {key: value})
+        self.inbox.ask_full()
+        return key, value
+
+    def retry(self, range_id: str, timeout_ms: int) -> None:
+        """Ship a held range after all; returns when the peer has it. One that blocks is tried at once, in its turn.
+
+        Raises NotFoundError, what the run fails with, UnavailableError when it takes longer.
+        """
+        key = named(range_id, scan_rows(self.table))
+        if key is not None:
+            self.fate.run("retry_range", range_args(key), timeout_ms)
+        else:
+            self.inbox.press(expect_named(range_id, self._blocking()).work)
+
+    def skip(self, range_id: str, timeout_ms: int) -> None:
+        """Give a range up, blocking or held; returns when nothing keeps its file for it.
+
+        Raises NotFoundError, UnavailableError when it takes longer.
+        """
+        key = named(range_id, scan_rows(self.table))
+        if key is None:
+            key, _ = self._hold_blocking(range_id)
+        self.fate.run("skip_range", range_args(key), timeout_ms)
+
+    def _blocking(self) -> dict[RangeKey, tuple[Shipment, BlockRange]]:
+        return {key: (shipment, blocks) for key, shipment, blocks in blocking_ranges(self.shipping, self.tries)}
+
+    # ---- for the status
+
+    def statuses(self, wanted_table: str | None, table_names: Mapping[str, str], now_ms: int) -> list[TargetStatus]:
+        """Held ranges as rows of the replication status."""
+        return [
+            status_of(key, value, table_names, now_ms)
+            for key, value in sorted(scan_rows(self.table).items())
+            if wanted_table in (None, key.target.source_table_id)
+        ]
+
+    def below(
+        self, marks: Iterable[FileMark], table_id: str, cluster: str, table_names: Mapping[str, str], now_ms: int
+    ) -> list[TargetStatus]:
+        """Held ranges below marks: they are finished for the queue, and not replicated."""
+        offsets = {mark.file: mark.offset for mark in marks}
+        return [
+            status_of(key, value, table_names, now_ms)
+            for key, value in sorted(scan_rows(self.table).items())
+            if key.target.source_table_id == table_id and cluster in ("", key.target.cluster)
+            if value.blocks.first <= offsets.get(key.file, 0)
+        ]
+
+
+def named(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey | None:
+    """The range of that short name."""
+    return next((key for key in ranges if key.range_id == range_id), None)
+
+
+def expect_named(range_id: str, ranges: Iterable[RangeKey]) -> RangeKey:
+    """The same; raises NotFoundError."""
+    key = named(range_id, ranges)
+    if key is None:
+        raise NotFoundError(f"no range {range_id} blocks a queue or is in quarantine: replication quarantine list")
+    return key
+
+
+def phases(pending: Iterable[Running]) -> dict[RangeKey, str]:
+    """What operations under way do with ranges."""
+    return {
+        range_of(running.op.args): PHASES[running.op.type]
+        for running in pending
+        if running.op.type in PHASES and not running.ended
+    }
+
+
+def message_of(
+    key: RangeKey, value: Quarantined, state: str, tries: int, table_names: Mapping[str, str]
+) -> QuarantinedRange:
+    """A range as the wire contract has it."""
+    return QuarantinedRange(
+        range_id=key.range_id,
+        table=name_of(key.target, table_names),
+        target=key.target,
+        file=key.file,
+        blocks=value.blocks,
+        state=state,
+        error_code=value.code,
+        error=value.error,
+        since_ms=value.since_ms,
+        tries=tries,
+    )
+
+
+def status_of(key: RangeKey, value: Quarantined, table_names: Mapping[str, str], now_ms: int) -> TargetStatus:
+    """A range as a row of the replication status: not finished, whatever the queue of its target has passed. Its lag is
+    that of whole blocks: some of their records may be for others.
+    """
+    blocks = value.blocks
+    return TargetStatus(
+        file=key.file,
+        target=key.target,
+        state="CLOSED",
+        needed=blocks.last,
+        finished=blocks.first - 1,
+        lag_records=blocks.last - blocks.first + 1,
+        lag_bytes=max(0, blocks.end_position - blocks.start_position),
+        lag_seconds=max(0.0, (now_ms - value.since_ms) / 1000),
+        phase="quarantined",
+        last_error=told_of(key, value),
+        next_try_in_ms=None,
+        worker=None,
+        records_shipped=0,
+        bytes_shipped=0,
+        resends=0,
+        table=name_of(key.target, table_names),
+        groups=(),
+    )
+
+
+def name_of(target: TargetKey, table_names: Mapping[str, str]) -> str:
+    """The table's name, its id when there is no such table any more."""
+    return table_names.get(target.source_table_id, target.source_table_id)

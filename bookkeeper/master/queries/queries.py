@@ -1,0 +1,287 @@
+"""Answers about tablets and about replication, read from the books when they are asked.
+
+Arrives: questions of clients and administrators. Leaves: tablet locations, marks, what is below a mark, statuses.
+Nothing survives a crash: a mark is in the hands of whoever asked for it. Sources: design section 1; contract.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
+from bookkeeper.errors import NotFoundError, TransientError, UnavailableError
+from bookkeeper.master.books.finished import read_done
+from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.index.file_entry import FileEntry, Scopes
+from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.snapshot import (
+    SNAPSHOT_FAMILIES,
+    BrokenChainError,
+    Chains,
+    Snapshot,
+    TabletView,
+    tablet_view,
+    take_snapshot,
+)
+from bookkeeper.master.queries.status import TargetState, pending_of_marks
+from bookkeeper.master.queries.usage import FAMILIES, usage_of
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MetadataTable, Row, scan_parts
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.model import Target, TargetKey
+from bookkeeper.rpc.contract.messages import FileMark, TabletLocation, TableUsage, TargetStatus
+from bookkeeper.storage.wal import read_seal
+
+SCAN_TRIES_MAX = 5
+MARK_AGAIN_MS = 100
+MARK_PATIENCE_MS = 25_000
+"""How long a mark waits for a tserver that does not answer, or for the logs of a dead one to be sealed."""
+
+
+HOLDING_FAMILIES = ("tablet", "log")
+"""What tells whether a tablet holds anything."""
+
+
+class TabletStates(Protocol):
+    """What the leader knows of tablets beside the books (see ``placement``), by row."""
+
+    @property
+    def problems(self) -> Mapping[bytes, str]:
+        """Why tablets can't be loaded until a person helps."""
+
+    @property
+    def warnings(self) -> Mapping[bytes, str]:
+        """What fails with tablets that are served."""
+
+    def is_loaded(self, session: str, row: bytes) -> bool | None:
+        """Whether a session serves a tablet; None = it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Reads for callers. Thread-safe."""
+
+    table: MetadataTable
+    tservers: TServers
+    read_config: Callable[[], ClusterConfig]
+    clock: Clock
+    states: TabletStates | None = None
+    """None: nobody knows more of tablets than the books."""
+    hurry: Callable[[str, bytes], None] = lambda _session, _row: None
+    """A client waits for a tablet, given by session and row."""
+
+    def locate(self, table_id: str) -> list[TabletLocation]:
+        """Every tablet of a table in order, where it is served, None while its tserver is dead or not chosen, whether
+        it is served, why it can't be until a person helps, and what fails with it.
+
+        Raises NotFoundError, and BrokenChainError while tablets change: then nobody could tell what is whose.
+        """
+        table = self.read_config().table(table_id)
+        live = self.tservers.live()
+        scanned = self.table.scan(*keys.table_section(table_id), ("tablet", "location"))
+        rows = [row for row in scanned if keys.is_tablet(row)]
+        views = [tablet_view(row) for row in rows]
+        chains = Chains((table_id,))
+        for view in views:
+            chains.add(view)
+        if views or table.state == "online":
+            chains.finish()
+        return [self._location(view, row, live) for view, row in zip(views, rows, strict=True)]
+
+    def _location(self, view: TabletView, row: Row, live: Mapping[str, str]) -> TabletLocation:
+        session, states = view.session or "", self.states
+        found = TabletLocation(view.extent, live.get(session), keys.placed(row))
+        if states is None:
+            return found
+        return replace(
+            found,
+            problem=states.problems.get(row.key),
+            warning=states.warnings.get(row.key),
+            loaded=states.is_loaded(session, row.key) if found.address is not None else None,
+        )
+
+    def locate_tablet(self, table_id: str, row: bytes) -> TabletLocation:
+        """The tablet that holds a row, as :meth:`locate` tells of it, at the price of this one; if it is about to be
+        loaded, it goes before others, because a client waits for it.
+        """
+        self.read_config().table(table_id)
+        start, (_, stop) = keys.tablet_row(table_id, row), keys.table_section(table_id)
+        found = next(filter(keys.is_tablet, self.table.scan(start, stop, ("tablet", "location"))), None)
+        if found is None or not tablet_view(found).extent.contains(row):
+            raise BrokenChainError(f"table {table_id}: no tablet holds row {row!r}")
+        view = tablet_view(found)
+        if view.session is not None:
+            self.hurry(view.session, view.row)
+        return self._location(view, found, self.tservers.live())
+
+    def disk_usage(self, names: Sequence[str]) -> list[TableUsage]:
+        """What tables (none named: all) have on disk, by name. Raises NotFoundError."""
+        config = self.read_config()
+        wanted = [config.table_named(name) for name in names] if names else config.tables.values()
+        return [
+            usage_of(table.name, self.table.scan(*keys.table_section(table.table_id), FAMILIES))
+            for table in sorted(wanted, key=lambda table: table.name)
+        ]
+
+    def holds_records(self, table_id: str) -> bool:
+        """Whether a tablet of the table names a segment, or a log with records that are in no segment yet."""
+        return any(map(holds_records, self.table.scan(*keys.table_section(table_id), HOLDING_FAMILIES)))
+
+    def pick_tserver(self, table_id: str) -> str:
+        """A live tserver for data of a table: one that holds a tablet of it, if there is one.
+
+        Raises NotFoundError, UnavailableError when none lives.
+        """
+        homes = [location.address for location in self.locate(table_id) if location.address is not None]
+        addresses = homes or list(self.tservers.live().values())
+        if not addresses:
+            raise UnavailableError("no tserver of this cluster is alive; start one, or wait until it is back")
+        return addresses[self.clock.boot_ns() % len(addresses)]
+
+    # ---- marks
+
+    def mark(self, name: str) -> list[FileMark]:
+        """Up to where everything that was acknowledged before the call lies, in every log with data of the table.
+
+        Live tservers say it of their own logs, synced; of sealed ones the books do. Raises NotFoundError, and
+        UnavailableError while a tserver neither answers nor is dead and sealed.
+        """
+        table = self.read_config().table_named(name)
+        deadline_ns = self.clock.boot_ns() + MARK_PATIENCE_MS * 1_000_000
+        never = threading.Event()
+        while True:
+            try:
+                return self._mark_once(table)
+            except TransientError as error:
+                if self.clock.boot_ns() > deadline_ns:
+                    raise UnavailableError(f"can't tell what table {name} has written: {error.message}") from error
+                self.clock.wait(never, MARK_AGAIN_MS)
+
+    def _mark_once(self, table: TableConfig) -> list[FileMark]:
+        marks: dict[str, int] = {}
+        answered: set[str] = set()
+        for session, address in self.tservers.live().items():
+            for mark in self.tservers.at(address).wal_positions(table.table_id):
+                marks[mark.file] = mark.offset
+            answered.add(session)
+        for entry in self._outstanding(table).files.values():
+            uri = entry.uri()
+            if uri not in marks:
+                marks[uri] = self._final_offset(entry, self.tservers.session_of(uri) in answered)
+        return [FileMark(file, offset) for file, offset in sorted(marks.items()) if offset > 0]
+
+    def _final_offset(self, entry: FileEntry, owner_answered: bool) -> int:
+        """Where an outstanding file ends that no live tserver named."""
+        if entry.is_closed() or owner_answered:
+            return entry.needed
+        seal = read_seal(entry.uri())
+        if seal is None:
+            raise UnavailableError(f"{entry.uri()} is of a tserver that does not answer, and not sealed yet")
+        return seal.offset
+
+    def _outstanding(self, table: TableConfig) -> Snapshot:
+        """What the tablets of one table refer to, read now. Raises TransientError."""
+        scopes = Scopes({table.table_id: table.targets})
+        for _ in range(SCAN_TRIES_MAX):
+            rows = scan_parts(self.table, *keys.table_section(table.table_id), SNAPSHOT_FAMILIES)
+            try:
+                return take_snapshot(rows, 1, scopes, [table.table_id], Outstanding())
+            except BrokenChainError as error:
+                broken = error
+        raise broken
+
+    def pending(self, marks: Sequence[FileMark], name: str, cluster: str) -> list[tuple[FileEntry, Target, Progress]]:
+        """What is below the marks: file, target and how far it is. Empty when everything up to them is replicated.
+
+        A file without books is done. Raises NotFoundError when the table is not replicated to ``cluster``, unless
+        that is "" (every cluster).
+        """
+        table = self.read_config().table_named(name)
+        targets = wanted_targets(table, cluster)
+        snapshot = self._outstanding(table)
+        wanted = {mark.file: mark.offset for mark in marks}
+        entries = {file: snapshot.files[file.encode()] for file in wanted if file.encode() in snapshot.files}
+        finished = {file: self._finished(entry) for file, entry in entries.items()}
+        below = pending_of_marks(
+            wanted, dict.fromkeys(entries, targets), lambda file, target: finished[file][target.key].offset
+        )
+        return [(entries[file], target, finished[file][target.key]) for file, target in below]
+
+    def _finished(self, entry: FileEntry) -> dict[TargetKey, Progress]:
+        row = self.table.get(keys.REPL_PREFIX + entry.file, ("done",))
+        cells = {} if row is None else row.family("done")
+        return {
+            entry.scope.targets[place].key: (
+                read_done(cells[qualifier], entry.file, []) if qualifier in cells else NO_PROGRESS
+            )
+            for qualifier, place in entry.scope.index.items()
+        }
+
+
+def holds_records(row: Row) -> bool:
+    """Whether a tablet has records in a segment that counts, or in a log and in no segment yet."""
+    flush = row.cells.get(keys.FLUSH)
+    has_segments = flush is not None and bool(FlushState.decode(flush.value).segments)
+    return keys.is_tablet(row) and (has_segments or bool(row.family("log")))
+
+
+def wanted_targets(table: TableConfig, cluster: str) -> tuple[Target, ...]:
+    """The targets of a table at one cluster; "" is every cluster. Raises NotFoundError when there is none at it."""
+    found = tuple(target for target in table.targets if cluster in ("", target.key.cluster))
+    if cluster and not found:
+        raise NotFoundError(
+            f"table {table.name} is not replicated to {cluster}: enablereplication -t {table.name} --all-loc-groups "
+            f"{cluster}"
+        )
+    return found
+
+
+def status_message(state: TargetState, table_names: Mapping[str, str]) -> TargetStatus:
+    """A state as the wire contract has it."""
+    key = state.target.key
+    table = table_names.get(key.source_table_id, key.source_table_id)
+    return TargetStatus(
+        file=state.file,
+        target=key,
+        state="CLOSED" if state.closed else "OPEN",
+        needed=state.needed,
+        finished=state.finished,
+        lag_records=state.lag_records,
+        lag_bytes=state.lag_bytes,
+        lag_seconds=state.lag_seconds,
+        phase=state.phase,
+        last_error=missing_table_advice(state, table) if state.lacks_table else state.last_error,
+        next_try_in_ms=state.next_try_in_ms,
+        worker=state.worker,
+        records_shipped=state.records_shipped,
+        bytes_shipped=state.bytes_shipped,
+        resends=state.resends,
+        table=table,
+        groups=state.target.groups or (),
+    )
+
+
+def missing_table_advice(state: TargetState, table: str) -> str:
+    """What to do when the peer has no table of the id to which a target goes. Nobody but a person can tell whether the
+    table there that has its name now is meant (R5).
+    """
+    key, there = state.target.key, state.target.remote_table
+    renamed = "" if there == table else f" --remote-table {there}"
+    groups = " ".join(f"-lg {group}" for group in state.target.groups or ()) or "--all-loc-groups"
+    chosen = f"-t {table} {groups}"
+    return (
+        f"{key.cluster} has no table {there} with the id {key.remote_table_id} any more: it was deleted there, or made "
+        f"anew. To begin anew: disablereplication {chosen} {key.cluster}, then enablereplication {chosen}{renamed} "
+        f"{key.cluster}. Records written before that are missing there until a copy brings them: exporttable and "
+        f"importtable ({state.last_error})"
+    )
+
+
+def table_names(tables: Iterable[TableConfig]) -> dict[str, str]:
+    """Table id to name."""
+    return {table.table_id: table.name for table in tables}

@@ -1,0 +1,180 @@
+"""What an operator sees: for each file and target how far it is, what it waits for, and why; and what a mark lacks.
+
+Arrives: outstanding files, shipments, the health of peers. Leaves: :class:`TargetState` values, and the (file, target)
+pairs that are below a mark. Pure; nothing survives a crash. Sources: design section 1; contract `replication_status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.errors import TableGoneError
+from bookkeeper.master.cycle.assigner import barrier_limit, finished_of
+from bookkeeper.master.index.file_entry import FileEntry
+from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
+from bookkeeper.master.index.outstanding import Outstanding
+from bookkeeper.master.index.shipments import Retry, Shipment, Shipping
+from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
+from bookkeeper.model import Target, TargetKey
+
+STATUS_ROWS_MAX = 20_000
+"""Most rows of one answer, those that lag most first: a message has a size, and a person reads the first ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """A file on its way to a target. ``phase``: waiting, shipping, blocked, backing_off, failing, unsealed or done.
+
+    ``needed`` and ``finished`` are offsets of the file, where other tables have records, too; the lag is the target's.
+    """
+
+    file: str
+    target: Target
+    closed: bool
+    needed: int
+    finished: int
+    lag_records: int
+    lag_bytes: int
+    lag_seconds: float
+    phase: str
+    last_error: str | None
+    next_try_in_ms: int | None
+    worker: str | None
+    records_shipped: int
+    bytes_shipped: int
+    resends: int
+    lacks_table: bool = False
+    """The peer's last word is that it has no table of the target's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The moment of a status: boot clock for retries, wall clock for ages, and whether a log's tserver is gone."""
+
+    boot_ns: int
+    wall_ms: int
+    has_lost_owner: Callable[[str], bool] = lambda _uri: False
+
+
+def target_states(
+    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+) -> list[TargetState]:
+    """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most.
+
+    ``tries``: see :func:`is_blocking`.
+    """
+    states = list(all_states(files, shipping, now, wanted, tries))
+    states.sort(key=most_lag_first)
+    return states[:STATUS_ROWS_MAX]
+
+
+def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
+    """The order of a status."""
+    return -state.lag_seconds, -state.lag_records, state.file, state.target.key
+
+
+def all_states(
+    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+) -> Iterator[TargetState]:
+    """States of every outstanding file for each wanted target, one after another, in no order."""
+    for entry in files.values():
+        for place, target in enumerate(entry.scope.targets):
+            if wanted(target):
+                yield target_state(entry, target, entry.progress_at(place), files, shipping, now, tries)
+
+
+def target_state(
+    entry: FileEntry,
+    target: Target,
+    progress: Progress,
+    files: Outstanding,
+    shipping: Shipping,
+    now: Now,
+    tries: int,
+) -> TargetState:
+    """The state of one (file, target)."""
+    shipment = shipping.shipments.get((entry.file, target.key)) or Shipment()
+    retry = shipping.peers.get(target.key.cluster) or Retry()
+    finished = finished_of(entry, target.key, shipping)
+    behind = finished < entry.needed
+    lacking = lacking_of(entry.amount_of(target.key), progress, shipment) if behind else NO_AMOUNT
+    _, barrier = barrier_limit(entry, target.key, files, shipping) if behind else (0, None)
+    next_try_ns = max(shipment.next_try_ns, retry.next_try_ns if retry.failures else 0)
+    waits = behind and next_try_ns > now.boot_ns
+    error = shipment.error or (retry.last_error if behind and retry.failures else None)
+    failing = shipment.failed is not None and is_blocking(shipment, tries)
+    if shipment.failed is not None and failing:
+        range_id = RangeKey(entry.uri(), target.key, shipment.failed.first).range_id
+        error = advice(range_id, shipment.failed, shipment.error, shipment.failures)
+    at_barrier = barrier is not None and finished >= barrier.offset - 1
+    phase = phase_of(behind, shipment, waits, at_barrier)
+    if phase == "done" and not entry.is_closed() and now.has_lost_owner(entry.uri()):
+        phase = "unsealed"
+    return TargetState(
+        file=entry.uri(),
+        target=target,
+        closed=entry.is_closed(),
+        needed=entry.needed,
+        finished=finished,
+        lag_records=lacking.records,
+        lag_bytes=lacking.size,
+        lag_seconds=lag_seconds(entry.created_ms(), shipment, now) if lacking.records else 0.0,
+        phase="failing" if failing else phase,
+        last_error=error,
+        next_try_in_ms=max(0, (next_try_ns - now.boot_ns) // 1_000_000) if waits else None,
+        worker=shipment.flight.session if shipment.flight is not None else shipment.worker,
+        records_shipped=shipment.records,
+        bytes_shipped=shipment.sent_bytes,
+        resends=shipment.resends,
+        lacks_table=behind and shipment.error_code == TableGoneError.code,
+    )
+
+
+def lacking_of(needed: Amount, progress: Progress, shipment: Shipment) -> Amount:
+    """What a target lacks of a file that it has not finished, exactly: its share of what is needed, less its share of
+    what is finished. Other tables' records in the log are in neither (R13), so it may lack nothing.
+    """
+    records = max(progress.records, shipment.share.records)
+    size = max(progress.size, shipment.share.size)
+    return Amount(max(0, needed.records - records), max(0, needed.size - size))
+
+
+def phase_of(behind: bool, shipment: Shipment, waits: bool, at_barrier: bool) -> str:
+    """One word for what happens to it. ``blocked``: another file has to be there first (rule R24).
+
+    A file with nothing left is done, unless its tserver died and nobody has sealed it yet (``unsealed``): its last
+    records may be in no cell of the books.
+    """
+    if not behind:
+        return "done"
+    if shipment.flight is not None:
+        return "shipping"
+    if waits:
+        return "backing_off"
+    return "blocked" if at_barrier else "waiting"
+
+
+def lag_seconds(created_ms: int, shipment: Shipment, now: Now) -> float:
+    """Age of the oldest record that is not there yet, at most: since the target fell behind or the file began."""
+    if shipment.behind_since_ns:
+        return max(0.0, (now.boot_ns - shipment.behind_since_ns) / 1e9)
+    return max(0.0, (now.wall_ms - created_ms) / 1000) if created_ms else 0.0
+
+
+def pending_of_marks(
+    marks: Mapping[str, int],
+    outstanding: Mapping[str, Iterable[Target]],
+    finished: Callable[[str, Target], int],
+) -> list[tuple[str, Target]]:
+    """The (file, target) pairs that are below their mark.
+
+    ``marks`` is file to offset, ``outstanding`` the files with `repl:` columns now and their configured targets: a
+    file without books is done, because its `repl:` cell was written before the mark and goes only when all is there.
+    """
+    return [
+        (file, target)
+        for file, offset in sorted(marks.items())
+        for target in outstanding.get(file, ())
+        if finished(file, target) < offset
+    ]

@@ -1,0 +1,5 @@
+"""Who leads, and what a leader may believe.
+
+``leader`` campaigns and numbers reigns. ``books_proof`` proves that the leader reads the books of this cluster as they
+are, before it deletes anything (rule R16).
+"""

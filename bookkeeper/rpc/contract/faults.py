@@ -1,0 +1,51 @@
+"""Errors across a process border: an error becomes a Fault on the wire and the same class again at the caller.
+
+The code of a class (:mod:`bookkeeper.errors`) identifies it. A code that this version does not know keeps its kind:
+TransientError or PermanentError, with the code in ``details``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bookkeeper import errors
+from bookkeeper.errors import BookkeeperError, PermanentError, TransientError
+from bookkeeper.rpc.contract.messages import Fault
+
+INTERNAL_CODE = "internal"
+"""Code of a failure that the server did not foresee; its log has the traceback."""
+
+
+def _subclasses(cls: type[BookkeeperError]) -> Iterator[type[BookkeeperError]]:
+    yield cls
+    for subclass in cls.__subclasses__():
+        yield from _subclasses(subclass)
+
+
+ERRORS_BY_CODE = {cls.code: cls for cls in _subclasses(BookkeeperError) if cls.__module__ == errors.__name__}
+
+
+def to_fault(error: BookkeeperError) -> Fault:
+    """The Fault that stands for an error."""
+    return Fault(isinstance(error, TransientError), error.code, error.message, error.details or None)
+
+
+def internal_fault(error: BaseException, where: str) -> Fault:
+    """The Fault for an error nobody foresaw; says little, because the traceback is in the log."""
+    return Fault(False, INTERNAL_CODE, f"{where} failed unexpectedly ({type(error).__name__}); its log says more")
+
+
+def from_fault(fault: Fault) -> BookkeeperError:
+    """The error to raise at the caller."""
+    cls = ERRORS_BY_CODE.get(fault.code)
+    details = dict(fault.details or {})
+    if cls is None or issubclass(cls, TransientError) != fault.transient_:
+        cls = TransientError if fault.transient_ else PermanentError
+        details.setdefault("code", fault.code)
+    return cls(fault.message, details)
+
+
+def from_refusal(code: str, text: str, details: dict[str, str]) -> BookkeeperError:
+    """The error that a refused handshake raises at the caller, whatever the other side's version calls it."""
+    cls = ERRORS_BY_CODE.get(code)
+    return (cls if cls is not None and issubclass(cls, PermanentError) else PermanentError)(text, details)

@@ -1,0 +1,396 @@
+"""The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
+
+``BlockRange``, ``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of
+:mod:`bookkeeper.model`; ``structs`` lists all of them. Lists arrive as tuples. Record batches (``records``) are Arrow
+IPC record batch messages without a schema message. A test compares every class with the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bookkeeper.model import BlockRange, Extent, LocalityGroup, StreamKey, TargetKey
+
+PROTOCOL_VERSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error on its way to the caller; only :mod:`bookkeeper.rpc.contract.faults` deals with it."""
+
+    transient_: bool
+    code: str
+    message: str
+    details: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who speaks. ``instance_id`` is empty for a plain client; ``role`` is client, master, tserver or replay."""
+
+    protocol_version: int
+    instance_id: str
+    cluster_name: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class TabletLocation:
+    """Where a tablet is served; ``address`` None while nobody serves it. ``placed`` rises whenever the tablet is given
+    to another tserver, split or merged; None when it was never given to one. ``problem``: why nobody can serve it until
+    a person helps, None when there is no such reason. ``warning``: what fails with it while it is served. ``loaded``:
+    whether its tserver serves it, by what that one said last; None = it is not known.
+    """
+
+    extent: Extent
+    address: str | None
+    placed: int | None = None
+    problem: str | None = None
+    warning: str | None = None
+    loaded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TabletProblem:
+    """What fails again and again with a tablet that is served, and why."""
+
+    extent: Extent
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTablets:
+    """What a tserver serves, and what is wrong with some of it."""
+
+    extents: tuple[Extent, ...]
+    problems: tuple[TabletProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperationInfo:
+    """A FATE operation that is under way, or has failed (``step``) a while ago. ``note`` is what it waits for, or its
+    error; ``arguments`` are JSON.
+    """
+
+    txid: str
+    kind: str
+    step: str
+    note: str
+    arguments: str
+    begun_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the master describes it. ``state``: creating, online, deleting."""
+
+    table_id: str
+    name: str
+    state: str
+    groups: tuple[LocalityGroup, ...]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBatch:
+    """Whole row mutations for the tablet that the client believes in. ``placed`` is that of its location: whoever got
+    the tablet later does not take them; None: it does.
+    """
+
+    extent: Extent
+    records: bytes
+    placed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """Extents of the batches that were not applied, because the tablet is not here."""
+
+    not_serving: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """On one cell of a row: its newest version has this value; None: there is no such cell."""
+
+    family: bytes
+    qualifier: bytes
+    visibility: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before;
+    ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all that
+    ``user`` (None = root) has.
+    """
+
+    extent: Extent
+    start_row: bytes | None
+    stop_row: bytes | None
+    families: tuple[bytes, ...]
+    columns: tuple[bytes, ...]
+    resume: bytes | None
+    page_bytes: int
+    versions: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    user: str | None = None
+    authorizations: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """Sorted records, versions newest first, deletes resolved; ``resume`` None when the tablet holds nothing more."""
+
+    records: bytes
+    resume: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTicket:
+    """A tablet that is not compacted yet; ``ticket`` 0 when it could not be asked so far."""
+
+    extent: Extent
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """The tablets of a table with rows from ``begin_row`` to ``end_row``, both included (None = no end); ``tickets``
+    empty for a new request, else what is left of it.
+    """
+
+    table: str
+    begin_row: bytes | None
+    end_row: bytes | None
+    tickets: tuple[CompactionTicket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableUsage:
+    """What a table has on disk: files, and records and bytes in them."""
+
+    table: str
+    tablets: int
+    segments: int
+    records: int
+    bytes: int  # the name in the contract
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Import the files of a directory on the master's machine; the same ``request_id`` again is the same import."""
+
+    request_id: str
+    table: str
+    directory: str
+    time_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """A table to or from a directory on the master's machine; the same ``request_id`` again is the same copy."""
+
+    request_id: str
+    table: str
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class BulkProgress:
+    """How far an import or export is; ``records`` when it is done."""
+
+    done: bool
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """How far one file has come for one target."""
+
+    file: str
+    target: TargetKey
+    state: str
+    needed: int
+    finished: int
+    lag_records: int
+    lag_bytes: int
+    lag_seconds: float
+    phase: str
+    last_error: str | None
+    next_try_in_ms: int | None
+    worker: str | None
+    records_shipped: int
+    bytes_shipped: int
+    resends: int
+    table: str
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationReport:
+    """What is not done with, and how old that is: ``problem`` says why a master has read nothing newer, if so."""
+
+    targets: tuple[TargetStatus, ...]
+    age_ms: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedRange:
+    """What one target did not get of a file. ``state``: blocking, held, retrying, skipping; ``since_ms`` 0 and
+    ``tries`` by this master while it blocks.
+    """
+
+    range_id: str
+    table: str
+    target: TargetKey
+    file: str
+    blocks: BlockRange
+    state: str
+    error_code: str
+    error: str
+    since_ms: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A position in a WAL: its record ``offset``."""
+
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """A defined peer cluster."""
+
+    name: str
+    quorum: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """One configured target of a table; ``groups`` empty = every group."""
+
+    table: str
+    target: TargetKey
+    groups: tuple[str, ...]
+    remote_table: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationChange:
+    """The targets of a table after a change, and warnings that name what a peer lacks and does not get."""
+
+    targets: tuple[ReplicationConfig, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBlock:
+    """Records of a source file, offsets inclusive; may hold fewer records than the offsets span (filtered). ``descent``
+    says where they were first written (R22).
+    """
+
+    first_offset: int
+    last_offset: int
+    records: bytes
+    record_count: int
+    min_row: bytes
+    max_row: bytes
+    descent: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateRequest:
+    """Everything of a source file in ``(after_offset, to_offset]`` for one target table."""
+
+    stream_session: str
+    stream: StreamKey
+    provenance: tuple[str, ...]
+    acked_offset: int
+    after_offset: int
+    to_offset: int
+    blocks: tuple[SourceBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateResult:
+    """What became of a request: records written now, and records that were here already."""
+
+    acked_offset: int
+    records_applied: int
+    records_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    """One receiving tablet's share of a :class:`ReplicateRequest`."""
+
+    extent: Extent
+    stream: StreamKey
+    provenance: tuple[str, ...]
+    acked_offset: int
+    after_offset: int
+    to_offset: int
+    blocks: tuple[SourceBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``.
+
+    ``passed`` are in quarantine and count as finished when their turn comes. ``run_id`` names a stream of its own, of
+    which the books know nothing; then everything before the range is in ``passed``.
+    """
+
+    txid: str
+    file: str
+    target: TargetKey
+    first_offset: int
+    last_offset: int
+    peer_quorum: str
+    peer_instance_id: str
+    epoch: int
+    passed: tuple[BlockRange, ...] = ()
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """What a worker has done; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
+    ``failed`` is the smallest range that a permanent error is about, if it is about one. ``share_records`` and
+    ``share_bytes``: what of the file up to ``finished_offset`` is the target's.
+    """
+
+    txid: str
+    file: str
+    target: TargetKey
+    finished_offset: int
+    records: int
+    bytes: int  # the name in the contract
+    filtered: int
+    resends: int
+    error: str | None
+    error_transient: bool
+    queued_ranges: int
+    error_code: str | None = None
+    failed: BlockRange | None = None
+    run_id: str = ""
+    share_records: int = 0
+    share_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TabletAssignment:
+    """A tablet to load, its directory, and the epoch of the master that decided it."""
+
+    extent: Extent
+    directory: str
+    epoch: int

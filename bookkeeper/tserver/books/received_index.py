@@ -1,0 +1,105 @@
+"""``~recv_``: the index of what was received. Its offsets are hints: the truth lies in block headers (rule R18).
+
+That there is a cell is more than a hint: it is written before a stream's first message is taken, and goes for good
+when the stream is over (R20). So a high-water mark without a cell is of a stream that never comes back, and whoever
+finds one, in a flush state or in a log, drops it: the marks of a tablet that nobody served when its streams ended.
+
+Arrives: streams as they are opened, acknowledgements as they are given. Leaves: one cell a stream, at a rank that rises
+with the offset, offsets at most every :data:`INTERVAL_MS`. Survives a crash: what was written; an offset that was not
+costs nothing but an operator's view. Sources: design section 4; rules R18 and R20.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import LeaseLostError, TransientError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.values import Received
+from bookkeeper.model import StreamKey
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.runtime.threads import BackgroundThread, Die
+
+LOG = logging.getLogger(__name__)
+
+INTERVAL_MS = 1_000
+
+
+def indexed_streams(metadata: MetadataTable, source_instance_ids: Iterable[str]) -> set[StreamKey]:
+    """The streams of these clusters that are not over. Raises TransientError, CorruptionError."""
+    found: set[StreamKey] = set()
+    for instance_id in sorted(set(source_instance_ids)):
+        for row in metadata.scan(*keys.recv_section(instance_id), ("recv",)):
+            found.update(keys.parse_recv_cell(row.key, column.qualifier) for column in row.cells)
+    return found
+
+
+class ReceivedIndex:
+    """Coalesces acknowledged offsets and writes them in a thread of its own."""
+
+    def __init__(self, metadata: MetadataTable, persistence: SessionRetries, clock: Clock, die: Die) -> None:
+        self._metadata = metadata
+        self._persistence = persistence
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._pending: dict[StreamKey, int] = {}
+        self._thread = BackgroundThread("received-index", clock, die)
+
+    def announce(self, stream: StreamKey) -> None:
+        """Let the stream have its cell, before anything of it is taken; hidden if it is over. Raises TransientError."""
+        self._persistence.check()
+        self._put(stream, 0)
+
+    def is_open(self, stream: StreamKey) -> bool:
+        """Whether the stream was announced and is not over, by the books. Raises TransientError."""
+        cell = keys.recv_cell(stream)
+        row = self._metadata.get(cell.key, ("recv",))
+        return row is not None and cell.column in row.cells
+
+    def note(self, stream: StreamKey, offset: int) -> None:
+        """Everything of the stream up to ``offset`` is durable here."""
+        with self._lock:
+            self._pending[stream] = max(self._pending.get(stream, 0), offset)
+
+    def forget(self, streams: Collection[StreamKey]) -> None:
+        """Write nothing more of these streams (R20: their cells go now). Returns when nothing is under way."""
+        with self._writing, self._lock:
+            for stream in streams:
+                self._pending.pop(stream, None)
+
+    def write_pending(self) -> None:
+        """Write what was noted; raises TransientError, and keeps what it could not write."""
+        with self._writing:
+            with self._lock:
+                batch = sorted(self._pending.items())
+            for stream, offset in batch:
+                self._persistence.check()
+                self._put(stream, offset)
+                with self._lock:
+                    if self._pending.get(stream) == offset:
+                        del self._pending[stream]
+
+    def _put(self, stream: StreamKey, offset: int) -> None:
+        cell = keys.recv_cell(stream)
+        put = RowPut(cell.key, {cell.column: Received(offset).encode()})
+        self._metadata.put([put], keys.recv_rank(offset, False))
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start(self._write_or_say, INTERVAL_MS, once_more=True)
+
+    def close(self) -> None:
+        """Write what is left if the metadata table answers, and end the thread."""
+        self._thread.close()
+
+    def _write_or_say(self) -> None:
+        try:
+            self.write_pending()
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("the index of received files waits: %s", error)

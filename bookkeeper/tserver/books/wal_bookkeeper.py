@@ -1,0 +1,225 @@
+"""Keeps the books about the tserver's own WALs: first uses before anything is acknowledged, the rest soon after.
+
+Arrives: from the commit threads, what happens to the log. Leaves: cells of the metadata table: first uses at once, in
+the commit thread of the group (rule R12); needed offsets coalesced, and CLOSED, by a thread of its own, which then
+nudges the master. Survives a crash: the cells. A needed update that is lost costs latency only; CLOSED that is not
+written is written by a master from the file (R10). What to write is decided in ``wal_cells``.
+
+When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged,
+nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Sources: design
+section 5; rules R1, R12, R15 and R24.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
+from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
+from bookkeeper.storage.wal import Block, Seal
+from bookkeeper.storage.wal.files import path_of
+from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
+
+LOG = logging.getLogger(__name__)
+
+RETRY_WAIT_MS = 200
+TabletKey = tuple[str, bytes | None]
+
+
+@dataclass(slots=True)
+class _Sealed:
+    books: WalBooks
+    seal: Seal
+
+
+class LogKeeper:
+    """The listener of the group committer, and the books thread."""
+
+    def __init__(
+        self,
+        metadata: MetadataTable,
+        persistence: SessionRetries,
+        clock: Clock,
+        interval_ms: float,
+        nudge: Callable[[], None],
+        die: Die,
+    ) -> None:
+        """``nudge`` is called after needed offsets or CLOSED were written; it must not wait. ``die``: see committer."""
+        self._metadata = metadata
+        self._persistence = persistence
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._nudge = nudge
+        self._die = die
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        """Held while the books thread writes: what it took must not outlive a tablet that is forgotten."""
+        self._current = WalBooks("", 0)
+        self._has_ended = True
+        """Whether the current log is sealed, or is none."""
+        self._next: WalBooks | None = None
+        self._sealed: list[_Sealed] = []
+        self._positions: dict[str, dict[str, int]] = {}
+        """Sealed log to table id to the last offset of its records, for as long as the file exists."""
+        self._thread = BackgroundThread("books", clock, die)
+        self.updates_written = 0
+
+    def opened(self, wal_uri: str, created_ms: int) -> None:
+        """A new log is there; it is written when the current one is sealed. In the commit thread, but for the first."""
+        with self._lock:
+            books = WalBooks(wal_uri, created_ms)
+            if self._has_ended:
+                self._current, self._has_ended = books, False
+            else:
+                self._next = books
+
+    # ---- the listener, in the commit threads
+
+    def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
+        """Rule R12. Returns when the first uses are in the books; ends the process when they can't be. Raises
+        NoSpaceError when their disk is full: a group that waited for room would keep all others waiting.
+        """
+        del wal_uri
+        with self._lock:
+            first_uses = self._current.first_uses(blocks)
+        if first_uses is not None:
+            self._write_first_uses(first_uses)
+        with self._lock:
+            self._current.appended(blocks)
+
+    def synced(self, wal_uri: str, offset: int, position: int) -> None:
+        """Wake the books thread when there is something to tell."""
+        del wal_uri
+        with self._lock:
+            self._current.synced(Reach(offset, position))
+            due = self._current.is_due()
+        if due:
+            self._thread.wake()
+
+    def rolled(self, wal_uri: str, seal: Seal) -> None:
+        """The log ends: CLOSED follows."""
+        with self._lock:
+            books = self._current
+            self._sealed.append(_Sealed(books, seal))
+            self._positions[wal_uri] = dict(books.tables)
+            self._current, self._has_ended = self._next or books, self._next is None
+            self._next = None
+        self._thread.wake()
+
+    def _write_first_uses(self, put: BatchPut) -> None:
+        try:
+            put_rows = partial(self._metadata.put, put.rows, put.rank)
+            self._persistence.retry("the first use of a log", put_rows, unless=NoSpaceError)
+        except NoSpaceError:  # nothing of it is in the books
+            with self._lock:
+                self._current.give_up()
+            raise
+        except BookkeeperError as error:
+            self._die(f"the books refuse the first use of a log, and nothing may be acknowledged without: {error}")
+            raise
+
+    # ---- for others
+
+    def release(self, tablet: TabletKey) -> None:
+        """A flush of the tablet begins. In the commit thread, before the group is appended."""
+        with self._lock:
+            self._current.release(tablet)
+
+    def has_used_current(self, tablet: TabletKey) -> bool:
+        """Whether the current log holds records of the tablet, from when it was here before."""
+        with self._lock:
+            return self._current.has_used(tablet)
+
+    def forget(self, tablet: TabletKey) -> None:
+        """The tablet is deleted: write nothing more to its row. Returns when nothing is under way."""
+        with self._writing, self._lock:
+            for books in (self._current, *(sealed.books for sealed in self._sealed)):
+                books.forget(tablet)
+
+    def positions(self, table_id: str) -> list[tuple[str, int]]:
+        """Every own log that holds records of the table, with the last one's offset, in order of creation.
+
+        Logs whose files are gone are left out: they were replicated, or nobody wanted them.
+        """
+        with self._lock:
+            gone = [uri for uri in self._positions if not path_of(uri).exists()]
+            for uri in gone:
+                del self._positions[uri]
+            found = [*self._positions.items(), (self._current.uri, self._current.tables)]
+            return [(uri, tables[table_id]) for uri, tables in found if table_id in tables]
+
+    def current_log(self) -> Path:
+        """The log that is written now."""
+        with self._lock:
+            return path_of(self._current.uri)
+
+    # ---- the books thread
+
+    def start(self) -> None:
+        """Begin to write needed offsets and CLOSED."""
+        self._thread.start(self._write_or_say, SELDOM_MS, once_more=True)
+
+    def close(self, timeout_ms: float) -> None:
+        """Write what is left, for up to ``timeout_ms``, and end the thread; a master completes what is missing."""
+        self._thread.close(timeout_ms)
+
+    def _write_or_say(self) -> None:
+        """What comes in the meantime goes with it. Waits are over at once when the thread is to end."""
+        closing = self._thread.closing
+        self._clock.wait(closing, self._interval_ms)
+        try:
+            written = self._write_due()
+        except LeaseLostError:
+            raise
+        except TransientError as error:
+            LOG.warning("the books can't be written, trying again: %s", error)
+            self._clock.wait(closing, RETRY_WAIT_MS)
+            self._thread.wake()
+            return
+        if written:
+            self._nudge()
+
+    def _write_due(self) -> bool:
+        """One round: CLOSED of sealed logs, needed offsets of the current one. Raises TransientError."""
+        with self._writing:
+            written = False
+            while self._sealed:
+                written |= self._write_closed(self._sealed[0])
+                with self._lock:
+                    self._sealed.pop(0)
+            return self._write_needed() or written
+
+    def _write_closed(self, sealed: _Sealed) -> bool:
+        with self._lock:
+            put = sealed.books.closing(sealed.seal)
+        if put is None:
+            return False
+        self._put(put)
+        return True
+
+    def _write_needed(self) -> bool:
+        with self._lock:
+            books = self._current
+            put = books.needed_update()
+        if put is None:
+            return False
+        try:
+            self._put(put)
+        except TransientError:
+            with self._lock:
+                books.take_back(put)
+            raise
+        return True
+
+    def _put(self, put: BatchPut) -> None:
+        self._persistence.check()
+        self._metadata.put(put.rows, put.rank)
+        self.updates_written += 1

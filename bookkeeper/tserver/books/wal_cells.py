@@ -1,0 +1,283 @@
+"""The tserver's side of the books: which cells follow from the life of a WAL, at which ranks.
+
+Arrives: what happens to a WAL: blocks about to be appended, syncs, a seal, flushes. Leaves: row puts and deletes with
+their rank; nothing is written here and no thread lives here (``wal_bookkeeper`` has both). Survives a crash: the cells;
+whoever comes after finds OPEN cells of a sealed file and closes them (R10). The simulation drives the same class.
+
+Ranks (rule R1: a rank is never written with two values; ``metadata.keys``): first use 2x - 1, needed 2n, closed above
+all. ``x`` is the first offset of the *group* of blocks in which the tablet starts, so all tablets that start in one
+group share one call. That is above any delete of their ``log:`` cells (flushes end before the group) and at or below
+their own first record, which is all that the ranks rest on. Sources: design section 5; rules R1, R12, R15, R24.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import combiners
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, Column, RowPut
+from bookkeeper.model import Barrier, TargetShare
+from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
+from bookkeeper.tserver.tablets.wal_order import WalPlace, barrier_at
+from combiners import ReplicationStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a WAL is durable: last record (0 = none) and the byte position behind its block."""
+
+    offset: int
+    position: int
+
+
+NOWHERE = Reach(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPut:
+    """Rows to put in one call at one rank; repeating it, whole or in part, is harmless."""
+
+    rows: tuple[RowPut, ...]
+    rank: int
+
+
+@dataclass(slots=True)
+class TabletUse:
+    """One tablet's use of one WAL. ``logged``: its ``log:`` cell shows; ``replicated``: it has a ``repl:`` cell."""
+
+    row: bytes
+    logged: bool = False
+    replicated: bool = False
+    barriers: tuple[Barrier, ...] = ()
+    """In the ``repl:`` cell before the block that waits is appended (R24)."""
+    unreported: int = 0
+    """First offset of the tablet's stamped records that no needed update covers yet; 0 = none."""
+    last_offset: int = 0
+    """Last offset of the tablet's stamped records."""
+
+
+def open_status(
+    created_ms: int, reach: Reach, barriers: Iterable[Barrier], shares: Iterable[TargetShare]
+) -> ReplicationStatus:
+    """OPEN, needed up to ``reach``; every version of a tablet's cell repeats its barriers, for the newest cell wins.
+    ``shares``: what of the file up to there is each target's of the tablet's table.
+    """
+    opened = ReplicationStatus(
+        created_time=created_ms,
+        barriers=[
+            combiners.Barrier(offset=b.offset, file=b.file, until_offset=b.until_offset) for b in sorted(set(barriers))
+        ],
+        shares=values.encode_shares(shares),
+    )
+    return combiners.append(opened, reach.offset, needed_bytes=reach.position)
+
+
+def provable_reach(synced: Reach, written: Reach) -> Reach:
+    """Rule R15: needed never passes what is durable, whatever was written, and ends with a block."""
+    del written
+    return synced
+
+
+def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
+    """Rule R12: the tablet has no ``log:`` cell of this WAL, or the block is stamped and it has no ``repl:`` cell,
+    or the block waits for another file (R24) that its ``repl:`` cell does not name yet.
+    """
+    if use is None or not use.logged:
+        return True
+    return bool(header.stamps) and (not use.replicated or bool(header.after))
+
+
+def first_use_values(wal: str, use: TabletUse, replicated: bool, status: ReplicationStatus) -> dict[Column, bytes]:
+    """Rule R12: ``log:`` and, when the block is stamped, ``repl:`` go together in one row put."""
+    cells = {keys.log_column(wal): values.LOG}
+    if replicated or use.replicated:
+        cells[keys.repl_column(wal)] = values.encode_status(status)
+    return cells
+
+
+@dataclass(slots=True)
+class TableShares:
+    """What of a log is each target's of one table: the last stamped block up to an offset says it (``wal.shares``).
+    Nobody asks for an offset below what is durable, so no more blocks are remembered than one sync makes durable.
+    """
+
+    _headers: deque[BlockHeader] = field(default_factory=deque)
+
+    def appended(self, block: Block, durable: int) -> None:
+        """A stamped block of the table goes to the log now, which is durable up to an offset."""
+        self._headers.append(block.header)
+        self._forget_before(durable)
+
+    def up_to(self, offset: int) -> tuple[TargetShare, ...]:
+        """The shares of the log's records up to ``offset``, at which a block ends."""
+        self._forget_before(offset)
+        headers = self._headers
+        return shares_from_pb(headers[0]) if headers and headers[0].first_offset <= offset else ()
+
+    def _forget_before(self, offset: int) -> None:
+        headers = self._headers
+        while len(headers) > 1 and headers[1].first_offset <= offset:
+            headers.popleft()
+
+
+@dataclass(slots=True)
+class WalBooks:
+    """What the books hold, or must hold, of one WAL. Not thread-safe.
+
+    Order of calls: :meth:`first_uses` and, once they are in the books, :meth:`appended` for each group of blocks;
+    :meth:`synced` as syncs happen; :meth:`needed_update` whenever; :meth:`closing` after the seal.
+    """
+
+    uri: str
+    created_ms: int
+    durable: Reach = NOWHERE
+    written: int = 0
+    uses: dict[tuple[str, bytes | None], TabletUse] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+    """Table id to the last offset of its records."""
+    shares: dict[str, TableShares] = field(default_factory=dict)
+    """Table id to what of the log is its targets'."""
+    _marked: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
+    """What the latest first uses changed, as it was before."""
+
+    def first_uses(self, blocks: Sequence[Block]) -> BatchPut | None:
+        """What must be in the books before ``blocks`` are acknowledged, None when nothing.
+
+        Marks the uses as written: the caller repeats the put until it succeeds, or ends the process. So a group whose
+        first uses may be in the books is never given up, and no other one is announced at its rank (R1). Of one whose
+        first uses are known not to be there, :meth:`give_up` takes the marks back.
+        """
+        self._marked = {}
+        starting: dict[bytes, tuple[TabletUse, bool]] = {}
+        for block in blocks:
+            key = tablet_of(block.header)
+            use = self.uses.get(key)
+            if not needs_first_use(use, block.header):
+                continue
+            self._marked.setdefault(key, None if use is None else replace(use))
+            if use is None:
+                use = self.uses[key] = TabletUse(keys.tablet_row(*key))
+            self._begin(use, block)
+            starting[use.row] = (use, use.replicated)
+        if not starting:
+            return None
+        reach = provable_reach(self.durable, Reach(self.written, 0))
+        rows = tuple(
+            RowPut(row, first_use_values(self.uri, use, replicated, self._status(use, reach)))
+            for row, (use, replicated) in sorted(starting.items())
+        )
+        return BatchPut(rows, keys.first_use_rank(blocks[0].first_offset))
+
+    def give_up(self) -> None:
+        """The put of the latest :meth:`first_uses` did not happen, and its blocks will not be appended."""
+        for key, before in self._marked.items():
+            use = self.uses.get(key)
+            if use is not None and before is None:
+                del self.uses[key]
+            elif use is not None and before is not None:
+                use.logged, use.replicated, use.barriers = before.logged, before.replicated, before.barriers
+        self._marked = {}
+
+    def _begin(self, use: TabletUse, block: Block) -> None:
+        use.logged = True
+        use.replicated = use.replicated or bool(block.header.stamps)
+        use.barriers = (*use.barriers, *barriers_of(block))
+
+    def appended(self, blocks: Sequence[Block]) -> None:
+        """These blocks go to the log now; stamped ones will want a needed update."""
+        for block in blocks:
+            use = self.uses[tablet_of(block.header)]
+            if block.header.stamps:
+                use.unreported = use.unreported or block.first_offset
+                use.last_offset = block.last_offset
+                self.shares.setdefault(block.header.table_id, TableShares()).appended(block, self.durable.offset)
+            self.written = self.tables[block.header.table_id] = block.last_offset
+
+    def synced(self, reach: Reach) -> None:
+        """Everything up to ``reach`` is durable."""
+        if reach.offset > self.durable.offset:
+            self.durable = reach
+
+    def is_due(self) -> bool:
+        """Whether :meth:`needed_update` would write something."""
+        return any(0 < use.unreported <= self.durable.offset for use in self.uses.values())
+
+    def needed_update(self) -> BatchPut | None:
+        """The needed offset for each tablet that wrote stamped records since the last update, None when none did.
+
+        A lost one costs latency only; call :meth:`take_back` when it could not be written.
+        """
+        reach = provable_reach(self.durable, Reach(self.written, 0))
+        due = [use for use in self.uses.values() if 0 < use.unreported <= reach.offset]
+        if not due:
+            return None
+        for use in due:
+            use.unreported = reach.offset + 1 if use.last_offset > reach.offset else 0
+        rows = tuple(self._repl_put(use, self._status(use, reach)) for use in due)
+        return BatchPut(rows, keys.needed_rank(reach.offset))
+
+    def take_back(self, update: BatchPut) -> None:
+        """The update failed: its tablets are due again."""
+        rows = {put.key for put in update.rows}
+        for use in self.uses.values():
+            if use.row in rows:
+                use.unreported = 1
+
+    def closing(self, seal: Seal) -> BatchPut | None:
+        """CLOSED with the exact final offset for every tablet with a ``repl:`` cell; None when there is none.
+
+        A fact about the file: a master that closes it from the file (R10) writes the same.
+        """
+        replicated = [use for use in self.uses.values() if use.replicated]
+        if not replicated:
+            return None
+        end = Reach(seal.offset, seal.position)
+        rows = tuple(self._repl_put(use, combiners.close(self._status(use, end))) for use in replicated)
+        return BatchPut(rows, keys.closed_rank(seal.offset))
+
+    def release(self, tablet: tuple[str, bytes | None]) -> None:
+        """A flush of the tablet begins: what it appends from now on is a first use again, above the delete to come."""
+        use = self.uses.get(tablet)
+        if use is not None:
+            use.logged = False
+
+    def forget(self, tablet: tuple[str, bytes | None]) -> None:
+        """The tablet's row goes (its table is deleted): nothing more is written to it."""
+        self.uses.pop(tablet, None)
+
+    def has_used(self, tablet: tuple[str, bytes | None]) -> bool:
+        """Whether this WAL holds, or was about to hold, records of the tablet."""
+        return tablet in self.uses
+
+    def _status(self, use: TabletUse, reach: Reach) -> ReplicationStatus:
+        table_id, _ = keys.parse_tablet_row(use.row)
+        known = self.shares.get(table_id)
+        return open_status(self.created_ms, reach, use.barriers, () if known is None else known.up_to(reach.offset))
+
+    def _repl_put(self, use: TabletUse, status: ReplicationStatus) -> RowPut:
+        return RowPut(use.row, {keys.repl_column(self.uri): values.encode_status(status)})
+
+
+def barriers_of(block: Block) -> tuple[Barrier, ...]:
+    """Rule R24: what the block's records wait for."""
+    return tuple(barrier_at(block.first_offset, WalPlace(after.file, after.offset)) for after in block.header.after)
+
+
+def tablet_of(header: BlockHeader) -> tuple[str, bytes | None]:
+    """Table id and end row of the tablet that a block belongs to."""
+    return header.table_id, header.end_row if header.HasField("end_row") else None
+
+
+def log_deletes(row: bytes, through: Mapping[str, int]) -> list[tuple[CellKey, int]]:
+    """After a flush is in the books: hide ``log:`` of each WAL at or below the flushed offset, each at its own rank.
+
+    A first use behind the flush has a higher rank and stays.
+    """
+    return [
+        (CellKey(row, keys.log_column(wal)), keys.log_delete_rank(offset))
+        for wal, offset in sorted(through.items())
+        if offset > 0
+    ]

@@ -1,0 +1,143 @@
+"""Files of another cluster go on to the targets of their table: with a log of this cluster's own that stands for them.
+
+Arrives: an order to take all the files of a log, the table as it is configured. Leaves: a log with the same records at
+the offsets that they have where they were first written, with the targets in force (R13), the instances that they have
+passed (R21) and where that was (R22); beside it the files, for targets that take them whole. So at this cluster the
+files are an import of its own: their tablet's put brings the log's `repl:` cell, born CLOSED.
+
+Order of writes, and what a crash leaves behind each:
+
+1. the log, synced, in the directory of this session, and not sealed: to the collector it is a newborn (R17);
+2. the files and their manifest beside it: nobody names the log; recovery seals it, and it goes when the session is dead
+   and no put can be in flight any more (R4);
+3. the tablet's put (``bulk_loader``): the tablet has the files, and the log goes to the peers; recovery seals it;
+4. the seal: from now on it goes as soon as nobody needs it.
+
+Whoever holds the tablet next, and is told to take the files again, has them, or makes a log of its own. Should both be
+named, for the put of a holder that was stopped came late, peers know the records again by where they were first
+written (R22). Sources: design section 5, bulk import; rules R4, R13, R17, R21 and R22.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bookkeeper.bulk.import_log import TAKEN_PREFIX, ImportLogs
+from bookkeeper.bulk.log_segments import keep_segments
+from bookkeeper.bulk.replayed_records import in_written_order
+from bookkeeper.clock import Clock
+from bookkeeper.errors import DeclinedError, UnavailableError
+from bookkeeper.model import Origin
+from bookkeeper.origins import Part, Root, Runs, root_of
+from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.storage.tablet import SegmentRef
+from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, delete_log, origin_to_pb, stamp_from_pb, uri_of
+from bookkeeper.storage.wal.block_origins import EVERY_ROW, Claim, Descent, descent_to_pb
+from bookkeeper.storage.wal.seal import write_seal
+from bookkeeper.tserver.bulk.segment_offers import first_root
+from bookkeeper.tserver.tablets.block_targets import TableView
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class OwnLog:
+    """The log of one order; None = there is none. ``is_named``: the books may name it."""
+
+    log: ImportedLog | None
+    is_named: bool = False
+
+
+def goes_on(view: TableView | None) -> bool:
+    """Rule R13: whether what a table takes is for others, too. None: the files are an import of this cluster, and so is
+    their log.
+    """
+    return view is not None and bool(view.stamps)
+
+
+def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
+    """Rules R21 and R22: what a block of such a log says of where its records come from."""
+    last = header.first_offset + header.record_count - 1
+    runs = Runs.of((header.first_offset, last))
+    descent = Descent(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
+    header.provenance.extend(() if request.onward is None else request.onward.provenance)
+    header.origin.CopyFrom(origin_to_pb(Origin(request.stream, header.first_offset - 1, last)))
+    header.descent.CopyFrom(descent_to_pb(descent, root_of(request.stream)))
+
+
+class OnwardLogs:
+    """Makes them, in the directory of this session's logs. Thread-safe."""
+
+    def __init__(self, directory: Path, instance_id: str, session_id: str, clock: Clock) -> None:
+        self._directory = directory
+        self._instance_id = instance_id
+        self._session_id = session_id
+        self._clock = clock
+        self._writing = threading.Lock()
+        """One log at a time: a part of an import is in memory meanwhile."""
+
+    @contextmanager
+    def log_of(self, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView | None) -> Iterator[OwnLog]:
+        """The log for an order, removed again unless it was named. Raises DeclinedError, CorruptionError,
+        TransientError.
+        """
+        if view is None or not goes_on(view):
+            yield OwnLog(request.log)
+            return
+        with self._writing:
+            log = self._write(request, files, view)
+        own = OwnLog(log)
+        try:
+            yield own
+        finally:
+            if not own.is_named:
+                remove(log.uri)
+        if own.is_named:
+            seal(log)
+
+    def _write(self, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> ImportedLog:
+        header = FileHeader(
+            instance_id=self._instance_id, session_id=self._session_id, created_time_ms=int(self._clock.wall_ms())
+        )
+        name = f"{TAKEN_PREFIX}{uuid.uuid4().hex}"
+        root = first_root(request.stream, request.onward)
+        stamps = [stamp_from_pb(stamp) for stamp in view.stamps]
+        told = partial(describe, request=request, root=root)
+        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, stamps, view.peers, told)
+        try:
+            for records in in_written_order(files):
+                logs.add(records)
+            (log,) = logs.finish().values()
+            keep_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
+        except BaseException as error:
+            logs.abandon()
+            for path in self._directory.glob(f"{name}*.wal"):
+                remove(uri_of(path))
+            if isinstance(error, OSError):
+                raise DeclinedError(f"its files can't be kept for others: {error}") from error
+            raise
+        return log
+
+
+def seal(log: ImportedLog) -> None:
+    """From now on the log goes as soon as nobody needs it; without a seal it stays until its session is over."""
+    try:
+        write_seal(log.uri, Seal(log.offset, log.position), SegmentOps())
+    except OSError as error:
+        LOG.warning("%s is not sealed (%s): it stays until this session is over", log.uri, error)
+
+
+def remove(uri: str) -> None:
+    """A log that nobody was told of."""
+    try:
+        delete_log(uri)
+    except UnavailableError as error:
+        LOG.warning("%s stays until this session is over: %s", uri, error.message)

@@ -1,0 +1,64 @@
+"""Where each tablet's blocks lie in a sealed log: the log is walked once, however many tablets are recovered from it.
+
+Arrives: logs with a seal, tablets. Leaves: the blocks of one tablet that it lacks. Survives a crash: nothing; a log is
+walked again. Memory is bounded: a block takes eight bytes, a tablet about two hundred, and the logs that were used
+longest ago are forgotten. Sources: design section 5; rule R15: nothing is added to a sealed log, so this stays true.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.model import Extent
+from bookkeeper.storage.wal import BlockAt, read_headers, read_headers_at
+from bookkeeper.tserver.tablets import load_plan
+from bookkeeper.tserver.tablets.load_plan import LogToRead, is_wanted
+
+BLOCKS_MAX = 500_000
+"""Blocks of all logs that are remembered together; the log that was used last is, however many it has."""
+
+Read = Callable[[str], Iterator[BlockAt]]
+
+Positions = Mapping[tuple[str, bytes | None], "array[int]"]
+"""Tablet to the bytes at which its blocks begin."""
+
+
+@dataclass(slots=True)
+class SealedLogs:
+    """What was found in sealed logs. Thread-safe; one log is walked at a time. ``read`` gives all headers of a log."""
+
+    read: Read = read_headers
+    blocks_max: int = BLOCKS_MAX
+    _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
+    _known: dict[str, tuple[Positions, int]] = field(default_factory=dict)
+
+    def wanted(self, extent: Extent, log: LogToRead) -> Iterator[BlockAt]:
+        """The blocks of a sealed log that a tablet lacks, in order. Raises CorruptionError, NotFoundError,
+        TransientError.
+        """
+        positions = self._positions(log.uri).get(load_plan.tablet_name(extent.table_id, extent.end_row), ())
+        return (at for at in read_headers_at(log.uri, positions) if is_wanted(extent, log, at.header))
+
+    def _positions(self, uri: str) -> Positions:
+        with self._lock:
+            known = self._known.pop(uri) if uri in self._known else self._walked(uri)
+            self._known[uri] = known
+            for oldest in list(self._known)[:-1]:
+                if sum(count for _, count in self._known.values()) <= self.blocks_max:
+                    break
+                del self._known[oldest]
+        return known[0]
+
+    def _walked(self, uri: str) -> tuple[Positions, int]:
+        found: dict[tuple[str, bytes | None], array[int]] = {}
+        blocks = 0
+        for at in self.read(uri):
+            writer = load_plan.writer_of(at.header)
+            if writer not in found:
+                found[writer] = array("Q")
+            found[writer].append(at.position)
+            blocks += 1
+        return found, blocks

@@ -1,0 +1,255 @@
+"""Loading a tablet: what its row says, which log records it still lacks, and what state follows from both.
+
+Arrives: the tablet's row, and blocks of the logs that it names. Leaves: :class:`TabletRow`, an instruction for each
+log, and :class:`Recovered`. Survives a crash: everything it reads; loading again gives the same. Pure; ``loader``
+does the reading, and the simulation drives the same functions. Sources: design section 5; rules R15, R18 and R24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.model import Ahead, Extent, StreamKey
+from bookkeeper.origins import Held, Root, root_of
+from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
+from bookkeeper.storage.wal.block_origins import descent_from_pb
+from bookkeeper.tserver.tablets.wal_order import WalPlace
+
+TABLET_FAMILIES = ("tablet", "location", "segment", "log")
+"""What loading reads of a tablet's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TabletRow:
+    """A tablet's row, parsed. ``placed`` is the rank of its location, 0 = none; ``serial`` counts its holders up to
+    now; ``logs`` are those it may still need.
+    """
+
+    extent: Extent
+    directory: str
+    session: str | None
+    placed: int
+    serial: int
+    flush: FlushState | None
+    segments: Mapping[str, SegmentEntry]
+    logs: tuple[str, ...]
+
+
+def parse_tablet(row: Row) -> TabletRow:
+    """Parse a row read with :data:`TABLET_FAMILIES`. Raises CorruptionError."""
+    table_id, end_row = keys.parse_tablet_row(row.key)
+    prev_row, directory = row.cells.get(keys.PREV_ROW), row.cells.get(keys.DIR)
+    if prev_row is None or directory is None:
+        raise CorruptionError(f"tablet {row.key!r} lacks its previous row or its directory in the metadata table")
+    location, serial, flush = row.cells.get(keys.LOCATION), row.cells.get(keys.SERIAL), row.cells.get(keys.FLUSH)
+    return TabletRow(
+        extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
+        directory=values.decode_dir(directory.value),
+        session=None if location is None else assigned_to(values.Location.decode(location.value)),
+        placed=keys.placed(row) or 0,
+        serial=0 if serial is None else serial.rank,
+        flush=None if flush is None else FlushState.decode(flush.value),
+        segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
+        logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
+    )
+
+
+def assigned_to(location: values.Location) -> str | None:
+    """The session that may load the tablet; None when it is parked, for an operation that changes its borders."""
+    return None if location.is_parked else location.session
+
+
+def check_assignment(row: TabletRow | None, extent: Extent, session_id: str) -> TabletRow:
+    """The row, when it gives this tablet to this session. Raises NotFoundError or RefusedError.
+
+    The location is written by the leader at a rank of its reign, so an order of a deposed leader finds another
+    session here and is refused.
+    """
+    if row is None or row.extent != extent:
+        raise NotFoundError(f"there is no tablet {extent}; the metadata table says {row and row.extent}")
+    if row.session != session_id:
+        raise RefusedError(
+            f"tablet {extent} is assigned to session {row.session}, not to {session_id}: read its location again"
+        )
+    return row
+
+
+# ---- flush ids: rule R1 across holders
+
+
+def next_serial(row: TabletRow) -> int:
+    """The serial of the next holder, written at its own rank before the tablet is served."""
+    return row.serial + 1
+
+
+def first_flush_id(serial: int) -> int:
+    """The first flush id of a holder: above all that an earlier holder may still write, however late.
+
+    Two holders never share a serial: the later one loads when the earlier one's session is over, and the earlier
+    one checks its session between writing its serial and serving. So a rank of ``tablet:flush`` has one value.
+    """
+    return keys.first_flush_id(serial)
+
+
+def counts(uri: str, state: FlushState | None) -> bool:
+    """A segment belongs to its tablet as long as the newest state names it; other cells are dead: of a flush that an
+    earlier holder wrote when it was over, or replaced by a compaction.
+    """
+    return state is not None and uri in state.segments
+
+
+def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
+    """The segments that the tablet consists of. Raises CorruptionError when one that counts has no cell."""
+    named = () if row.flush is None else row.flush.segments
+    missing = [uri for uri in named if uri not in row.segments]
+    if missing:
+        raise CorruptionError(f"tablet {row.extent} consists of {missing[0]} and others, and has no cell of it")
+    return {uri: entry for uri, entry in row.segments.items() if counts(uri, row.flush)}
+
+
+# ---- replaying logs
+
+
+@dataclass(frozen=True, slots=True)
+class LogToRead:
+    """One log that the tablet names: read the blocks behind ``after`` (0 = all) up to its seal."""
+
+    uri: str
+    after: int
+
+
+def recovery_plan(row: TabletRow) -> list[LogToRead]:
+    """Every log of the row, from where its segments end. The order of replay is that of :func:`replay_order`."""
+    through = {} if row.flush is None else row.flush.through
+    return [LogToRead(uri, through.get(uri, 0)) for uri in row.logs]
+
+
+def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
+    """Rule R4: a `log:` cell of a collected log came after the mark that let the log go, and is about nothing (see
+    ``master.gc``). Without the mark the log was lost, and with it what it held.
+    """
+    return not exists and is_marked()
+
+
+def belongs(extent: Extent, header: BlockHeader) -> bool:
+    """Whether the tablet of this row wrote the block: its `log:` cell speaks of no others. What those wrote that it was
+    split from or merged of is in segments, for they were flushed before.
+    """
+    return writer_of(header) == tablet_name(extent.table_id, extent.end_row)
+
+
+def writer_of(header: BlockHeader) -> tuple[str, bytes | None]:
+    """The tablet that wrote a block."""
+    return tablet_name(header.table_id, header.end_row if header.HasField("end_row") else None)
+
+
+def tablet_name(table_id: str, end_row: bytes | None) -> tuple[str, bytes | None]:
+    """What tells tablets apart in a log: halves of a tablet that was split are others than the whole was."""
+    return table_id, end_row
+
+
+def is_wanted(extent: Extent, log: LogToRead, header: BlockHeader) -> bool:
+    """Whether a block is the tablet's and not in its segments. Flushes end between blocks, so no block is halved."""
+    last_offset = header.first_offset + header.record_count - 1
+    return belongs(extent, header) and last_offset > log.after
+
+
+def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:
+    """Blocks of all logs in the order in which the tablet wrote them: its own sequence numbers say it (R24)."""
+    return sorted(found, key=lambda item: item[1].header.first_seq)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a tablet must remember: built from its flush state and then from each block that is replayed."""
+
+    next_seq: int = 1
+    last_time_ms: int = 0
+    high_water: dict[StreamKey, int] = field(default_factory=dict)
+    last_wals: tuple[WalPlace, ...] = ()
+    log_uses: dict[str, int] = field(default_factory=dict)
+    """Log to the offset that a flush of everything replayed covers."""
+    flush: FlushState | None = None
+    """The newest state in the books."""
+    ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    held: dict[Root, Held] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, flush: FlushState | None) -> Recovered:
+        """The state at the tablet's last flush."""
+        if flush is None:
+            return cls()
+        return cls(
+            flush.last_seq + 1,
+            flush.last_time_ms,
+            dict(flush.high_water),
+            tuple(WalPlace(*place) for place in flush.last_wals),
+            flush=flush,
+            ahead=dict(flush.ahead),
+            held=dict(flush.held),
+        )
+
+    def absorb(self, uri: str, block: Block) -> int:
+        """One replayed block, in order; returns the sequence number of its first record.
+
+        That is the one in its header, unless records that never reached a log had taken it and a flush made them
+        last: then the next free one, for what the log holds was written later.
+        """
+        header = block.header
+        first_seq = max(self.next_seq, header.first_seq)
+        self.next_seq = first_seq + header.record_count
+        self.last_time_ms = max(self.last_time_ms, header.write_time_ms)
+        self.last_wals = (WalPlace(uri, block.last_offset),)
+        if header.HasField("origin"):
+            stream = stream_from_pb(header.origin.stream)
+            raise_high_water(self.high_water, stream, header.origin.to_offset)
+            drop_passed(self.ahead, stream, header.origin.to_offset)
+            take_claims(self.held, header, root_of(stream))
+        return first_seq
+
+
+def take_claims(held: dict[Root, Held], header: BlockHeader, own: Root) -> None:
+    """Rule R22: a block header is the truth about what its tablet holds of each root, too."""
+    for claim in descent_from_pb(header.descent, own).claims:
+        held[claim.root] = held.get(claim.root, Held()).taking(claim.part, header.write_time_ms)
+
+
+def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:
+    """Rule R18: a block header is the truth about what its tablet has of a stream."""
+    high_water[stream] = max(high_water.get(stream, 0), to_offset)
+
+
+def drop_passed(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
+    """All rows hold the stream up to ``high_water`` now."""
+    left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
+    if left:
+        ahead[stream] = left
+    else:
+        ahead.pop(stream, None)
+
+
+def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[StreamKey]) -> list[StreamKey]:
+    """Rule R20: marks of streams that are over, because their ``~recv_`` cells are gone; nobody served the tablet when
+    its streams were forgotten, or who did died before the next flush. ``indexed`` was read after the marks were.
+    """
+    return [stream for stream in high_water if stream not in indexed]
+
+
+def all_uses(logs: Iterable[str]) -> dict[str, int]:
+    """Sealed logs, each with an offset that covers every use of it that its owner announced (R12).
+
+    The seal bounds no use: the owner announces a use before the group in front of it is durable, so after a power loss
+    several groups and their uses may lie behind the seal. A sealed log gets no further use that counts, so nothing is
+    hidden that a tablet needs.
+    """
+    return dict.fromkeys(logs, keys.OFFSET_MAX)
+
+
+def spent_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
+    """Logs that hold nothing the tablet still needs."""
+    return [uri for uri in logs if uri not in replayed]

@@ -1,0 +1,95 @@
+"""The configuration in force here: read when it changes, and put through the commit thread as a barrier.
+
+Arrives: the coordination store's generation, looked at now and then, and ``confirm_config``. Leaves: a
+:class:`ConfigView` that every later block is written under (R14), and the groups and properties of each served tablet.
+What can't be read changes nothing: it never means "nothing configured" (R6). Survives a crash: nothing; it is read at
+the start, after the session is open, so a master that lists sessions after a change either sees this one or need not
+ask it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, NotFoundError
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.tserver.tablets.block_targets import TableView, view_of
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write.commit import CommitPath, ConfigBarrier
+
+LOG = logging.getLogger(__name__)
+
+LOOK_INTERVAL_MS = 500
+
+
+class Configuration:
+    """Keeps the commit path's view up to date."""
+
+    def __init__(
+        self, coordination: Coordination, path: CommitPath, registry: Registry, clock: Clock, die: Die
+    ) -> None:
+        self._coordination = coordination
+        self._path = path
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._thread = BackgroundThread("configuration", clock, die)
+
+    def confirm(self, generation: int) -> int:
+        """Returns the generation in force, at least ``generation``, once every later block is written under it, and
+        no file is taken under an earlier one any more.
+
+        Raises ConflictError when the store itself is older, TransientError when it can't be read.
+        """
+        if self._path.desk.view.generation < generation:
+            self.refresh()
+        in_force = self._path.desk.view.generation
+        if in_force < generation:
+            raise ConflictError(f"the configuration is of generation {in_force}, not yet of {generation}: ask again")
+        self._path.settle()
+        return in_force
+
+    def table(self, table_id: str) -> TableView:
+        """A table that takes writes, looked for once more when it is not known yet. Raises NotFoundError."""
+        try:
+            return self._path.desk.view.table(table_id)
+        except NotFoundError:
+            self.refresh()
+            return self._path.desk.view.table(table_id)
+
+    def name_of(self, table_id: str) -> str | None:
+        """The name of a table that takes writes; None when there is none."""
+        try:
+            return self.table(table_id).name
+        except NotFoundError:
+            return None
+
+    def refresh(self) -> None:
+        """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
+        with self._lock:
+            view = view_of(read_config(self._coordination))
+            self._path.cross(ConfigBarrier(self._path.desk, view))
+            for tablet in self._registry.all():
+                table = view.tables.get(tablet.extent.table_id)
+                if table is not None:
+                    tablet.data.configure(table.groups, table.properties)
+
+    def start(self) -> None:
+        """Begin to look for changes that nobody announced."""
+        self._thread.start(self._look, LOOK_INTERVAL_MS)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+    def _look(self) -> None:
+        try:
+            if self._coordination.generation() != self._path.desk.view.generation:
+                self.refresh()
+        except LeaseLostError:
+            raise
+        except BookkeeperError as error:
+            LOG.error("the configuration can't be read, the last one stays in force: %s", error)

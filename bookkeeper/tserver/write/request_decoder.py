@@ -1,0 +1,152 @@
+"""The door: records from the wire are decoded, checked and parted by tablet, in the thread that brought them.
+
+Arrives: Arrow record batch messages of clients and other clusters. Leaves: shares of tablets, ready to be staged.
+Nothing that fails here has changed anything. Pure but for the CPU it takes. Source: plan, "The commit path".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bookkeeper.errors import CorruptionError, InvalidInputError
+from bookkeeper.model import Extent
+from bookkeeper.origins import Root, Runs
+from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.storage.tablet import (
+    BatchLimits,
+    check_labels,
+    check_limits,
+    check_times,
+    places_in_tablets,
+    take_sorted,
+)
+from bookkeeper.storage.wal import decode_batch, encode_batch
+from bookkeeper.storage.wal.block_origins import (
+    Descent,
+    descent_to_pb,
+    exact_claims,
+    parse_descent,
+    record_count,
+)
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, Share, share_of
+from bookkeeper.tserver.write.decompression import DecompressionBudget
+
+
+def decode_records(
+    records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
+) -> pa.RecordBatch:
+    """A batch that is safe to keep, with no timestamp above ``latest_ms``; ``budget``: of its message, None when it is
+    the only one. Raises InvalidInputError, OverloadedError.
+    """
+    try:
+        batch = decode_batch(records, (budget or DecompressionBudget(limits)).admit)
+    except CorruptionError as error:
+        raise InvalidInputError(f"records do not parse: {error.message}") from error
+    check_limits(batch, limits)
+    check_times(batch, latest_ms)
+    return batch
+
+
+def decode_labelled(
+    records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
+) -> pa.RecordBatch:
+    """As :func:`decode_records`, for a user's write: every visibility label is an expression, too. What another cluster
+    sends was checked there, and must not be held up here.
+    """
+    batch = decode_records(records, limits, latest_ms, budget)
+    check_labels(batch)
+    return batch
+
+
+def share_for(extent: Extent, batch: pa.RecordBatch) -> Share:
+    """As :func:`share_of`; raises InvalidInputError when a row lies outside the extent."""
+    share = share_of(batch)
+    if not (extent.contains(share.min_row) and extent.contains(share.max_row)):
+        raise InvalidInputError(
+            f"rows {share.min_row!r} to {share.max_row!r} do not all lie in tablet {extent}: locate the table again"
+        )
+    return share
+
+
+def received_block(
+    block: SourceBlock,
+    limits: BatchLimits,
+    own: Root | None = None,
+    straight: bool = False,
+    latest_ms: int | None = None,
+    budget: DecompressionBudget | None = None,
+) -> ReceivedBlock | None:
+    """A block of a source file, checked; None when a filter left nothing of it. ``own``: the root of the stream;
+    ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`.
+    Raises InvalidInputError, OverloadedError.
+    """
+    batch = decode_records(block.records, limits, latest_ms, budget)
+    if batch.num_rows != block.record_count:
+        raise InvalidInputError(f"a block announces {block.record_count} records and holds {batch.num_rows}")
+    if batch.num_rows > block.last_offset - block.first_offset + 1:
+        raise InvalidInputError(
+            f"{batch.num_rows} records do not fit in source offsets {block.first_offset} to {block.last_offset}"
+        )
+    if batch.column("timestamp").null_count:
+        raise InvalidInputError("a replicated record has no timestamp: its source must set it")
+    if not batch.num_rows:
+        return None
+    descent = None if own is None else block_descent(block, own, straight)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
+
+
+def block_descent(block: SourceBlock, own: Root, straight: bool) -> Descent | None:
+    """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
+    as_it_lies = ((own, Runs.of((block.first_offset, block.last_offset))),)
+    whole = block.record_count == block.last_offset - block.first_offset + 1
+    if block.descent is None:
+        return Descent(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
+    try:
+        found = parse_descent(block.descent, own)
+    except CorruptionError as error:
+        raise InvalidInputError(error.message) from error
+    if not found.records and straight and whole:
+        found = replace(found, records=as_it_lies)
+    if record_count(found.records) != block.record_count:
+        raise InvalidInputError(
+            f"{record_count(found.records)} places where {block.record_count} records were first written"
+        )
+    return found
+
+
+def part_by_tablet(
+    blocks: Sequence[ReceivedBlock], extents: Sequence[Extent]
+) -> dict[Extent, tuple[ReceivedBlock, ...]]:
+    """Each tablet's part of each block, offsets kept. Raises NotServingError when a row lies in no extent."""
+    parts: dict[Extent, list[ReceivedBlock]] = {}
+    for block in blocks:
+        rows = (block.share.min_row, block.share.max_row)
+        for extent, places in places_in_tablets(block.share.batch, extents, rows):
+            part = block if places is None else _part_of(block, places)
+            parts.setdefault(extent, []).append(part)
+    return {extent: tuple(found) for extent, found in parts.items()}
+
+
+def _part_of(block: ReceivedBlock, places: npt.NDArray[np.int64]) -> ReceivedBlock:
+    descent = None if block.descent is None else replace(block.descent, places=places)
+    share = share_of(take_sorted(block.share.batch, places))
+    return ReceivedBlock(block.first_offset, block.last_offset, share, descent)
+
+
+def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
+    """A tablet's part of a block, on its way to the tserver that holds the tablet. ``own``: as it came."""
+    share = block.share
+    return SourceBlock(
+        first_offset=block.first_offset,
+        last_offset=block.last_offset,
+        records=encode_batch(share.batch),
+        record_count=share.batch.num_rows,
+        min_row=share.min_row,
+        max_row=share.max_row,
+        descent=None if block.descent is None else descent_to_pb(block.descent, own).SerializeToString(),
+    )

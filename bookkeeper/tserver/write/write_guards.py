@@ -1,0 +1,50 @@
+"""What may not be written, as the commit thread judges it for each write, under the configuration in force there.
+
+Arrives: the view of a table. Leaves: nothing, or the error that the user gets; nothing was written then. Because the
+judgement falls behind the configuration's barrier (rule R14), no write is taken once the command has returned that
+forbade it. What other clusters replicate into a table never passes here. Pure.
+Sources: design section 9 and section 10, rule 6.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.errors import ConditionalRefusedError, ReadOnlyError, RefusedError
+from bookkeeper.model import Extent
+from bookkeeper.tserver.tablets.block_targets import TableView
+
+SEQ_MAX = (1 << 63) - (1 << 32)
+"""A tablet gives no sequence number from here on: they are 64 bits wide, and one batch needs less than the rest."""
+
+
+def refuse_exhausted(extent: Extent, next_seq: int) -> None:
+    """Raise RefusedError when a tablet has no sequence number left for another record, whoever writes it."""
+    if next_seq >= SEQ_MAX:
+        raise RefusedError(
+            f"tablet {extent} has no sequence number left for another record (the next is {next_seq}): copy its "
+            "records into a new table"
+        )
+
+
+def refuse_read_only(view: TableView) -> None:
+    """Raise ReadOnlyError when users may not write to the table."""
+    if view.read_only == "cluster":
+        raise ReadOnlyError(
+            f"this cluster is read-only, and so is table {view.name}: only replicated data is taken; to end that: "
+            "readonly --cluster off"
+        )
+    if view.read_only == "table":
+        raise ReadOnlyError(
+            f"table {view.name} is read-only: only replicated data is taken; to end that: readonly -t {view.name} off"
+        )
+
+
+def refuse_conditional(view: TableView) -> None:
+    """Raise ConditionalRefusedError for a table with targets: what a condition found true here may be false at a peer
+    that other writes have reached, and the peer gets the outcome without the condition.
+    """
+    if view.stamps:
+        clusters = ", ".join(sorted({stamp.cluster for stamp in view.stamps}))
+        raise ConditionalRefusedError(
+            f"table {view.name} is replicated to {clusters}, and a replicated table takes no conditional writes; write "
+            f"without a condition, or end that first: disablereplication -t {view.name} --all-loc-groups CLUSTER"
+        )

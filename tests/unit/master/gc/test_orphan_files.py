@@ -1,0 +1,182 @@
+"""Segment files of flushes that were cut go, and no other: R1, R4 and rule 2 of design section 10."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.bulk import incoming_dir
+from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, Holding, Strays, is_left, is_stray
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.values import FlushState, SegmentEntry
+from bookkeeper.storage.tablet import parse_name
+from bookkeeper.storage.wal import uri_of
+from tests.support.master_world import Master, World
+
+FLIGHT_MS = 100_000
+ROW = b"1<"
+SERIAL = 3
+FIRST = keys.first_flush_id(SERIAL)
+LAST = FIRST + 4
+
+
+@pytest.fixture
+def master(world: World) -> Master:
+    """A leader over a tablet whose third holder has flushed five times."""
+    state = FlushState(LAST, {}, 1, 1, {}, ())
+    world.table.put([RowPut(ROW, {keys.SERIAL: keys.SERIAL_VALUE})], SERIAL)
+    world.table.put([RowPut(ROW, {keys.FLUSH: state.encode()})], LAST)
+    return world.master()
+
+
+@pytest.fixture
+def strays(world: World, master: Master) -> Strays:
+    settings = world.settings
+    return made(world, master, settings.tables_dir, settings.wal_dir)
+
+
+def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> Strays:
+    live, rounds = master.tservers.live, world.rounds(master.reign)
+    return Strays(world.table, master.reign, world.clock, tables_dir, wal_dir, FLIGHT_MS, live, world.config, rounds)
+
+
+def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
+    """A file as a flush of the tablet writes it."""
+    row = world.table.get(ROW)
+    assert row is not None
+    directory = world.settings.tables_dir / "1" / values.decode_dir(row.cells[keys.DIR].value)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{flush_id:010d}-{flush_id:x}{ending}"
+    path.write_bytes(b"segment")
+    return uri_of(path)
+
+
+def name_it(world: World, uri: str, flush_id: int) -> None:
+    entry = SegmentEntry("default", 1, 7, b"a", b"a", 1, 1, flush_id).encode()
+    world.table.put([RowPut(ROW, {keys.segment_column(uri): entry})], flush_id)
+
+
+def look_later(world: World, strays: Strays) -> list[str]:
+    world.clock.jump(FLIGHT_MS + LOOK_INTERVAL_MS)
+    return strays.run_once()
+
+
+def test_what_cut_flushes_left_is_marked_and_deleted_when_no_write_can_be_in_flight(
+    world: World, master: Master, strays: Strays
+) -> None:
+    left = [segment(world, keys.first_flush_id(SERIAL - 1)), segment(world, FIRST, ".parquet.tmp")]
+    assert strays.run_once() == []
+    world.clock.jump(LOOK_INTERVAL_MS)
+    assert strays.run_once() == []
+    assert sorted(look_later(world, strays)) == sorted(left)
+    assert sorted(master.collect()) == sorted(left)
+    assert not [path for path in world.settings.tables_dir.rglob("*") if path.is_file()]
+
+
+def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, strays: Strays) -> None:
+    named = segment(world, LAST)
+    name_it(world, named, LAST)
+    strays.run_once()
+    assert look_later(world, strays) == []
+    assert master.collect() == []
+
+
+def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, strays: Strays) -> None:
+    segment(world, LAST + 1, ".parquet.tmp")
+    strays.run_once()
+    assert look_later(world, strays) == []
+
+
+def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(world: World, master: Master, strays: Strays) -> None:
+    late = segment(world, keys.first_flush_id(SERIAL - 1))
+    strays.run_once()
+    name_it(world, late, keys.first_flush_id(SERIAL - 1))
+    assert look_later(world, strays) == []
+    assert master.collect() == []
+
+
+def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, strays: Strays) -> None:
+    uri = segment(world, FIRST)
+    strays.run_once()
+    assert look_later(world, strays) == [uri]
+    name_it(world, uri, FIRST)
+    assert master.collect() == []
+
+
+def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(world: World, strays: Strays) -> None:
+    gone = world.settings.tables_dir / "9" / "t-00000"
+    gone.mkdir(parents=True)
+    stray, foreign = gone / f"{FIRST:010d}-a.parquet", gone / "notes.parquet"
+    for path in (stray, foreign):
+        path.write_bytes(b"")
+    strays.run_once()
+    assert look_later(world, strays) == [uri_of(stray)]
+
+
+def test_looks_are_rare(world: World, strays: Strays) -> None:
+    strays.run_once()
+    segment(world, FIRST)
+    strays.run_once()
+    assert strays.known == {}
+
+
+@pytest.mark.parametrize(
+    ("flush_id", "holding", "stray"),
+    [
+        (FIRST - 1, Holding(FIRST, LAST), True),
+        (FIRST, Holding(FIRST, LAST), True),
+        (LAST, Holding(FIRST, LAST), True),
+        (LAST + 1, Holding(FIRST, LAST), False),
+        (FIRST, Holding(FIRST, FIRST - 9), False),
+        (keys.first_flush_id(SERIAL + 1), Holding(FIRST, LAST), False),
+        (1, None, True),
+    ],
+)
+def test_a_file_is_a_stray_only_when_its_holder_has_passed_it(
+    flush_id: int, holding: Holding | None, stray: bool
+) -> None:
+    assert is_stray(flush_id, holding) is stray
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        (f"c{keys.first_flush_id(SERIAL - 1):010d}-x.parquet", True),
+        (f"c{FIRST:010d}-x.parquet", False),
+        (f"c{FIRST:010d}-x.parquet.tmp", False),
+        (f"c{keys.first_flush_id(SERIAL + 1):010d}-x.parquet", False),
+        (f"{FIRST:010d}-x.parquet", True),
+        ("c-x.parquet", False),
+        ("cities.parquet", False),
+    ],
+)
+def test_what_a_compaction_left_goes_when_its_holder_is_another(name: str, left: bool) -> None:
+    assert is_left(name, Holding(FIRST, LAST)) is left
+    assert is_left(name, None) is (parse_name(name) is not None)
+
+
+def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> None:
+    nowhere = Path("/nowhere")
+    assert made(world, master, nowhere, nowhere).run_once() == []
+
+
+def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: Strays) -> None:
+    living = world.tserver()
+    incoming = incoming_dir(world.settings.tables_dir)
+    for session in (living, "dead"):
+        (incoming / session).mkdir(parents=True)
+        (incoming / session / "part").write_bytes(b"segment")
+    strays.run_once()
+    assert [path.name for path in incoming.iterdir()] == [living]
+    assert (incoming / living / "part").exists()
+
+
+def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, strays: Strays) -> None:
+    directory = world.settings.wal_dir / "import"
+    directory.mkdir(parents=True)
+    for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):
+        (directory / name).write_bytes(b"")
+    strays.run_once()
+    assert sorted(path.name for path in directory.iterdir()) == ["a.wal", "a.wal.segment-00000", "a.wal.segments"]

@@ -1,0 +1,107 @@
+"""What keeps a file: the reasons that the monitor shows are those for which the collector keeps it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.master.gc import gc_rules
+from bookkeeper.master.gc.retention_reasons import Keeper
+from bookkeeper.master.index.log_files import LogFile
+from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import Cell, Column, Row
+from tests.support.faults import fault
+from tests.support.master_values import EAST, books_row, name, status_value
+
+NAMES = {"1": "cities"}
+FILES = [name(session).decode() for session in ("s1", "s2", "s3")]
+LIVE = {"s1", "s2"}
+Cells = dict[str, set[str]]
+
+
+def rows_of(needs: dict[str, set[str]]) -> tuple[list[Row], list[Row], list[RangeKey]]:
+    """Rows of the books in which each file has these needs."""
+    tablet = {keys.PREV_ROW: Cell(1, values.encode_prev_row(None))}
+    remnant: dict[Column, Cell] = {}
+    books, ranges = [], []
+    for file, found in needs.items():
+        tablet |= {Column(kind, file.encode()): Cell(1, b"") for kind in ("log", "repl") if kind in found}
+        remnant |= {Column(kind[4:], file.encode()): Cell(1, b"") for kind in ("old-log", "old-repl") if kind in found}
+        if found & {"needed", "done"}:
+            needed = {EAST: status_value(3)} if "needed" in found else None
+            books.append(books_row(file.encode(), needed, {EAST: 1} if "done" in found else None))
+        if "quarantine" in found:
+            ranges.append(RangeKey(file, EAST, 2))
+    return [Row(b"1;m", remnant), Row(b"1<", tablet)], books, ranges
+
+
+def keeper_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> Keeper:
+    keeper = Keeper(NAMES)
+    for row in tablets:
+        keeper.tablet(row)
+    for row in books:
+        keeper.books(row)
+    for key in ranges:
+        keeper.quarantined(key)
+    return keeper
+
+
+def disagreement(needs: dict[str, set[str]], sealed: dict[str, bool], marked: set[str]) -> list[str]:
+    """Files of which the collector and the reasons say different things."""
+    tablets, books, ranges = rows_of(needs)
+    held = [Row(keys.quar_row(key.file), {keys.quar_column(key.target, key.first): Cell(1, b"")}) for key in ranges]
+    referenced = {file.decode() for file in gc_rules.references(tablets, books, held)}
+    logs = [LogFile(file, session, sealed[file]) for file, session in zip(FILES, ("s1", "s2", "s3"), strict=True)]
+    kept = {file.file: file for file in keeper_of(tablets, books, ranges).kept(logs, {}, LIVE, marked)}
+    return [
+        log.uri
+        for log in logs
+        if any(reason.kind != "deletion" for reason in kept[log.uri].reasons)
+        is gc_rules.is_collectable_log(log, referenced, LIVE)
+    ]
+
+
+NEEDS = st.sets(st.sampled_from(["log", "repl", "old-log", "old-repl", "needed", "done", "quarantine"]))
+
+
+@given(
+    st.fixed_dictionaries(dict.fromkeys(FILES, NEEDS)),
+    st.fixed_dictionaries({file: st.booleans() for file in FILES}),
+    st.sets(st.sampled_from(FILES)),
+)
+def test_a_log_has_a_reason_if_and_only_if_the_collector_keeps_it(
+    needs: dict[str, set[str]], sealed: dict[str, bool], marked: set[str]
+) -> None:
+    assert disagreement(needs, sealed, marked) == []
+
+
+def test_the_law_fails_when_a_reason_is_left_out() -> None:
+    needs: dict[str, set[str]] = {file: {"quarantine"} for file in FILES}
+    with fault("quarantine-keeps-silently"):
+        assert disagreement(needs, dict.fromkeys(FILES, True), set()) == FILES
+
+
+def test_reasons_say_for_whom() -> None:
+    first, second, third = FILES
+    needs = {first: {"log", "needed", "repl"}, second: {"repl"}, third: {"quarantine"}}
+    keeper = keeper_of(*rows_of(needs))
+    assert [(found.kind, found.who, found.detail) for found in keeper.reasons(first)] == [
+        ("recovery", "table cities", "1 tablet not flushed beyond it"),
+        ("replication", "east", "table cities"),
+    ]
+    assert [(found.kind, found.who) for found in keeper.reasons(second)] == [("replication", "table cities")]
+    assert [(found.kind, found.detail) for found in keeper.reasons(third)] == [("quarantine", "table cities, 1 range")]
+
+
+def test_the_largest_come_first_and_marked_files_are_there_too() -> None:
+    first, second, third = FILES
+    segment = "file:///tables/1/t/a.parquet"
+    logs = [LogFile(first, "s1", False), LogFile(second, "s2", True)]
+    found = Keeper(NAMES).kept(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
+    assert [(file.file, file.bytes, [reason.kind for reason in file.reasons]) for file in found] == [
+        (second, 9, ["deletion"]),
+        (segment, 7, ["deletion"]),
+        (first, 5, ["writer"]),
+    ]
+    assert third not in {file.file for file in found}

@@ -1,0 +1,53 @@
+"""The books thread of a tserver: what it could not write, it writes again."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import UnavailableError
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.tserver.books import wal_bookkeeper
+from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
+from tests.support.master_world import StoppedSession
+from tests.support.metadata_model import MetadataModel
+from tests.unit.tserver.books.test_wal_cells import WAL, block
+
+LIMIT_S = 30.0
+
+
+class FailingOnce(MetadataModel):
+    """The first update of a needed offset fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = threading.Event()
+
+    def put(self, rows: Iterable[RowPut], rank: int) -> None:
+        if rank == keys.needed_rank(1) and not self.failed.is_set():
+            self.failed.set()
+            raise UnavailableError("no answer")
+        super().put(rows, rank)
+
+
+def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
+    table, clock, told, died = FailingOnce(), SystemClock(), threading.Event(), list[str]()
+    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
+    keeper = LogKeeper(table, persistence, clock, 0.0, told.set, died.append)  # type: ignore[arg-type]
+    keeper.opened(WAL, 77)
+    keeper.before_append(WAL, [block(1)])
+    keeper.start()
+    keeper.synced(WAL, 1, 100)
+    assert told.wait(LIMIT_S), "the master hears of it"
+    keeper.close(LIMIT_S * 1000)
+    assert table.failed.is_set()
+    assert died == []
+    cell = table.visible()[CellKey(keys.tablet_row("1", None), keys.repl_column(WAL))]
+    assert values.decode_status(cell.value).replication_needed_offset == 1

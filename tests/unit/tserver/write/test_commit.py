@@ -1,0 +1,92 @@
+"""What the commit thread says to a replicated range (R20), beyond the judgement that ``test_receiving`` has; what it
+takes back of a write; how shares become one block.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.model import MUTATION_SCHEMA, Extent, StreamKey
+from bookkeeper.storage.tablet import GroupMap, TabletData
+from bookkeeper.storage.wal import Durability
+from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
+from bookkeeper.tserver.tablets.load_plan import Recovered
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
+from bookkeeper.tserver.write.commit import ClientWrite
+from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply, join_shares
+from bookkeeper.tserver.write.write_context import Desk
+from tests.support.must_raise import must_raise
+from tests.support.tservers import records
+
+WHOLE = Extent("1", None, None)
+STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
+OTHER = replace(STREAM, file="file:///2.wal")
+VIEW = TableView("1", "t", True, GroupMap({}), ())
+RANGE = ReceivedRange(STREAM, ("east",), 0, 0, 1, (ReceivedBlock(1, 1, share_of(records([(b"a", b"v")]))),))
+
+
+def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
+    return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), Tenure(1, 1), 0)
+
+
+def desk() -> Desk:
+    made = Desk(SystemClock(), ConfigView(1, {"1": VIEW}))
+    made.wal_uri = lambda: "w1"
+    return made
+
+
+def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
+    tablet = served(tmp_path)
+    late = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets)
+    tablet.forget_stream(STREAM)
+    with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
+        late.prepare(1)
+    (draft,) = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets).prepare(1)
+    assert draft.header.origin.to_offset == 1
+
+
+def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tmp_path: Path) -> None:
+    tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
+    asked = tablet.forgets
+    tablet.forget_stream(OTHER)
+    assert ReplicatedApply(desk(), tablet, RANGE, asked).prepare(1)
+
+
+def test_a_write_that_is_given_up_gives_back_the_numbers_of_all_its_shares_of_a_tablet(tmp_path: Path) -> None:
+    tablet = served(tmp_path)
+    shares = [share_of(records(rows)) for rows in ([(b"a", b"1")], [(b"b", b"2"), (b"c", b"3")])]
+    write = ClientWrite(desk(), [(tablet, share) for share in shares], Durability.SYNC)
+    assert [draft.header.first_seq for draft in write.prepare(1)] == [1, 2]
+    assert tablet.next_seq == 4
+    write.failed(UnavailableError("the books do not answer"))
+    assert tablet.next_seq == 1
+
+
+# ---- shares that become one
+
+
+def block_of(batch: pa.RecordBatch, first: int) -> ReceivedBlock:
+    return ReceivedBlock(first, first + batch.num_rows - 1, Share(batch, [b"f"], b"r", b"r"))
+
+
+def test_shares_are_joined_in_order() -> None:
+    whole = join_shares([block_of(records([(b"b", b"1"), (b"c", b"2")]), 1), block_of(records([(b"a", b"3")]), 3)])
+    assert whole.batch.column("row").to_pylist() == [b"b", b"c", b"a"]
+
+
+def test_shares_of_more_than_two_gigabytes_are_refused_and_not_cut() -> None:
+    """Values of 1.1 GiB each, which nobody has written to: the machine has no memory for them."""
+    size = 1_100 << 20
+    offsets = pa.array([0, size], pa.int32()).buffers()[1]
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(mmap.mmap(-1, size))])
+    others = [records([(b"r", b"v")]).column(name) for name in MUTATION_SCHEMA.names[:-1]]
+    batch = pa.RecordBatch.from_arrays([*others, value], schema=MUTATION_SCHEMA)
+    with pytest.raises(InvalidInputError, match="too long to be one"):
+        join_shares([block_of(batch, 1), block_of(batch, 2)])
