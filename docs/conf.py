@@ -15,6 +15,7 @@ exclude_patterns = ["extension"]
 nitpicky = True
 
 myst_enable_extensions = ["deflist"]
+myst_fence_as_directive = ["mermaid"]  # code hosts draw ```mermaid, and do not know ```{mermaid}
 myst_heading_anchors = 3
 
 html_theme = "furo"

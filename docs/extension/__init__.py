@@ -1,11 +1,10 @@
-"""The directive ``generated``: a part of a page that is made from the sources whenever the pages are built.
-
-Arrives: the name of a generator and its argument, in a page::
+"""Two directives. ``generated`` makes a part of a page from the sources whenever the pages are built::
 
     ```{generated} settings master
     ```
 
-Leaves: what the generator says, as Markdown, in that place. Nothing generated is kept, so nothing of it can grow old.
+The argument is the name of a generator and its argument; the Markdown of the generator stands in that place. Nothing
+generated is kept, so nothing of it can grow old. ``mermaid`` draws a sequence diagram (see ``sequence``).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from docs.extension import books, commands, metrics, plots, settings, storage
+from docs.extension import books, commands, metrics, plots, sequence, settings, storage
 
 GENERATORS: Mapping[str, Callable[[str], str]] = {
     "settings": settings.section,
@@ -57,7 +56,22 @@ class Generated(SphinxDirective):
         return made.children
 
 
+class Mermaid(SphinxDirective):
+    """A sequence diagram as SVG in the page."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """The drawing."""
+        try:
+            drawn = sequence.draw(sequence.parse("\n".join(self.content)))
+        except ValueError as error:
+            raise self.error(f"mermaid: {error}") from error
+        return [nodes.raw("", drawn, format="html")]
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Called by Sphinx."""
     app.add_directive("generated", Generated)
+    app.add_directive("mermaid", Mermaid)
     return {"parallel_read_safe": True}

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "conformance.md"
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+DIFFERENCES = (ROOT / "docs" / "design" / "differences.md").read_text()
 
 SENTENCES = {
     "Abstract and justification": 7,
@@ -41,7 +41,7 @@ VERDICTS = {
     "non-goal": "are non-goals of the document",
     "background": "are background",
 }
-"""Each with the words of the page's first line."""
+"""Each with the words of the page's line of sums."""
 
 _ENTRY = re.compile(rf"^(\d+)\. “([^”]+)” · \*\*({'|'.join(VERDICTS)})\*\*(?:: \*(.+?)\*)?(?: · (.+))?$")
 _TEST = re.compile(r"^   - `(tests/[\w/]+\.py)::(test_\w+)`$")
@@ -87,9 +87,9 @@ def names_in(path: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-def part_of_architecture(heading: str) -> str:
-    """The text below one of its headings."""
-    return re.split(r"^## ", ARCHITECTURE.split(f"\n## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+def part_of_differences(heading: str) -> str:
+    """The text below one of the headings."""
+    return re.split(r"^## ", DIFFERENCES.split(f"\n## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
 
 
 def sums_of(entries: list[Entry]) -> str:
@@ -100,10 +100,10 @@ def sums_of(entries: list[Entry]) -> str:
 
 
 def check_sums(text: str) -> None:
-    """The first paragraph below the title is the sums, in one line."""
-    title, empty, sums, *_ = text.splitlines()
+    """The second paragraph below the title is the sums, in one line."""
+    title, _, sums, *_ = text.split("\n\n")
     assert title.startswith("# ")
-    assert (empty, sums) == ("", sums_of(entries_of(text))), "the page begins with other sums than its entries have"
+    assert sums == sums_of(entries_of(text)), "the page begins with other sums than its entries have"
 
 
 def check_complete(entries: list[Entry]) -> None:
@@ -125,11 +125,11 @@ def check_shown(entries: list[Entry]) -> None:
 
 
 def check_said(entries: list[Entry]) -> None:
-    """What differs, lacks something or is left out stands in ARCHITECTURE.md, under that name; the first two say here
-    in a few words why, or what is lacking.
+    """What differs, lacks something or is left out stands in docs/design/differences.md, under that name; the first two
+    say here in a few words why, or what is lacking.
     """
     differs, left_out, lacking = (
-        part_of_architecture(heading)
+        part_of_differences(heading)
         for heading in (
             "Where this differs from the documents",
             "What document 1 leaves out, and so does this",
@@ -140,7 +140,7 @@ def check_said(entries: list[Entry]) -> None:
         said = {"differs": differs, "in part": differs + lacking, "non-goal": left_out}.get(entry.verdict)
         assert entry.note or entry.verdict not in ("differs", "in part"), f"{entry.number}: not a word about it"
         assert bool(entry.place) == (said is not None), entry
-        assert said is None or f"- **{entry.place}" in said, f"{entry.number}: ARCHITECTURE.md lacks {entry.place!r}"
+        assert said is None or f"- **{entry.place}" in said, f"{entry.number}: differences.md lacks {entry.place!r}"
 
 
 def test_the_page_begins_with_its_sums() -> None:
@@ -167,7 +167,7 @@ def test_every_entry_names_tests_that_exist() -> None:
     check_shown(ENTRIES)
 
 
-def test_what_differs_or_is_left_out_is_in_the_architecture() -> None:
+def test_what_differs_or_is_left_out_is_among_the_differences() -> None:
     check_said(ENTRIES)
 
 
