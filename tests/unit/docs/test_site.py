@@ -43,6 +43,11 @@ def test_every_page_is_built_and_can_be_reached_from_the_index(site: Path) -> No
         assert page.name == "index.md" or f'href="{built}"' in index, f"put {page} into the toctree of docs/index.md"
 
 
+def test_diagrams_are_drawn(site: Path) -> None:
+    assert '<svg class="sequence"' in (site / "architecture.html").read_text()
+    assert '<svg class="clusters"' in (site / "index.html").read_text()
+
+
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not _LOADED.search(page.read_text()), page
