@@ -13,6 +13,7 @@ from typing import TypeGuard
 import pytest
 
 from bookkeeper.errors import NotFoundError, RefusedError
+from tests.support.faults import FAULTS
 from tests.support.must_raise import must_raise
 
 ROOT = Path(__file__).parents[3]
@@ -212,3 +213,22 @@ def test_another_error_is_not_taken_for_the_refusal() -> None:
         refuse()
     with pytest.raises(AssertionError, match="'it is closed'"), must_raise(RefusedError, "it is open", match="locked"):
         refuse()
+
+
+# ---- switches
+
+
+def unused(switches: Iterable[str], source: str) -> list[str]:
+    """The switches that a source does not name, alone or joined with another by ``and``."""
+    forms = ('"{}"', '"{} and ', ' and {}"', " and {} ")
+    return [switch for switch in switches if not any(form.format(switch) in source for form in forms)]
+
+
+def test_every_switch_turns_some_test_red() -> None:
+    tests = (path.read_text() for path in (ROOT / "tests").rglob("*.py") if "support" not in path.parent.parts[-2:])
+    assert unused(FAULTS, "\n".join(tests)) == [], "write the red twins of these switches, or take them away"
+
+
+def test_a_switch_that_no_test_names_is_found() -> None:
+    source = 'fault("no-fences"), fault("one and no-lease-margin")'
+    assert unused(["no-fence", "no-lease-margin"], source) == ["no-fence"]
