@@ -1,4 +1,4 @@
-"""Compactions that are cut, and holders that are late (R1, R16 and R17; design section 10, rule 8)."""
+"""Compactions that are cut, and holders that are late (R1, R16, R17 and L8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A read-only table or cluster takes no user's write, and all that other clusters send (design section 10, rule 6)."""
+"""A read-only table or cluster takes no user's write, and all that other clusters send (L6)."""
 
 from __future__ import annotations
 

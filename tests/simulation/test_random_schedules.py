@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: the laws of design section 10 hold, and everything comes to rest.
+"""Whatever happens, in whatever order: the laws L1 to L8 hold, and everything comes to rest.
 
 The real code of masters, tservers, senders and receivers runs over simulated edges (``tests.support.simulation``), one
 atomic step at a time. Hypothesis chooses what happens; tasks go on at random in between. The run is the same each time;

@@ -169,7 +169,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.rpc.frames.wire",
         "_room",
         lambda view, at, size: at + size,  # noqa: ARG005
-        "10.7: garbage on the wire kills a server",
+        "L7: garbage on the wire kills a server",
     ),
     "secrets-lie-open": (
         "bookkeeper.security.secret",

@@ -123,20 +123,20 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.metadata.keys",
         "closed_rank",
         lambda final: 2 * final,
-        "design 4: a late OPEN status hides CLOSED",
+        "R1: a late OPEN status hides CLOSED",
     ),
     # ---- log
     "answered-before-the-sync": Fault(
         "bookkeeper.storage.wal.committer",
         "needs_sync",
         lambda asked: False,  # noqa: ARG005
-        "design 10.1: a write acknowledged at sync is lost with the machine",
+        "L1: a write acknowledged at sync is lost with the machine",
     ),
     "sync-counts-what-came-meanwhile": Fault(
         "bookkeeper.storage.wal.writer",
         "durable_reach",
         lambda began, ended: ended,  # noqa: ARG005
-        "design 10.1: what was written while another group was synced is acknowledged without a sync",
+        "L1: what was written while another group was synced is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
         "bookkeeper.storage.wal.committer",
@@ -172,13 +172,13 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.standalone.durable_stores",
         "is_on_disk",
         lambda path, ops: True,  # noqa: ARG005
-        "design 10.1: after a failed sync, books that are committed behind it are lost with the machine's power",
+        "L1: after a failed sync, books that are committed behind it are lost with the machine's power",
     ),
     "damage-is-a-torn-tail": Fault(
         "bookkeeper.storage.wal.recovery",
         "refuse_blocks_behind",
         lambda uri, source, position, salt, error, give_up_unproven: None,  # noqa: ARG005
-        "design 10.1: whole blocks behind a damaged one are cut off silently",
+        "L1: whole blocks behind a damaged one are cut off silently",
     ),
     "read-past-the-seal": Fault(
         "bookkeeper.storage.wal.formats",
@@ -221,7 +221,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.tserver.write.write_guards",
         "refuse_read_only",
         lambda view: None,  # noqa: ARG005
-        "design 10.6: a read-only peer takes a user's write",
+        "L6: a read-only peer takes a user's write",
     ),
     "marks-of-ended-streams-stay": Fault(
         "bookkeeper.tserver.maintenance.loader",
@@ -275,7 +275,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.metadata.values",
         "read_fields",
         lambda raw, what, *names: {name: read_object(raw, what)[name] for name in names},
-        "design 10.7: a value that a newer version wrote is rewritten without what this one does not know",
+        "L7: a value that a newer version wrote is rewritten without what this one does not know",
     ),
     "own-data-is-welcome": Fault(
         "bookkeeper.tserver.receive.receiver",
@@ -395,7 +395,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.tserver.write.request_dedup",
         "is_late",
         lambda number, latest: False,  # noqa: ARG005
-        "10.1: a request that its client has given up brings an old value back over an acknowledged one",
+        "L1: a request that its client has given up brings an old value back over an acknowledged one",
     ),
     "late-uses-are-needed": Fault(
         "bookkeeper.tserver.tablets.load_plan",

@@ -8,11 +8,12 @@ from typing import Any
 
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import RefusedError
+from bookkeeper.master.cycle.work_dispatch import Dispatcher
 from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Shipping
+from bookkeeper.master.index.shipments import Report, Shipping
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
@@ -99,6 +100,13 @@ def _of_whoever_wrote_it(_file: bytes, barriers: tuple[FileBarrier, ...]) -> tup
     return tuple(sorted(b for file, kept in written_by_all.items() for b in kept if b.file == file))
 
 
+def _believe_all_reports(
+    self: Dispatcher, reports: Iterable[Report], _returned: Iterable[object], _files: Outstanding
+) -> None:
+    for report in reports:
+        self.shipping.report(report, self.clock.boot_ns())
+
+
 MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "a-defined-place-begins-anew": (
         "bookkeeper.master.operations.clusters",
@@ -158,13 +166,19 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.operations.export",
         "is_damaged",
         lambda found, wanted: False,  # noqa: ARG005
-        "design section 10, rule 7: a damaged file of an export becomes part of a table",
+        "L7: a damaged file of an export becomes part of a table",
     ),
     "imports-under-way-are-over": (
         "bookkeeper.master.gc.gc_runner",
         "living",
         lambda sessions, operations: frozenset(sessions),  # noqa: ARG005
         "R17: the log of an import goes before the tablet that takes the import refers to it",
+    ),
+    "reports-count-for-ever": (
+        "bookkeeper.master.cycle.work_dispatch",
+        "Dispatcher.absorb",
+        _believe_all_reports,
+        "R11: a file that is gone is tried again and again, and holds back its peer's others",
     ),
     "needed-deleted-for-good": (
         "bookkeeper.master.books.remover",
@@ -272,7 +286,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.reign.books_proof",
         "is_proof",
         lambda held, number: True,  # noqa: ARG005
-        "design 10.2: a table that was replaced while it was read names nothing, and everything goes",
+        "L2: a table that was replaced while it was read names nothing, and everything goes",
     ),
     "waits-count-as-work": (
         "bookkeeper.master.gc.gc_pace",
@@ -422,7 +436,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.gc.gc_rules",
         "quarantined_files",
         lambda rows: set(),  # noqa: ARG005
-        "design 7: a file goes while a range of it waits to be shipped again",
+        "R17: a file goes while a range of it waits to be shipped again",
     ),
     "failures-are-kept-for-ever": (
         "bookkeeper.master.fate.engine",

@@ -117,7 +117,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "bookkeeper.tserver.shipping.worker_plan",
         "advance",
         lambda fact, result: Fact(fact.offset + 10, fact.offset + 10, 1),  # noqa: ARG005
-        "design 10.2: finished is written before the peer has acknowledged, and the file goes",
+        "L2: finished is written before the peer has acknowledged, and the file goes",
     ),
     "shipped-past-the-range": (
         "bookkeeper.tserver.shipping.worker_plan",

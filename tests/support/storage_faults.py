@@ -137,7 +137,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.tserver.bulk.segment_uploads",
         "is_whole",
         lambda digest, offered: True,  # noqa: ARG005
-        "design section 10, rule 7: a file that was damaged on its way is taken",
+        "L7: a file that was damaged on its way is taken",
     ),
     "imports-are-never-over": (
         "bookkeeper.tserver.books.received_index",
@@ -185,25 +185,25 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.wal.recovery",
         "refuse_less",
         lambda uri, end, promised: None,  # noqa: ARG005
-        "design 10.1: acknowledged records are gone with the end of a log, and nobody says so",
+        "L1: acknowledged records are gone with the end of a log, and nobody says so",
     ),
     "lost-stores-are-new": (
         "bookkeeper.standalone.directory",
         "check_books",
         lambda settings, coordination, thoroughly: None,  # noqa: ARG005
-        "design 10.1: a cluster whose books or configuration are lost starts as a new one, and collects its own files",
+        "L1: a cluster whose books or configuration are lost starts as a new one, and collects its own files",
     ),
     "owners-are-not-asked": (
         "bookkeeper.metadata.owner",
         "is_owned_by",
         lambda owner, instance_id: True,  # noqa: ARG005
-        "design 10.2: a cluster takes another one's books for its own, and deletes what they do not name",
+        "L2: a cluster takes another one's books for its own, and deletes what they do not name",
     ),
     "older-books-are-believed": (
         "bookkeeper.metadata.owner",
         "is_older",
         lambda held, known: False,  # noqa: ARG005
-        "design 10.2: books that were put back from a copy do not name the logs since, which go",
+        "L2: books that were put back from a copy do not name the logs since, which go",
     ),
     "older-coordination-is-believed": (
         "bookkeeper.standalone.books",
@@ -215,13 +215,13 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.metadata.hbase_pool",
         "is_proven",
         lambda proven_ns, now_ns: proven_ns is not None,  # noqa: ARG005
-        "design 10.2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
+        "L2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
     ),
     "cells-are-believed": (
         "bookkeeper.metadata.sqlite_cells",
         "is_sound",
         lambda record: True,  # noqa: ARG005
-        "design 10.7: a flipped bit in the books passes silently, and a file goes that nobody has",
+        "L7: a flipped bit in the books passes silently, and a file goes that nobody has",
     ),
     "long-rows-end-with-their-first-part": (
         "bookkeeper.metadata.sqlite",
@@ -239,25 +239,25 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.coordination.embedded_store",
         "is_whole",
         lambda connection, stored: True,  # noqa: ARG005
-        "design 10.7: a flipped bit in the configuration passes silently",
+        "L7: a flipped bit in the configuration passes silently",
     ),
     "journals-end-where-they-are-bad": (
         "bookkeeper.sqlite_file",
         "first_bad_frame",
         lambda raw: None,  # noqa: ARG005
-        "design 10.1: what was committed behind a bad frame is passed over silently",
+        "L1: what was committed behind a bad frame is passed over silently",
     ),
     "any-log-will-do": (
         "bookkeeper.storage.wal.recovery",
         "check_own",
         lambda uri, file_header: None,  # noqa: ARG005
-        "design 10.7: a whole log of another session passes as this one's records",
+        "L7: a whole log of another session passes as this one's records",
     ),
     "an-index-may-lead-anywhere": (
         "bookkeeper.storage.tablet.segment_reader",
         "lies_within",
         lambda index, size: True,  # noqa: ARG005
-        "design 10.7: a file of some kilobytes asks for any amount of memory",
+        "L7: a file of some kilobytes asks for any amount of memory",
     ),
     "one-tablet-is-all": (
         "bookkeeper.tserver.maintenance.containment",
@@ -269,7 +269,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.tserver.bulk.segment_receiver",
         "check_received",
         lambda path, offered, bounds: None,  # noqa: ARG005
-        "design 10.7: what a peer says of a file is in the books, and nobody has looked",
+        "L7: what a peer says of a file is in the books, and nobody has looked",
     ),
     "any-number-is-given": (
         "bookkeeper.tserver.bulk.bulk_loader",
@@ -293,7 +293,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.tablet.segment_check",
         "is_too_large",
         lambda size, most: False,  # noqa: ARG005
-        "design 10.7: a file of some kilobytes takes gigabytes when it is read",
+        "L7: a file of some kilobytes takes gigabytes when it is read",
     ),
     "the-wall-clock-is-believed": (
         "bookkeeper.clock",
@@ -305,7 +305,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.tablet.segment_reader",
         "matches",
         lambda content, check: True,  # noqa: ARG005
-        "design section 10, rule 7: garbage in a segment passes silently",
+        "L7: garbage in a segment passes silently",
     ),
     "freezing-hides-memory": (
         "bookkeeper.storage.tablet.data",
@@ -329,7 +329,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.tablet.data",
         "families_outside",
         lambda families: frozenset(),  # noqa: ARG005
-        "design 10.1: what was deleted comes back from an older segment",
+        "L1: what was deleted comes back from an older segment",
     ),
     "deletes-hide-nothing": (
         "bookkeeper.storage.tablet.scan",
@@ -359,13 +359,13 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.tserver.tablets.tablet_segments",
         "is_own",
         lambda flush_id, serial: True,  # noqa: ARG005
-        "design 10.2: the state that an earlier holder wrote late has the present one's files deleted",
+        "L2: the state that an earlier holder wrote late has the present one's files deleted",
     ),
     "replaced-before-the-books-say-so": (
         "bookkeeper.tserver.maintenance.compactor",
         "Compactor._install",
         _delete_first,
-        "design 10.8: a cut between the delete and the state leaves a tablet without segments that it names",
+        "L8: a cut between the delete and the state leaves a tablet without segments that it names",
     ),
     "compactions-forget-streams": (
         "bookkeeper.tserver.tablets.tablet_segments",
@@ -383,7 +383,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.tserver.write.request_decoder",
         "check_labels",
         lambda batch: None,  # noqa: ARG005
-        "design 10.7: a label that nobody can satisfy, or understand, is taken silently",
+        "L7: a label that nobody can satisfy, or understand, is taken silently",
     ),
     "authorizations-for-the-asking": (
         "bookkeeper.tserver.authorizations",

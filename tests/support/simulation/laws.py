@@ -1,4 +1,4 @@
-"""What must be true when everything has come to rest (design section 10): judged from the ledger and from the tablets.
+"""The laws of docs/design/rules.md, judged when everything has come to rest: from the ledger and from the tablets.
 
 Arrives: a world with nothing left to do. Leaves: nothing, or :class:`LawBrokenError` with every law that does not
 hold.
@@ -34,7 +34,7 @@ def judge_at_rest(world: World) -> None:
 
 
 def kept_what_was_acknowledged(world: World, cluster: Cluster) -> list[str]:
-    """Section 10, rule 1: what was acknowledged at sync is here; what was refused is not."""
+    """L1: what was acknowledged at sync is here; what was refused is not."""
     broken = []
     for table_id in cluster.config().tables:
         here = {entry.value for entry in cluster.entries(table_id)}
@@ -49,7 +49,7 @@ def kept_what_was_acknowledged(world: World, cluster: Cluster) -> list[str]:
 
 
 def nothing_twice(cluster: Cluster) -> list[str]:
-    """Section 10, rule 4."""
+    """L4: whatever is sent again, each record is here once."""
     return [
         f"twice: {value!r} is {count} times in table {table_id} of {cluster.name}"
         for table_id in cluster.config().tables
@@ -74,7 +74,7 @@ def meant_for(world: World, cluster: Cluster, target: TargetKey, peer: str) -> d
 
 
 def target_equals_source(world: World, cluster: Cluster, target: TargetKey, peer: str) -> list[str]:
-    """Section 10, rule 3: a configured target has all that was written for it, in the order of each cell."""
+    """L3: a configured target has all that was written for it, in the order of each cell."""
     there = next((other for other in world.clusters.values() if other.instance == peer), None)
     if there is None or target.remote_table_id not in there.config().tables:
         return []

@@ -157,7 +157,7 @@ class Ledger:
             for entry in block.entries:
                 known.pop(entry.value, None)
 
-    # ---- section 10, rules 3 to 5
+    # ---- L3 (no gap), L4 (nothing twice) and L5 (no loop)
 
     def _judge_received(self, instance: str, block: LoggedBlock) -> None:
         assert block.came_through is not None
@@ -222,7 +222,7 @@ class Ledger:
             if file.instance == instance:
                 yield from (block for block in file.blocks if block.tablet[0] == table)
 
-    # ---- section 10, rule 2
+    # ---- L2: no file goes early
 
     def missing_at(self, file: LoggedFile, target: TargetKey, peer: str, through: int, excused: Excused) -> list[bytes]:
         """What a target lacks of a log up to an offset, durably, but for blocks that are excused."""

@@ -1,7 +1,7 @@
 """Clusters of real processes in one thread: started, written to, broken, mended and judged.
 
-Arrives: what a schedule wants. Leaves: a :class:`World` with its kernel, its ledger and its clusters. Sources:
-design section 10; every schedule of books.md.
+Arrives: what a schedule wants. Leaves: a :class:`World` with its kernel, its ledger and its clusters. The laws and
+the schedules are those of docs/design/rules.md.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ MARKS_DUE_NS = 5_000_000_000
 
 
 class LawBrokenError(AssertionError):
-    """A law of design section 10 does not hold; the message says which, and how it came about."""
+    """A law does not hold; the message says which, and how it came about."""
 
 
 @dataclass(eq=False)

@@ -238,7 +238,7 @@ def test_finished_work_leaves_the_queue_and_waiting_work_stays() -> None:
     assert [key[1] for key in queue.keys] == [W2]
 
 
-def test_work_of_files_or_targets_that_are_gone_is_void() -> None:
+def test_r11_work_of_files_or_targets_that_are_gone_is_void() -> None:
     made = entry(W1, 5)
     queue = _queue(made)
     assert _plan(plan_world(Outstanding()), queue) == []

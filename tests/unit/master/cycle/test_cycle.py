@@ -25,6 +25,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
+from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import ScriptedTServer, scripted
 from tests.support.tservers import wait_until
@@ -259,15 +260,27 @@ def test_the_next_master_goes_on_with_the_operation_of_a_file(
     successor.lanes.stop()
 
 
-def test_reports_of_files_that_are_not_outstanding_are_dropped(
+def _known_when_a_missing_file_failed(
     tserver: ScriptedTServer, running: Running, target: TargetKey
-) -> None:
+) -> tuple[bool, int]:
+    """Whether a report of a file that is not outstanding changed what the master knows, and failures of the peer."""
     running.until_given(tserver, 1)
     known = set(running.shipping.shipments)
     running.inbox.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
     running.once()
-    assert set(running.shipping.shipments) == known
-    assert not running.shipping.peer("east").failures
+    return set(running.shipping.shipments) != known, running.shipping.peer("east").failures
+
+
+def test_r11_what_is_said_of_a_file_that_is_not_outstanding_counts_for_nothing(
+    tserver: ScriptedTServer, running: Running, target: TargetKey
+) -> None:
+    assert _known_when_a_missing_file_failed(tserver, running, target) == (False, 0)
+
+
+def test_r11_red_reports_count_for_ever(tserver: ScriptedTServer, running: Running, target: TargetKey) -> None:
+    with fault("reports-count-for-ever"):
+        changed, _ = _known_when_a_missing_file_failed(tserver, running, target)
+    assert changed, "without R11 a file that is gone is tried again and again"
 
 
 def test_an_offline_peer_delays_no_other(world: World, tserver: ScriptedTServer, running: Running) -> None:

@@ -1,4 +1,4 @@
-"""Segment files of flushes that were cut go, and no other: R1, R4 and rule 2 of design section 10."""
+"""Segment files of flushes that were cut go, and no other: R1, R4 and L2."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def nothing(_b: Bench) -> None:
 
 
 def check_answers(directory: Path) -> None:
-    """Design section 10, rule 1: what is written while another group is synced waits for a sync of its own."""
+    """L1: what is written while another group is synced waits for a sync of its own."""
     with bench(directory, AHEAD) as b:
         with b.ops.hold("fdatasync"):
             first = b.committer.submit(b.write(b"a", name="first"))
