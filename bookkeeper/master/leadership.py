@@ -2,7 +2,7 @@
 
 Arrives: a reign. Leaves: the cycle's thread, the recovery's, the collector's, those of FATE operations. Survives a
 crash: see each part. A thread that dies takes the process down; so does a lost lease, because nothing may be decided
-after it. Sources: design sections 3 and 6; books.md R6, R8 and R15.
+after it. Rules: R6, R8 and R15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: a master process. Leaves: :class:`Observation` and :class:`KeptFile` values for :mod:`bookkeeper.monitor`. It
 reads what the calls of clients read, holds a lock of the master for no longer than a copy takes, and writes nothing.
-Runs in the monitor's thread. Nothing survives a crash. Source: design sections 1 and 3.
+Runs in the monitor's thread. Nothing survives a crash.
 """
 
 from __future__ import annotations

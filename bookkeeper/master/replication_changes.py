@@ -2,7 +2,7 @@
 
 Arrives: the parts of a leadership and the arguments of a call. Leaves: a :class:`ReplicationChange`. Its warnings name
 records that no target covers: nobody would notice them otherwise. Survives a crash: the operation; a warning is in the
-hands of its caller. Sources: design section 5 ("starts at now, exactly"); books.md R5 and R13.
+hands of its caller. Rules: R5 and R13.
 """
 
 from __future__ import annotations

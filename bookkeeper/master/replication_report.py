@@ -2,7 +2,6 @@
 
 Arrives: the parts of a leadership, the configuration. Leaves: messages of the wire contract. A master that has not read
 the books yet answers with :class:`NotReadyError`: an empty list would say that nothing waits. Nothing survives a crash.
-Sources: design section 1; the wire contract.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The leading master's facts for people, as ``status`` answers them.
 
-Arrives: the parts of a leadership. Leaves: names and values, one line each. Source: design section 1 ("at any moment an
-operator can ask").
+Arrives: the parts of a leadership. Leaves: names and values, one line each.
 """
 
 from __future__ import annotations

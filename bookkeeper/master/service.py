@@ -2,7 +2,7 @@
 
 Arrives: calls, decoded. Leaves: results, or errors of ``bookkeeper.errors``. Survives a crash: what was answered, and
 the operations that were begun; a client that lost its master asks the next one again. A master that does not lead
-answers ``leader`` only. Source: the wire contract.
+answers ``leader`` only.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: configuration, the metadata table, seals of logs. Leaves: CLOSED cells, needed cells, deletions; and the
 current :class:`Snapshot` for the assigner. Survives a crash: the cells; the snapshot is taken again. Each stage is a
 method, and a process may die between any two of them or inside one. Used by one thread; others may read ``snapshot``.
-Sources: design section 6; books.md R2, R6-R10 and R16.
+Rules: R2, R6-R10 and R16.
 """
 
 from __future__ import annotations

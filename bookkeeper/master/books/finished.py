@@ -2,7 +2,7 @@
 
 Arrives: the done cells of a `~repl_` row, written by workers, and the needed side of the snapshot. Leaves: the
 offset and byte position that every target has reached, and whether that is all there is. Pure; nothing survives a
-crash. Sources: design section 4 ("Who combines"); books.md R1, R3 and R9.
+crash. Rules: R1, R3 and R9.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: the joined files and rows of this cycle, what the cycle before had seen, and which files are missing on
 disk. Leaves: files whose `repl` columns are purged and whose needed cells are then deleted; rows without `repl`
 columns whose needed cells are deleted; books of files that are gone for long. A cut between the two deletes leaves a
-row without `repl` columns, which a later cycle finds. Sources: design section 6, step 2; books.md R1-R4, R7 and R9.
+row without `repl` columns, which a later cycle finds. Rules: R1-R4, R7 and R9.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: sessions that the coordination store calls dead for good, their logs on disk. Leaves: seals; sessions that the
 master's thread may take tablets from; no record of a session that left nothing. Survives a crash: the seals, which are
-facts about files and made once. Sources: design section 5.3; books.md R10, R14, R15 and R17.
+facts about files and made once. Rules: R10, R14, R15 and R17.
 """
 
 from __future__ import annotations

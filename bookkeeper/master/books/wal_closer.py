@@ -3,7 +3,7 @@
 Arrives: a file's OPEN cells, its seal and the summary of its block headers. Leaves: CLOSED cells with the exact final
 offset, at the rank that anybody who closes that file uses, so that a late owner and any number of masters write the
 same. A cut is harmless: one CLOSED cell closes the file, whichever tablet's it is.
-Sources: design section 5.3; books.md R1, R10, R12, R15 and R24.
+Rules: R1, R10, R12, R15 and R24.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: the snapshot's files in order and, streamed beside them, the `~repl_` rows. Leaves: for each file what to
 write and what to delete in its row (only what changed), and the progress of its targets. A cut anywhere is harmless:
 every value is a fact that the next cycle finds again, every delete is at the rank of the cycle that decided it.
-Sources: design section 6, step 2; books.md R1, R2, R5 and R9.
+Rules: R1, R2, R5 and R9.
 """
 
 from __future__ import annotations

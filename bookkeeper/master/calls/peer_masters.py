@@ -1,7 +1,7 @@
 """Talking to the masters of other clusters: who they are, which table is which, what is over.
 
 Arrives: a quorum as it was defined. Leaves: the identity of whoever answers, ids of its tables, the message that
-streams are over. Nothing survives a crash; every call may be repeated. Sources: design sections 7 and 9; R20 and R23.
+streams are over. Nothing survives a crash; every call may be repeated. Rules: R20 and R23.
 
 A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
 quorum ``SYSTEM://ADDRESS`` belongs to another replica system, which is asked itself.

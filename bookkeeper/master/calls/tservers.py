@@ -1,7 +1,7 @@
 """The tservers of this cluster, as the master calls them: who lives, who confirms, whose logs are sealed.
 
 Arrives: sessions from the coordination store, directories of logs. Leaves: calls, and facts for decisions. Nothing
-survives a crash; every call may be repeated. Sources: design section 5; books.md R14, R15 and R17.
+survives a crash; every call may be repeated. Rules: R14, R15 and R17.
 """
 
 from __future__ import annotations

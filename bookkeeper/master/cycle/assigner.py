@@ -3,7 +3,7 @@
 Arrives: outstanding files, how far their targets are, live tservers, what is in flight, which peers are backing off.
 Leaves: ranges to hand out: always from finished + 1, one for each (file, target), never past a barrier. A range in
 flight may be stretched: the worker ships on behind what it has. Pure; a range handed out twice is harmless.
-Sources: design section 6, "Work is assigned"; books.md R11 and R24.
+Rules: R11 and R24.
 
 Peers are looked at one by one, each with its own order, bound and backoff: one that is offline delays no other.
 """

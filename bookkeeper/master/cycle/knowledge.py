@@ -2,7 +2,7 @@
 
 Arrives: the health of the cycle's thread. Leaves: a :class:`Knowledge`, or :class:`NotReadyError` for questions whose
 empty answer would mean "nothing waits". A master that begins to lead has read nothing yet: its first full cycle tells
-it what is outstanding. Pure. Sources: design section 1 ("at any moment an operator can ask"); books.md R6.
+it what is outstanding. Pure. Rule: R6.
 """
 
 from __future__ import annotations

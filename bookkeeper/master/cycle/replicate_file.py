@@ -2,7 +2,7 @@
 
 Arrives: ranges that were planned, files that are done. Leaves: `~fate_` rows; the master's cycle drives them, because
 their steps are ranges that come and go with every cycle. Survives a crash: the chosen tserver, so the next master goes
-on with it instead of starting a second one beside it; ranges are idempotent. Source: design section 6.
+on with it instead of starting a second one beside it; ranges are idempotent.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: requests of administrators, and operations that earlier masters left. Leaves: steps executed one after another,
 each persisted before the next begins, so that a crash anywhere repeats at most the step that was cut; steps are
 idempotent. Survives a crash: the operations (``fate_store``), but not who waits for them: a client asks again and
-joins the one that is under way. Source: design section 6 ("FATE operations persisted in the table").
+joins the one that is under way.
 
 As many operations are executed at a time as threads call :meth:`FateEngine.serve`; one that waits holds none of them.
 Operations that share a lock run one after another, in order of beginning; those that hold it as a :func:`shared` one

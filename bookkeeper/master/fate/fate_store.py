@@ -2,7 +2,7 @@
 
 Arrives: new operations, steps reached, ends. Leaves: `~fate_<txid>` rows. Survives a crash: everything, cut after any
 call: an operation without a step is at its first one; steps are written at the leader's rank, so those of a deposed
-leader are older; an ended operation is purged, its id is never used again. Sources: design section 6; R1.
+leader are older; an ended operation is purged, its id is never used again. Rule: R1.
 
 A put may be in doubt: the answer is lost, or the write lands when its reign is long over. So a reign that begins takes
 over the operations that are there (it writes every step anew, at its own rank), then it writes `~fate`. A row of an

@@ -8,7 +8,7 @@ A mark on a log is also a proof: when it was made, every record of the log was i
 could follow. A first use that reaches the books later, from a tserver that had been stopped in the middle of its put,
 is about nothing: no record came after it. So its `log:` cell is void, and loading passes it over. The mark stays
 until no such put can be in flight (rule R4).
-Sources: books.md R3, R4, R7, R12 and R17; design section 10, rule 2.
+Rules: R3, R4, R7, R12 and R17; law L2.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def references(
 
 
 def quarantined_files(rows: Iterable[Row]) -> set[str]:
-    """The files of `~quar_` rows: they stay while a range of theirs may be shipped again (design section 7)."""
+    """The files of `~quar_` rows: they stay while a range of theirs may be shipped again."""
     return {keys.parse_quar_row(row.key) for row in rows}
 
 

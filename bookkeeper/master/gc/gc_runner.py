@@ -4,7 +4,7 @@ files.
 Arrives: logs on disk, all references in the books, `~del_` rows. Leaves: marks, deleted files, operations that tell
 peers which streams are over. Survives a crash: a mark stays until its file is gone, that operation is in the books, and
 no write can be in flight that names the file, so the next run goes on. Runs in a thread of its own at its own interval.
-Sources: books.md R3, R4, R11, R16 and R17.
+Rules: R3, R4, R11, R16 and R17.
 """
 
 from __future__ import annotations

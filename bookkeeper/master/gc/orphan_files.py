@@ -11,7 +11,7 @@ compaction's file says which holder's it is. Whatever a present holder may be wr
 Files that other clusters were sending to a tserver lie in a directory of its session and go with the session: tablets
 that took them have names of their own. Segments beside a log go with the log, and alone when a process that was stopped
 put them there after it.
-Sources: design section 10, rule 2; books.md R1, R4 and R17.
+Rules: R1, R4 and R17; law L2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: logs on disk, every reference in the books, live sessions, marks. Leaves: for each log and each marked file its
 reasons. Pure. A log has a reason other than its mark if and only if the collector may not delete it.
-Sources: books.md R3, R4, R12 and R17; design sections 1 and 10.
+Rules: R3, R4, R12 and R17.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of
 them (equal parts are shared, offsets of targets that got nothing yet cost nothing). Survives a crash: nothing, all
-of it is folded again from the books. Sources: design section 6; rules R5, R9, R16 and R24.
+of it is folded again from the books. Rules: R5, R9, R16 and R24.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: ranges that were handed out, reports of workers, sessions that ended, failures and successes of peers.
 Leaves: what is in flight, how far each target is by the latest report, and when a peer or a range may be tried again.
 Survives a crash: nothing; finished offsets are in the books before they are reported, the rest is counted anew.
-Memory: one shipment a (file, target) in flight or in trouble; forgotten with the file. Source: design section 6.
+Memory: one shipment a (file, target) in flight or in trouble; forgotten with the file.
 """
 
 from __future__ import annotations

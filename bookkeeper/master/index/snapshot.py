@@ -4,7 +4,7 @@ Arrives: tablet rows in key order, long ones in parts, and the snapshot before (
 know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
 merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
 Memory grows with distinct outstanding files and tablets, never with cells.
-Sources: design section 6, step 1 (StatusMaker); rules R7 and R16.
+Rules: R7 and R16.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Of a replicated table each tablet's records are written as a log besides, stampe
 like those of tservers' sessions: what ships, keeps and collects logs does so with it. Nobody refers to it until its
 tablet takes the import; so the collector leaves such logs alone while an import is under way. Beside each log are links
 to the segments with its records, for peers that take files as they are (``storage.bulk.whole``).
-Sources: issue "a whole tablet store"; design sections 5 and 8; rules R13, R17, R18 and R20.
+Rules: R13, R17, R18 and R20.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Defining and deleting peer clusters.
 
 Arrives: an alias and a quorum. Leaves: a record of the peer in the configuration, with the instance id that answered.
-Cut after any step: nothing but that record. Sources: design sections 7 and 9; books.md R23.
+Cut after any step: nothing but that record. Rule: R23.
 
 A cluster that some table replicates to can't be deleted: HBase refuses it as well, and the unsent data of a table
 should not go by a slip of the pen. The quorum that is given must be the one that was defined.

@@ -1,7 +1,7 @@
 """What the steps of operations act on, and what several of them share.
 
 Arrives: the stores, the tservers, the peers, the reign. Leaves: :class:`Context`, arguments taken apart, and the step
-that waits until a change of the configuration is in force everywhere. Sources: design section 9; books.md R14.
+that waits until a change of the configuration is in force everywhere. Rule: R14.
 """
 
 from __future__ import annotations

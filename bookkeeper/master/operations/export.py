@@ -7,7 +7,7 @@ asks again gets the receipt of what was done (``requests``).
 An export holds everything that was acknowledged before it began: the tablets are flushed first. Then the segments that
 the books name are *pinned*, by links in a directory of the export, so that a compaction beside it takes nothing away.
 Each tablet is exported as it is at one moment, and all of a row lies in one; the table is not frozen between tablets:
-make it read-only where that matters. Sources: issue "a whole tablet store"; design section 8.
+make it read-only where that matters.
 """
 
 from __future__ import annotations

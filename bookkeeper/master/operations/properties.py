@@ -1,7 +1,7 @@
 """Changing the properties of a table.
 
 Arrives: keys to set and keys to take away. Leaves: the table's record, and every tserver obeying it. Survives a crash:
-the operation; writing the same changes again is harmless. Source: design section 9; books.md R14 for the waiting.
+the operation; writing the same changes again is harmless. Rule: R14, for the waiting.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: a range that has its row. Leaves: no row; then nothing but what it always needs keeps its file. Cut after any
 step: the row is there until everything else is done; a range is shipped again in the same run, and the peer knows what
-it has of that. Sources: design section 7 ("Re-shipping on purpose carries a run id"); books.md R18, R20.
+it has of that. Rules: R18 and R20.
 
 The run is a stream of its own, in which the peer has nothing yet, so it is not swallowed as a repeat, and its name
 comes from the range, so that a run that was cut goes on where it was. Its records are applied after whatever followed

@@ -2,7 +2,7 @@
 
 Arrives: on or off. Leaves: the switch in the configuration, obeyed by every tserver: a user's write that is taken
 after the operation's end is taken under the new word (rule R14). Cut after any step: the switch is written again.
-One table is made read-only by its property ``table.read_only``. Sources: design sections 9 and 10, rule 6.
+One table is made read-only by its property ``table.read_only``. Law: L6.
 """
 
 from __future__ import annotations

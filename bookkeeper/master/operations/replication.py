@@ -3,7 +3,7 @@
 Arrives: a table, locality groups (none = all), a cluster, a remote table. Leaves: targets in the table's record, in
 force for every block that is written after the operation is done (rule R14). Cut after any step: before the target is
 written nothing has changed but a counter; afterwards the next master waits for the confirmations.
-Sources: design sections 5 and 9; books.md R5, R13, R14 and R23.
+Rules: R5, R13, R14 and R23.
 """
 
 from __future__ import annotations

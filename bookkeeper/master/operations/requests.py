@@ -2,7 +2,7 @@
 
 Arrives: a request id that its client chose. Leaves: a ``~recv_`` cell of a stream from this cluster that stands for the
 request; when it is done the cell says so, with the records; it goes with the grace of all streams (rule R20), which is
-longer than any client asks again. Source: design section 6; rules R18 and R20.
+longer than any client asks again. Rules: R18 and R20.
 """
 
 from __future__ import annotations

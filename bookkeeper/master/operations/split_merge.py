@@ -17,7 +17,7 @@ place    wait until these tablets have a tserver again, any one; then find, if t
 
 A tserver that dies while it flushes leaves `log:` cells behind: then it is back to *serve*, and the next one replays
 them. Parking comes before dropping: who loads a tablet looks there, so a load that was ordered before can't come after.
-Sources: design sections 6 ("FATE") and 8; rules R1, R7, R15 and R16.
+Rules: R1, R7, R15 and R16.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: streams of files that are gone, at the source; the source's word that they are over, at the receiver. Leaves:
 no finished cells at the source, no `~recv_` cells and no high-water at the receiver. Cut after any step: the peer is
-told again, a stream is forgotten again. Sources: books.md R3, R5, R20 and R22; design section 7.
+told again, a stream is forgotten again. Rules: R3, R5, R20 and R22.
 """
 
 from __future__ import annotations

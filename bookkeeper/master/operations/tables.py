@@ -2,7 +2,7 @@
 
 Arrives: names, split rows, locality groups. Leaves: tablet rows and a table's record in the configuration. Cut after
 any step: a table that is being made or deleted says so in its record, and its operation goes on with the next master.
-Sources: design sections 4 and 9; books.md R9, R14 and R17.
+Rules: R9, R14 and R17.
 """
 
 from __future__ import annotations

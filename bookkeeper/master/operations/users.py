@@ -2,7 +2,7 @@
 
 Arrives: a user's name and authorizations. Leaves: the user's record, obeyed by every tserver when the operation is
 done. Survives a crash: the operation; writing the same record again is harmless. A user is
-whoever a client says it is. Source: design section 9.
+whoever a client says it is.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ refuses. It then asks every live tserver what it holds, and only then lets a tab
 have got from that deposed leader a moment ago.
 
 Tablets that an operation has claimed (a split, a merge) are left alone until it is done with them: no location, no
-order. :meth:`Placement.let_go` is the moment from which that holds. Sources: design section 5; books.md R7, R15.
+order. :meth:`Placement.let_go` is the moment from which that holds. Rules: R7 and R15.
 """
 
 from __future__ import annotations

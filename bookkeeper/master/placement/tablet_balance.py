@@ -2,7 +2,7 @@
 
 Arrives: tablets with the sessions they are assigned to, live sessions, dead ones whose logs are all sealed. Leaves:
 assignments of tablets that nobody holds, and moves that even out the load. Pure; an assignment is a cell first and a
-call afterwards, and either may be repeated. Sources: design section 5; rule R15.
+call afterwards, and either may be repeated. Rule: R15.
 """
 
 from __future__ import annotations

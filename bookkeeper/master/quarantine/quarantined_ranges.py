@@ -6,7 +6,7 @@ ranges that have one, and of no others, and the collector keeps a file that a ro
 are in the queue or in a row. Survives a crash: the rows; how often a range has failed is counted anew by each master.
 
 A row may stand for records that were shipped after all, if a deposed master was still writing it: they are kept too
-long then, and never lost. Sources: design section 7; books.md R1, R7, R9, R17 and R19.
+long then, and never lost. Rules: R1, R7, R9, R17 and R19.
 """
 
 from __future__ import annotations

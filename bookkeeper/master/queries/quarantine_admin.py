@@ -1,7 +1,7 @@
 """What a person may ask of the quarantine: a list, and that a range is held, retried or skipped.
 
 Arrives: calls, with the short names of ranges. Leaves: rows in the books, operations. Survives a crash: both; what
-blocks a queue is known again when it has failed as often under the next master. Thread-safe. Source: design section 7.
+blocks a queue is known again when it has failed as often under the next master. Thread-safe.
 """
 
 from __future__ import annotations

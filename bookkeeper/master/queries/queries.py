@@ -1,7 +1,7 @@
 """Answers about tablets and about replication, read from the books when they are asked.
 
 Arrives: questions of clients and administrators. Leaves: tablet locations, marks, what is below a mark, statuses.
-Nothing survives a crash: a mark is in the hands of whoever asked for it. Sources: design section 1; contract.
+Nothing survives a crash: a mark is in the hands of whoever asked for it.
 """
 
 from __future__ import annotations

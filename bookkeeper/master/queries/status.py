@@ -1,7 +1,7 @@
 """What an operator sees: for each file and target how far it is, what it waits for, and why; and what a mark lacks.
 
 Arrives: outstanding files, shipments, the health of peers. Leaves: :class:`TargetState` values, and the (file, target)
-pairs that are below a mark. Pure; nothing survives a crash. Sources: design section 1; contract `replication_status`.
+pairs that are below a mark. Pure; nothing survives a crash.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: tablet rows. Leaves: tablets, segments, records and bytes of a table. Pure. Counted is what counts: not what is
 in memory, nor files that were replaced and not deleted yet. A file that several tablets share is counted once, whole,
 also where each has a name of its own for it (those end alike); records are those of the files, older versions and
-deletes included. Source: design section 4.
+deletes included.
 """
 
 from __future__ import annotations

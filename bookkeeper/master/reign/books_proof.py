@@ -4,7 +4,7 @@ Arrives: the two stores. Leaves: what was read, or LostBooksError. A round's num
 the round is read, and still there behind it. So a table is noticed that was dropped, emptied or replaced by another one
 meanwhile, and at any time one that was put back from a copy older than the latest round. Survives a crash: the numbers.
 A cut between them leaves the books one ahead, and the next round writes the same number again (rule R1: its value is
-empty). Sources: ``metadata.owner``; design section 10, rule 2.
+empty). Law L2; see ``metadata.owner``.
 """
 
 from __future__ import annotations

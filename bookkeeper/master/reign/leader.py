@@ -2,7 +2,7 @@
 
 Arrives: the coordination store and this process's session. Leaves: a :class:`Reign` with an epoch above all earlier
 ones and ranks that rise with every call. Survives a crash: the epoch, in the coordination store; the next leader's is
-higher, so whatever a deposed leader still writes is older by its rank. Sources: books.md R1, R7 and R8.
+higher, so whatever a deposed leader still writes is older by its rank. Rules: R1, R7 and R8.
 """
 
 from __future__ import annotations

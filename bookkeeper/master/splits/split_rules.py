@@ -3,7 +3,7 @@
 Arrives: the rows of tablets that nobody holds, borders that go or come. Leaves: a :class:`Change`: puts and deletes at
 one rank, in the order in which they may be made. Survives a crash: the cells; every write is a function of facts that
 the operation has written down before, so whoever goes on after a cut writes the same (rule R1). Pure.
-``operations.borders`` executes; it parks the tablets first. Sources: design section 8; rules R1, R16, R18 and R24.
+``operations.borders`` executes; it parks the tablets first. Rules: R1, R16, R18 and R24.
 
 **Nobody writes.** The tablets are let go with a flush, so no log is needed for them (no `log:` cell), and parked: their
 location names nobody, so no tserver loads them. What is left of a tablet is its row.
