@@ -6,7 +6,7 @@ finds one, in a flush state or in a log, drops it: the marks of a tablet that no
 
 Arrives: streams as they are opened, acknowledgements as they are given. Leaves: one cell a stream, at a rank that rises
 with the offset, offsets at most every :data:`INTERVAL_MS`. Survives a crash: what was written; an offset that was not
-costs nothing but an operator's view. Sources: design section 4; rules R18 and R20.
+costs nothing but an operator's view. Rules: R18 and R20.
 """
 
 from __future__ import annotations

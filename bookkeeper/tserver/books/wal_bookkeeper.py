@@ -6,8 +6,8 @@ nudges the master. Survives a crash: the cells. A needed update that is lost cos
 written is written by a master from the file (R10). What to write is decided in ``wal_cells``.
 
 When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged,
-nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Sources: design
-section 5; rules R1, R12, R15 and R24.
+nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Rules:
+R1, R12, R15 and R24.
 """
 
 from __future__ import annotations

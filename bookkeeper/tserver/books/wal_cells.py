@@ -7,7 +7,7 @@ whoever comes after finds OPEN cells of a sealed file and closes them (R10). The
 Ranks (rule R1: a rank is never written with two values; ``metadata.keys``): first use 2x - 1, needed 2n, closed above
 all. ``x`` is the first offset of the *group* of blocks in which the tablet starts, so all tablets that start in one
 group share one call. That is above any delete of their ``log:`` cells (flushes end before the group) and at or below
-their own first record, which is all that the ranks rest on. Sources: design section 5; rules R1, R12, R15, R24.
+their own first record, which is all that the ranks rest on. Rules: R1, R12, R15 and R24.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ that stands for the files (``relay_log``), and all is as if they had been import
 The tablet takes no writes meanwhile, and what it holds is flushed first: so the import comes behind all that was
 written before and in front of all that is written later, in sequence numbers as well as for the peers (rule R24: its
 log waits for the tablet's last one, and the tablet's next record waits for it). Clients are told to try again, as when
-a tablet moves. Sources: issue "a whole tablet store", bulk import; design section 5; rules R1, R13, R18, R20 and R24.
+a tablet moves. Rules: R1, R13, R18, R20 and R24.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Order of writes, and what a crash leaves behind each:
 
 Whoever holds the tablet next, and is told to take the files again, has them, or makes a log of its own. Should both be
 named, for the put of a holder that was stopped came late, peers know the records again by where they were first
-written (R22). Sources: design section 5, bulk import; rules R4, R13, R17, R21 and R22.
+written (R22). Rules: R4, R13, R17, R21 and R22.
 """
 
 from __future__ import annotations

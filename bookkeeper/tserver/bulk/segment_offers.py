@@ -3,7 +3,7 @@
 Arrives: an offer, the table as it is configured here, what a tablet has of the stream. Leaves: a reason to decline, or
 none. What is declined comes as records, in the same stream with the same offsets, so that either way may go on where
 the other one stopped: a tablet that took the segments has all of the stream and drops its records (rule R18); one that
-has some of its records takes no segments. Sources: design section 5, bulk import; section 10; rules R13 and R18.
+has some of its records takes no segments. Rules: R13 and R18.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ whoever has it drops what comes again, and the sender's fact stays where it was 
 A file that crosses the borders of tablets is taken by each of them, which reads the rows that lie in it. Each file is
 decoded once, by the tserver that it came to, before any tablet hears of it (``storage.tablet.segment_check``): what it
 says of its records is what it holds.
-Sources: design section 5, bulk import; sections 7 and 8; rules R13, R14, R18, R20 and R21.
+Rules: R13, R14, R18, R20 and R21.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Arrives: what is offered, and the parts of its files in order. Leaves: whole fil
 them, in a directory of this session. Survives a crash: files that nobody names; the master removes the directory when
 the session is over (``master.strays``). Memory is one part, disk is bounded, what nobody sends any more goes after a
 while.
-Source: design section 10, rule 7.
+Law: L7.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class Upload:
 
 
 def is_whole(digest: str, offered: OfferedFile) -> bool:
-    """Whether what came is what the import wrote (design section 10, rule 7)."""
+    """Whether what came is what the import wrote (L7)."""
     return digest == offered.sha256
 
 
 def check_whole(upload: Upload, file: _File) -> None:
-    """Raise DeclinedError when a whole file is not what was offered, or not what is said of it (design section 10, rule
-    7): its records may come as such.
+    """Raise DeclinedError when a whole file is not what was offered, or not what is said of it (L7): its records
+    may come as such.
     """
     if not is_whole(file.digest.hexdigest(), file.offered):
         raise DeclinedError(f"what came of {upload.stream.file} is not what was imported: its checksum differs")

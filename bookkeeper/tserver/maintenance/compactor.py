@@ -8,7 +8,7 @@ look at the row finds dead, those of late flushes of earlier holders among them.
 Neither commits nor flushes wait for a merge: it reads segments only, and ``flush_lock`` is held for its row put alone.
 Deletes are forgotten by a merge of all segments of a locality group, as of its begin: what is in memory then is flushed
 before. A peer needs no delete of ours, it has its own: records of a tablet reach it in their order (R24) and once
-(R18), so no put comes behind the delete that hid it. Sources: design section 8; rules R1, R16, R17, R18 and R24.
+(R18), so no put comes behind the delete that hid it. Rules: R1, R16, R17, R18 and R24.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Arrives: tablets with too much in memory, or whose logs were sealed a while ago;
 in the books wholly or not at all; when only the deletes are missing, loading finds nothing to replay and deletes then.
 
 A flush that fails half-way keeps its point: it is completed before another one begins, because its rank has its
-value (R1). Sources: plan, "tablet row"; rules R1, R15, R18 and R24.
+value (R1). Rules: R1, R15, R18 and R24.
 """
 
 from __future__ import annotations

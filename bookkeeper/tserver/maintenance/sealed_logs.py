@@ -2,7 +2,7 @@
 
 Arrives: logs with a seal, tablets. Leaves: the blocks of one tablet that it lacks. Survives a crash: nothing; a log is
 walked again. Memory is bounded: a block takes eight bytes, a tablet about two hundred, and the logs that were used
-longest ago are forgotten. Sources: design section 5; rule R15: nothing is added to a sealed log, so this stays true.
+longest ago are forgotten. Rule R15: nothing is added to a sealed log, so this stays true.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Arrives: ``replicate`` from other clusters, ``apply_replicated`` from tservers o
 or an error that tells the sender what to do next. Survives a crash: whatever was acknowledged, each tablet's part with
 its place in the stream in one WAL block (R18); a range that was answered in part is sent again and taken once. What
 comes when its stream is over is refused, by the books, so no process has to be dead for that (R20).
-Sources: design section 7; plan, "Receiving side"; rules R18-R21 and R23.
+Rules: R18-R21 and R23.
 """
 
 from __future__ import annotations

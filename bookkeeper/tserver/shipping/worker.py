@@ -4,7 +4,6 @@ Arrives: ranges from the master. Leaves: one replay run a batch of ranges; what 
 books (a cell of its own for each file and target, ranked by the finished offset: a worker that lost its work can't
 turn it back); and a report for each range. An error is reported and the range leaves the queue: the master backs off
 and hands it out again. Survives a crash: the finished offsets.
-Sources: design sections 4, 6 and 7; plan "Replication, sending side".
 """
 
 from __future__ import annotations

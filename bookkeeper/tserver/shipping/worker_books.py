@@ -1,7 +1,7 @@
 """The finished side of the books: one cell for each file and target, written by workers and by nobody else.
 
 Arrives: facts about what a peer has. Leaves: ``done:`` cells whose rank rises with the finished offset: the newest is
-the farthest, whoever writes and however late (design section 4, "worker, finished side"). The value is a function of
+the farthest, whoever writes and however late. The value is a function of
 the rank (R1): the offset, and the byte position behind the block that ends there. Survives a crash: the cells.
 
 A stream has a cell, with nothing finished, before its first message leaves: whoever ends the stream finds it there,

@@ -3,7 +3,7 @@
 Arrives: ranges that the master hands out (repeated, overlapping, out of date), and result rows. Leaves: the next
 ranges to ship, each right behind what the books call finished, and what is to be written and reported. Survives a
 crash: nothing; the finished offsets are in the books, and the master hands the rest out again.
-Sources: design sections 6 and 7; books.md R13, R19, R24; plan "Replication, sending side".
+Rules: R13, R19 and R24.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: one :class:`ClusterConfig`. Leaves: :class:`ConfigView`, the same in the form that block headers take, made
 once a generation so that the commit thread only copies references. Survives a crash: the stamps, in block headers.
-Pure; the simulation drives the same functions. Sources: rules R13 and R14; design section 5.
+Pure; the simulation drives the same functions. Rules: R13 and R14.
 """
 
 from __future__ import annotations

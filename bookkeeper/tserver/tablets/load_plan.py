@@ -2,7 +2,7 @@
 
 Arrives: the tablet's row, and blocks of the logs that it names. Leaves: :class:`TabletRow`, an instruction for each
 log, and :class:`Recovered`. Survives a crash: everything it reads; loading again gives the same. Pure; ``loader``
-does the reading, and the simulation drives the same functions. Sources: design section 5; rules R15, R18 and R24.
+does the reading, and the simulation drives the same functions. Rules: R15, R18 and R24.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ flush begins. Leaves: drafts of blocks, and :class:`FlushPoint`. Survives a cras
 it from the tablet's row and logs. *Staged* state runs ahead of *applied* state by at most two groups of commits.
 
 Only commit threads stage and apply, one at a time. Others read ``data``, and change ``log_uses`` and ``point`` under
-``lock``. Sources: plan, "The commit path"; rules R13, R18 and R24.
+``lock``. Rules: R13, R18 and R24.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Survives a crash: a put is in the books wholly or not at all. Pure; ``flusher`` 
 The newest ``tablet:flush`` of a row decides which of its ``segment:`` cells count (``loading.counts``); it is put with
 the cells of new segments in one row put. A cell that does not count is dead for ever: names of files are not used
 again, and ranks of states rise. So dead cells may be deleted at any time after, by the holder whose state it is.
-Sources: plan, "tablet row"; rules R1, R3, R16 and R17.
+Rules: R1, R3, R16 and R17.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What goes through the commit thread: writes and barriers; replicated ranges are in ``replicated_apply``.
 
 Arrives: requests that RPC threads have decoded, checked and routed. Leaves: drafts for the group committer, and
-answers once they are as durable as asked. Survives a crash: what was answered (design section 10, rule 1). The commit
+answers once they are as durable as asked. Survives a crash: what was answered (L1). The commit
 thread only judges duplicates, numbers, stamps and applies; whatever can be done before or after is done elsewhere.
-Sources: plan, "The commit path"; rules R13 and R14.
+Rules: R13 and R14.
 """
 
 from __future__ import annotations

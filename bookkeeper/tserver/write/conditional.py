@@ -4,7 +4,7 @@ Arrives: a row's records and conditions on its cells. Leaves: whether they were 
 the commit thread, at the head of a group: all that was submitted before is applied by then, and nothing comes between
 the judgement and the write. They are judged in the calling thread first: what does not hold then needs no commit, and
 what is read once is in memory the second time. Survives a crash: what was answered, as durable as asked.
-Sources: design section 9; Accumulo's ConditionalWriter.
+Source: Accumulo's ConditionalWriter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gate for what is done under the configuration of its begin: whoever changed that waits until all of it is through.
 
 Arrives: threads that look at the configuration behind the gate. Leaves: the word that those who came before are done.
-Survives a crash: nothing. Source: rule R14, for what no block in the log says.
+Survives a crash: nothing. Rule: R14, for what no block in the log says.
 """
 
 from __future__ import annotations

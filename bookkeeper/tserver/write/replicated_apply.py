@@ -2,7 +2,7 @@
 
 Arrives: one tablet's share of a range, decoded and checked. Leaves: a draft for the group committer, or the news that
 nothing of it is new. Survives a crash: the block, whose header says which part of the stream it is (R18) and where its
-records were first written (R22). Sources: plan, "Receiving side"; rules R18-R20 and R22.
+records were first written (R22). Rules: R18-R20 and R22.
 """
 
 from __future__ import annotations

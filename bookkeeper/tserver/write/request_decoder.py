@@ -1,7 +1,7 @@
 """The door: records from the wire are decoded, checked and parted by tablet, in the thread that brought them.
 
 Arrives: Arrow record batch messages of clients and other clusters. Leaves: shares of tablets, ready to be staged.
-Nothing that fails here has changed anything. Pure but for the CPU it takes. Source: plan, "The commit path".
+Nothing that fails here has changed anything. Pure but for the CPU it takes.
 """
 
 from __future__ import annotations

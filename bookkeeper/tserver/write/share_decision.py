@@ -3,7 +3,7 @@
 Arrives: the high-water of one stream for one tablet, and a message that covers ``(after, to]`` of the source file.
 Leaves: a :class:`Decision`; nothing is changed here. Survives a crash: nothing; the commit thread puts what was
 accepted into one WAL block whose header says which part of the stream it is, and that header is the high-water
-(rule R18). Pure; the simulation drives the same functions. Sources: plan "Receiving side"; rules R18 and R19.
+(rule R18). Pure; the simulation drives the same functions. Rules: R18 and R19.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: the view of a table. Leaves: nothing, or the error that the user gets; nothing was written then. Because the
 judgement falls behind the configuration's barrier (rule R14), no write is taken once the command has returned that
 forbade it. What other clusters replicate into a table never passes here. Pure.
-Sources: design section 9 and section 10, rule 6.
+Law: L6.
 """
 
 from __future__ import annotations
