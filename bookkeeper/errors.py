@@ -144,13 +144,13 @@ class RefusedError(PermanentError):
 
 
 class ReadOnlyError(RefusedError):
-    """A user's write to a table or cluster that is read-only (design section 10, rule 6)."""
+    """A user's write to a table or cluster that is read-only (law L6)."""
 
     code = "read_only"
 
 
 class ConditionalRefusedError(RefusedError):
-    """A conditional write to a table that is replicated (design section 9)."""
+    """A conditional write to a table that is replicated."""
 
     code = "conditional_refused"
 

@@ -1,7 +1,7 @@
 """The nouns that cross rooms: extents, targets, stamps, streams, and the Arrow schema of a mutation.
 
 Pure values without IO. A *record* is one entry (one column of one row) of a WAL; offsets count records from 1.
-Source: design sections 2, 4 and 5; rules R5, R13, R18 and R23.
+Rules: R5, R13, R18 and R23.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A *root* is a log of the cluster that a user wrote to, and the table there; a re
 in it (rule R22). Offsets are kept as :class:`Runs`, which stay few: a log's records come in order on every path. What a
 tablet holds of a root is a :class:`Part` for each path that brought something else of it: other rows, other families.
 
-Arrives and leaves: values; arithmetic on whole runs in NumPy, nothing for each record. Pure. Source: rule R22.
+Arrives and leaves: values; arithmetic on whole runs in NumPy, nothing for each record. Pure. Rule: R22.
 """
 
 from __future__ import annotations

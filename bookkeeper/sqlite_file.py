@@ -5,7 +5,7 @@ SQLite notices damage where it breaks the form of a page, not a flipped bit insi
 file (``-wal``, what a killed process leaves) it passes over everything from the first bad frame on. So checksums of
 our own lie beside what counts, pages are compared with each other when a cluster starts, and a frame that is bad
 although a later transaction follows it is said. Nothing is changed on disk but by :func:`claim`, in a new file.
-Layout of the write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". Design section 10, rule 7.
+Layout of the write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". Law: L7.
 """
 
 from __future__ import annotations

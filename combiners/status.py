@@ -2,7 +2,7 @@
 
 Arrives: statuses read from the books, or the one a writer holds. Leaves: a new status; arguments are never
 changed. Nothing here survives a crash, and nothing needs to: every value can be folded again from its cells.
-Sources: design section 4 ("Status and combiner"); document 1, "Data Structure in Value".
+Source: ACCUMULO-378, *Data Structure in Value*.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command ``bookkeeper``: make a cluster, run it, talk to it.
 
 Arrives: a command line. Leaves: output, and an exit code (:class:`shell.failures.ExitCode`). Nothing survives a crash
-here. Source: design section 9.
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands about replication: clusters, what goes where, and how far it is.
 
-Arrives: names and groups, in the spelling of document 1. Leaves: a call of :mod:`bookkeeper.client`, and what it
+Arrives: names and groups, in the spelling of ACCUMULO-378. Leaves: a call of :mod:`bookkeeper.client`, and what it
 answered: for ``replication status`` one row for each file and target.
 """
 

@@ -2,7 +2,7 @@
 
 Arrives: segments in the directory of an import. Leaves: the same bytes under names that nobody used before, as those of
 a compaction are named: what a crash leaves of them belongs to nobody once the tablet has another holder, and the import
-may remove its own names at any time. Source: design section 8.
+may remove its own names at any time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: what a table consists of at one moment. Leaves: ``manifest.json`` beside the copies of its segments, written
 last, so that an export is there whole or not at all; read strictly, and nothing of a file is used before its checksum
-was compared (design section 10, rule 7).
+was compared (L7).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: a directory. Leaves: checked batches of MUTATION_SCHEMA in the order of the files' names, every timestamp set,
 or an InvalidInputError that names file and reason. Nothing is changed. No record is looked at in Python.
-Source: issue "a whole tablet store", bulk import; design section 10, rule 7.
+Law: L7.
 """
 
 from __future__ import annotations

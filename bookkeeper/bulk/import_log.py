@@ -3,7 +3,7 @@
 Arrives: an import's records in the order of the input, chunk by chunk; the targets in force. Leaves: one log for each
 tablet that has some, synced, and where it ends. Blocks carry the stamps of these targets and the locality groups in
 them (R13), so all that ships, filters, shows or keeps a log does the same with an import: the tablets' books of it are
-born CLOSED, needed = its length (design section 5). Survives a crash: files that no books name, which the collector
+born CLOSED, needed = its length. Survives a crash: files that no books name, which the collector
 finds.
 """
 

@@ -4,7 +4,7 @@ Arrives: a log of an import, the segments with the same records. Leaves: links t
 after the log, which go with it: so the files are there for as long as a target may lack them. Survives a crash: the
 manifest is there whole or not at all, behind the files that it names; without it the log's records are shipped.
 Checksums are those of the files as they were written, so what was damaged since is found by whoever receives it.
-Sources: design section 5, bulk import; section 10, rule 7.
+Law: L7.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A manifest: the segments in a directory, in a file that is there whole or not at all.
 
-Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``, read strictly. Source: design section
-10, rule 7.
+Arrives: segments, and what their owner says of them. Leaves: ``manifest.json``, read strictly. Law: L7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replication as an operator sees it: peers, targets, how far they are, and waiting for them.
 
-Arrives: names of tables, groups and clusters. Leaves: what the leading master answers. Source: design section 9.
+Arrives: names of tables, groups and clusters. Leaves: what the leading master answers.
 """
 
 from __future__ import annotations

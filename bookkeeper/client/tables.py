@@ -1,6 +1,6 @@
 """Tables: made, listed, changed, flushed, deleted; each a call of the leading master.
 
-A call that had to be repeated after a lost answer succeeds when the earlier attempt did. Source: design section 9.
+A call that had to be repeated after a lost answer succeeds when the earlier attempt did.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Users and what they may see; each a call of the leading master.
 
-A user is a name that a client gives: whoever has the clients' secret may give any. Source: design section 9.
+A user is a name that a client gives: whoever has the clients' secret may give any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sections of the processes in the settings file: master, tserver, replay process.
 
 Arrives: parsed TOML. Leaves: frozen sections, parts of :class:`~bookkeeper.config.sections.Settings`. Each field says
-what it means, its unit, and why that default. Source: design section 9; style rule 13.
+what it means, its unit, and why that default.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Port, Sect
 
 
 class MasterSettings(Section):
-    """The master's address and its thread (design section 6)."""
+    """The master's address and its thread."""
 
     host: str = setting(
         "127.0.0.1",

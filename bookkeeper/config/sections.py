@@ -2,7 +2,6 @@
 
 Arrives: parsed TOML. Leaves: one frozen :class:`Settings` tree in which every key is known, of the right type and in
 range. Each field says what it means, its unit, and why that default: see :mod:`bookkeeper.config.setting`.
-Source: design section 9; style rule 13.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ class SecuritySettings(Section):
 
 
 class ReplicationSettings(Section):
-    """What happens to records that can't be replicated (design section 7)."""
+    """What happens to records that can't be replicated."""
 
     quarantine: Literal["manual", "auto"] = setting(
         "manual",

@@ -1,7 +1,7 @@
 """What one setting is made of: a type with its unit and bounds, a default, what it means, and why that default.
 
 Arrives: the fields of the sections. Leaves: the same as plain facts (:class:`SettingFacts`), from which the settings
-file's comments, the messages of ``bookkeeper config`` and the reference in ``docs/`` are made. Source: style rule 13.
+file's comments, the messages of ``bookkeeper config`` and the reference in ``docs/`` are made.
 """
 
 from __future__ import annotations

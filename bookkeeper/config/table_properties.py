@@ -3,7 +3,7 @@
 Arrives: keys and values as text, from a user or from the configuration tree. Leaves: one frozen
 :class:`TableProperties`, or an InvalidInputError that names the key and the nearest known one. Each field's description
 says what it means, its unit, and why that default. Keys that begin with ``table.custom.`` are the user's own: they are
-kept and mean nothing here. Source: design section 9.
+kept and mean nothing here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: what the leading master decided. Leaves: a new record, or an error and nothing changed. Several records never
 change together: a name is claimed before the table's record exists and given back after it is gone, so every state in
-between belongs to somebody's unfinished operation, which repeats these calls. Sources: design section 9; R5, R9, R23.
+between belongs to somebody's unfinished operation, which repeats these calls. Rules: R5, R9 and R23.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _claim_name(coordination: Coordination, table_id: str, name: str) -> None:
 
 
 def refuse_system_table(name: str) -> None:
-    """Raise RefusedError for the name of a root or metadata table (design section 9): never made, never replicated."""
+    """Raise RefusedError for the name of a root or metadata table: never made, never replicated."""
     folded = name.casefold()
     if folded in SYSTEM_TABLES or folded.startswith(SYSTEM_PREFIXES):
         raise RefusedError(

@@ -7,7 +7,7 @@ Tree: ``/instance`` {id, name} · ``/read_only`` {read_only} · ``/names/<table 
 name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>``
 {authorizations} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. The record under
 ``/tables`` is the truth about a table; ``/names`` claims its name.
-Sources: design sections 6 and 9; rules R5, R6, R13 and R23.
+Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations

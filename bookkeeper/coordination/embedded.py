@@ -3,7 +3,7 @@
 Arrives: processes that share a directory. Leaves: sessions, one leader with an ever rising epoch, a configuration tree
 with versions and a generation. Survives a crash of any process or of the machine: tree, generation, epoch, and who was
 dead. A session is alive as long as its process holds the lock of its file, on this boot, and renews in time; once
-anybody saw it dead, that is written down before it is told, so no late renewal brings it back. Rules R8, R14, R15.
+anybody saw it dead, that is written down before it is told, so no late renewal brings it back. Rules: R8, R14, R15.
 """
 
 from __future__ import annotations

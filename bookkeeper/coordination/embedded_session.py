@@ -4,7 +4,7 @@ Arrives: a file name and a lease. Leaves: :class:`EmbeddedSession`, valid as lon
 Survives a crash: the file; its lock (programs that this process starts do not inherit it) is free as soon as the
 process is gone, whatever killed it, which tells others at once. Renewals touch only this file, so that no other
 process can hold them up; one that finds something else there than the last one wrote says so, and makes it whole.
-Source: design section 5; rule R15.
+Rule: R15.
 """
 
 from __future__ import annotations

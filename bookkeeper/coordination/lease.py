@@ -1,7 +1,7 @@
 """When a process counts as alive: the lease record and the decisions about it, without IO.
 
 Arrives: a lease record, whether its lock is held, and the time on the boot clock. Leaves: a verdict. The record holds
-the boot id, because the boot clock of one boot says nothing about another. Sources: design section 5; rule R15.
+the boot id, because the boot clock of one boot says nothing about another. Rule: R15.
 """
 
 from __future__ import annotations

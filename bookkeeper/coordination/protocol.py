@@ -4,7 +4,7 @@ Arrives: a process that wants to be known as alive, to lead, or to read and chan
 sessions with a lease, an epoch for each reign, and configuration values with versions. Survives a crash: the
 tree and the epoch counter; sessions of dead processes end when the lease does (or earlier when the
 implementation *knows* that the process is gone). Embedded implementation: ``embedded.py``; ZooKeeper later.
-Sources: design sections 3, 5 and 6; rules R6, R8, R14 and R15.
+Rules: R6, R8, R14 and R15.
 """
 
 from __future__ import annotations

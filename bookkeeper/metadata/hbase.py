@@ -6,7 +6,7 @@ version wins whatever the order of arrival, a delete is a DeleteColumn marker at
 Nothing is read before it is written. Of two values at one rank the last write stays (rule R1: it never comes to
 that). The marker of a delete or purge works until a compaction takes all files of its family, which HBase starts by
 itself: weekly unless configured otherwise, and whenever a minor one happens to take all (rule R4). Folding through
-``combiners`` is the reader's (design section 4).
+``combiners`` is the reader's.
 
 Every connection is proven to lead to the table of this instance before it is used (``hbase_pool``, ``owner``).
 

@@ -6,7 +6,7 @@ exactly; a parser accepts only what its maker makes. Makers raise InvalidInputEr
 Order: the tablets of a table are contiguous and sorted by end row, the last tablet last (``;`` < ``<``, and table
 ids hold neither nor anything between). ``~repl_``, ``~del_`` and, per source instance, ``~recv_`` rows are sorted by
 the UTF-8 bytes of the file, as ``repl:`` columns are: the two sides of the master's merge-join agree. Every section
-starts with ``~``, above all table ids. Sources: design section 4; rules R1, R2 and R5.
+starts with ``~``, above all table ids. Rules: R1, R2 and R5.
 """
 
 from __future__ import annotations

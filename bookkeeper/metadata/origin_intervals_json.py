@@ -2,7 +2,7 @@
 
 By directory (instance, directory, table, as a root is encoded) and name: ``[last_ms, [[after, through, family,
 runs]]]``; rows and family in base64 or null, runs as ``Runs.flat``. Some 60 bytes a log, and nothing is looked at twice
-that is the same for all. Source: plan, "Values".
+that is the same for all.
 
 Arrives: parsed JSON, or what is held. Leaves: the other. Pure; raises CorruptionError.
 """

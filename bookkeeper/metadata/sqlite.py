@@ -6,7 +6,7 @@ log, ``synchronous=FULL``); a call that was cut shows whole chunks of whole rows
 Each cell is one record: its highest rank, that rank's value, and the highest tombstone. It shows while the rank is
 above the tombstone; a purge is the tombstone PURGE_RANK. Both only rise, by an upsert that reads nothing first, so
 repeated and reordered calls end the same. Of two values at one rank the later write stays, as in HBase; rule R1
-says that it never comes to that. Folding through ``combiners`` is the reader's (design section 4).
+says that it never comes to that. Folding through ``combiners`` is the reader's.
 
 Threads that write at the same time share transactions, and so their fsync. A scan is a series of short reads of
 bounded size: it holds no lock and keeps no snapshot between pages; but one that hands over a long row in parts reads

@@ -3,7 +3,7 @@
 Arrives: puts and deletes to write, records that were read. Leaves: statements and their parameters, or rows. Each cell
 is one record: its highest rank, that rank's value, and the highest tombstone; a checksum for the value's side, NULL
 while the tombstone hides it, and one for the tombstone. So a flipped bit anywhere, also one that would hide a cell or
-show a hidden one, is CorruptionError instead of a wrong cell. Sources: design sections 4 and 10, rule 7.
+show a hidden one, is CorruptionError instead of a wrong cell. Law: L7.
 """
 
 from __future__ import annotations

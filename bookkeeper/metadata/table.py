@@ -2,7 +2,7 @@
 
 Arrives: puts, deletes and purges that share one rank a call. Leaves: rows in order, one cell a column (the
 highest rank that no tombstone hides). No call reads before it writes, and no two cells change together unless
-they are puts of one row in one call (rule 8 of design section 10). Sources: design section 4, books.md R1-R4.
+they are puts of one row in one call (law L8). Rules: R1-R4.
 """
 
 from __future__ import annotations

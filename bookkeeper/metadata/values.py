@@ -3,7 +3,7 @@
 Arrives: values to write, bytes that were read. Leaves: bytes (JSON is UTF-8, sorted keys, compact; a replication
 status is protobuf), or a value. Decoding is strict: a missing, unknown, repeated or mistyped field raises
 CorruptionError, because a process that rewrites a value must not drop what it does not understand. Encoding
-refuses, with InvalidInputError, what decoding would refuse. Source: design section 4.
+refuses, with InvalidInputError, what decoding would refuse.
 """
 
 from __future__ import annotations

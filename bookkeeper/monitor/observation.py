@@ -1,7 +1,7 @@
 """What the monitor shows, as values: one look at a master and its cluster, and the files that its collector keeps.
 
 Arrives: what a :class:`Source` (the master) knows. Leaves: frozen values; whoever shows them needs no lock and asks
-nobody. Nothing survives a crash. Source: design sections 1 and 3.
+nobody. Nothing survives a crash.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: a source, a clock. Leaves: one immutable :class:`Sample` at a time; a request reads it and waits for nobody, so
 many viewers cost the master as much as one. A look that takes long is followed by a rest that is many times longer.
-Nothing survives a crash. Source: design section 3 ("the monitor").
+Nothing survives a crash.
 """
 
 from __future__ import annotations

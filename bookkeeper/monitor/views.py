@@ -1,7 +1,7 @@
 """What each page and each JSON document says, from the latest look.
 
 Arrives: a :class:`Sample`. Leaves: plain values that JSON and templates take. Pure. Names are those of the replication
-status; units stand last in them. Source: the wire contract; docs/monitor.md.
+status; units stand last in them. Described in docs/monitor.md.
 """
 
 from __future__ import annotations

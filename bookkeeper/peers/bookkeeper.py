@@ -7,7 +7,7 @@ first message is sent, and again when a tserver went away or a stream expired: a
 message, and no new try once ``message_timeout_ms`` have passed. A message may leave while others are on their way, on
 a connection of its own: one try, by a thread that does nothing else. Survives a crash: nothing; the peer drops what it
 has.
-Sources: design section 7; books.md R19, R20, R23; plan "Receiving side".
+Rules: R19, R20 and R23.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ acknowledged, at the peer; nothing on this side.
 A replica system must guarantee, whatever dies in between:
 
 * **durable before acknowledged**: when :meth:`ReplicaSession.ship` returns, every record of the message survives
-  the loss of any process of the peer (design section 10, rule 1);
+  the loss of any process of the peer (L1);
 * **idempotent by stream and offset**: a message that was applied before, in whole or in part, through this session
-  or another one, at the same time even, changes nothing (section 10, rule 4; R18). "Applied" and "remembered as
+  or another one, at the same time even, changes nothing (L4, R18). "Applied" and "remembered as
   applied" are one durable step;
 * **contiguous**: a message that starts above what is there is declined with GapError and the high-water, never
   applied (R19). ``acked_offset`` of the message is a fact that raises the high-water, ``after_offset`` is a claim
@@ -17,12 +17,12 @@ A replica system must guarantee, whatever dies in between:
 * **in order**: the blocks of a message, and the messages of a session, take effect in the order of their offsets;
 * **the right peer**: a session ships to the instance that was asked for and to no other, told apart by instance id
   and not by name or address (R23);
-* **no loop**: a peer whose own id is in the provenance of a message declines it (design section 7, loop rule).
+* **no loop**: a peer whose own id is in the provenance of a message declines it (L5, R21).
 
 Errors: TransientError when sending again later, unchanged, may succeed; PermanentError when a person has to act.
 A session bounds its own retries and waits by the settings, and is used by one thread at a time. More than one message
 is on its way only where a session offers that (:class:`AheadSession`).
-Sources: design sections 7 and 10; books.md R18, R19, R20, R21, R23.
+Rules: R18, R19, R20, R21 and R23.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ names a callable without arguments::
 
 The system ``parquet`` of this package comes in the same way. A quorum ``NAME://REST`` asks for the system NAME; without
 a scheme it is another cluster of this project.
-Source: design section 7 ("Other replica systems plug in by name").
 """
 
 from __future__ import annotations

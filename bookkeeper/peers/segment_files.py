@@ -1,7 +1,7 @@
 """A whole source file on its way to another cluster of this project: the offer, and its files in parts.
 
 Arrives: the segments beside a log, how much of each the peer has. Leaves: messages, one part in memory at a time.
-Survives a crash: nothing; the peer knows what it has. Source: design section 5, bulk import.
+Survives a crash: nothing; the peer knows what it has.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def share_up_to(header: BlockHeader, target: TargetKey) -> tuple[int, int] | Non
 
 
 def would_loop(provenance: Collection[str], peer_instance_id: str) -> bool:
-    """Tell whether the data has been at the peer: then it never goes there again (design section 7, R21, R23)."""
+    """Tell whether the data has been at the peer: then it never goes there again (L5, R21, R23)."""
     return peer_instance_id in provenance
 
 

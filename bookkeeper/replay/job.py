@@ -3,7 +3,7 @@
 Arrives: an Arrow table of ranges. Leaves: an Arrow table of results. WAL bytes are read and sent inside the tasks
 only; what passes through the JVM are descriptors and results. The job commits nothing and survives nothing: the
 caller writes what was acknowledged to the books, and a repeated job sends what the receiver drops.
-Source: design section 7; data-plane figures: an Arrow table in, several ranges a task, a task a core, no repartition.
+For speed: an Arrow table in, several ranges a task, a task a core, no repartition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A stretch of a source file that goes to one target in one message, and how it is halved.
 
 Arrives: parts of blocks that a target gets, with the offsets and byte positions between which they lie. Leaves: the
-message, or the two halves of the stretch. Pure; nothing here survives a crash. Source: design section 7.
+message, or the two halves of the stretch. Pure; nothing here survives a crash.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: ranges of WALs, each for one target. Leaves: Arrow tables of them, and their IPC stream form on the wire.
 An error is a row, not an exception: good ranges count, whatever became of the others. Nothing here survives a crash.
-Source: design section 7; contract ``Replay.run``.
+On the wire they are what ``Replay.run`` of ``bookkeeper.thrift`` takes and gives.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrives: a range of a log. Leaves: the result of the whole range, or the reason why its records are to be shipped.
 Nothing here survives a crash: the stream and its offsets are the same in both ways, and so is the fact behind them.
-Sources: design section 5, bulk import; section 7; rules R13 and R21.
+Rules: R13 and R21.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ be up, for task slots of its peer, and for its job; each wait is bounded. A job 
 was killed) is run again file by file, so that one bad range does not take the others along. Survives a crash: the
 journal's lines, which are written before rows go back.
 When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its supervisor starts another.
-Source: design section 7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Arrives: the settings of the cluster. Leaves: a session in which a small job takes about a tenth of a second.
 Survives a crash: nothing. A JVM that died can't be replaced inside the process that held it, so the process ends with
 it; and the JVM ends with the process, because it watches the pipe that is its standard input.
-Sources: design section 7; the Spark parts of the container and data-plane notes.
 """
 
 from __future__ import annotations

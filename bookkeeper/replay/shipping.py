@@ -3,7 +3,7 @@
 Arrives: ranges of one task. Leaves: messages to peers, one result per range. Memory is bounded by one message and one
 block per target. An error is a row: it stops the stream it belongs to and nothing else. A task that has used up its
 time stops between two blocks, and its ranges come back short, without an error. Survives a crash: nothing.
-Source: design section 7; ``reference`` figures say why: messages of 1-4 MB, no record in Python.
+For speed a message has 1 to 4 MB, and no record becomes a Python object.
 """
 
 from __future__ import annotations

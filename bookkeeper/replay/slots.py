@@ -4,7 +4,6 @@ Arrives: runs, each for one peer, that want some tasks. Leaves: how many they ge
 a peer holds at most ``per_peer`` slots; a peer whose last run failed counts as suspect and holds one; all suspects
 together hold at most half of the slots, so that healthy peers always find some; and few runs of one peer wait, so
 that waiting ones don't use up the threads of others. Nothing here survives a crash.
-Source: design section 6 ("an offline peer never delays another").
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ narrowed to the smallest range of blocks: a message that the peer refuses for go
 
 Where a session can, the next message leaves before the last one is answered. Answers are taken in the order of offsets,
 and a message whose way failed goes again, alone, when all in front of it is acknowledged: then the peer judges it as if
-nothing had ever been ahead. Sources: design section 7; books.md R13, R18, R19, R21.
+nothing had ever been ahead. Rules: R13, R18, R19 and R21.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the ranges of a run are shared out among tasks: pure.
 
 Arrives: ranges. Leaves: an Arrow table in which each task is one record batch. What belongs together (a file and its
-peer) stays in one task and in order. Nothing here survives a crash. Source: design section 7.
+peer) stays in one task and in order. Nothing here survives a crash.
 """
 
 from __future__ import annotations

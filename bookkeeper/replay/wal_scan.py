@@ -3,7 +3,7 @@
 Arrives: places (files, directories), a range of offsets, tables. Leaves: parts of logs, each read by
 one task, and record batches of :data:`SCAN_SCHEMA`. A part is fixed when it is planned: reading it twice gives the same
 records, also when the log is being written. Nothing here survives a crash.
-Sources: design sections 5 and 7, "Replay for users"; rule R15.
+Rule: R15.
 """
 
 from __future__ import annotations

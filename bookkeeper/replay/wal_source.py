@@ -6,7 +6,6 @@ cluster and changes nothing; this package must be installed where the tasks run.
 
 What spares reading is said in options. Spark's own handing down of conditions (``pushFilters``) is left alone: as of
 Spark 4.3 a DataFrame keeps the narrowed plan of a filtered query for its next unfiltered one, and answers wrongly.
-Source: design section 7, "The same WAL is also a Spark data source for users".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a process that must not go on.
 
-Arrives: a reason. Leaves: its last words, and exit code :data:`EXIT_CODE`. Sources: design section 10; rule R15.
+Arrives: a reason. Leaves: its last words, and exit code :data:`EXIT_CODE`. Rule: R15.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Arrives: the directory of a cluster, and the command that supervises it. Leaves: running processes that can be named
 by role, killed and waited for. Survives a crash: nothing of this object; the supervisor gets a termination signal when
 the thread that started it ends, however that happened, and takes its processes along.
-Source: design section 3.
 """
 
 from __future__ import annotations

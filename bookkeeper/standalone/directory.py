@@ -6,7 +6,7 @@ Survives a crash: the books come first, and with them their owner; the settings 
 claims the directory. Everything after it is idempotent and is done again by :func:`complete_cluster` whenever the
 cluster is started. An ``init`` that was cut before leaves books that no settings file names: its error tells the next
 one.
-Sources: design section 9; rule R23 (an identity of its own, for ever).
+Rule: R23 (an identity of its own, for ever).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Such a process can do nothing that counts any more, but it may hold up others: o
 transaction of an SQLite file keeps every other writer waiting, and a write to the books that it has begun would land
 whenever it is resumed. Ended here, it lets go of both, and no write is in flight for longer than a lease and a margin
 (rule R4 builds on that). So is one whose lease can't be read for as long as a lease: it did not renew it, which would
-have mended the file. Survives a crash: nothing; what is seen is read anew. Sources: design section 5; rule R15.
+have mended the file. Survives a crash: nothing; what is seen is read anew. Rule: R15.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ ends, each with a log file and a ``run/<role>.json`` that names its pid. Survive
 supervisor decides nothing; killed with -9 it takes its children along (parent-death signal), and the next one
 starts them anew. A lock on the directory refuses a second supervisor. What a full disk refuses (a log to open, a file
 to write) is said once and tried again: it ends no supervisor.
-Source: design section 3 ("standalone runs one of each in one process tree").
 """
 
 from __future__ import annotations

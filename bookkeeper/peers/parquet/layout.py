@@ -14,7 +14,7 @@ beginning, each record once, whatever died and however many senders there were.
 
 Where a name can be taken exclusively (a local filesystem), a file holds as many blocks as a message has (``runs``).
 Where the last writer wins (object stores), a file holds one block (``blocks``): then two writers of a name write the
-same records. Sources: books.md R18 and R19; ``bookkeeper.peers.protocol``.
+same records. Rules R18 and R19; see ``bookkeeper.peers.protocol``.
 """
 
 from __future__ import annotations

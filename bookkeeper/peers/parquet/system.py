@@ -2,7 +2,7 @@
 
 Arrives: messages of one stream. Leaves: files (see ``layout``), an acknowledgement when they are durable. Survives a
 crash: the files. A session remembers only up to where it has seen its stream; another session, here or anywhere, sees
-the same files. Sources: design section 7; books.md R18, R19, R20 and R23.
+the same files. Rules: R18, R19, R20 and R23.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Arrives: the segments of a tablet; what of a cell counts. Leaves: which of them 
 entries to keep. Pure. Entries that are superseded, hidden or too old are dropped by every compaction, because nothing
 outside of it can bring them back. A delete is kept as long as anything outside may hold what it hides: it goes only
 where no segment outside can have an entry of its family, as when everything is compacted, or all of one locality group.
-Source: design section 8.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: record batches in commit order, scans, and the order to flush. Leaves: pages, and segments for the books.
 Survives a crash: the segments that the books name; everything else is in the WAL. Any number of threads may scan
 while one applies and one flushes: a reader takes the present state, which never changes, and each record is in it
-exactly once or, equal in all parts, twice. Source: design section 8; plan, "tablet row" and "commit path".
+exactly once or, equal in all parts, twice.
 """
 
 from __future__ import annotations

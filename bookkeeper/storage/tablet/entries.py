@@ -2,7 +2,7 @@
 
 Arrives: record batches. Leaves: entries, keys as tuples, positions in the total order, and bisection over the
 Arrow offsets of a sorted batch. Pure. The order: row, family, qualifier, visibility ascending as bytes, then
-timestamp and sequence number descending, so the newest version of a cell comes first (plan, "commit path").
+timestamp and sequence number descending, so the newest version of a cell comes first.
 """
 
 from __future__ import annotations

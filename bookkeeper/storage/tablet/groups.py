@@ -1,7 +1,7 @@
 """Which locality group a family belongs to.
 
 Arrives: the configured groups of a table, and record batches. Leaves: the groups present in a batch (for block
-headers) and masks (for filters). Pure; nothing survives a crash. Source: design sections 2, 5 and 8; rule R13.
+headers) and masks (for filters). Pure; nothing survives a crash. Rule: R13.
 """
 
 from __future__ import annotations

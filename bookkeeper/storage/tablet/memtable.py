@@ -3,8 +3,7 @@
 Arrives: blocks of entries from one committing thread. Leaves: sorted sources for scans and flushes. Nothing here
 survives a crash; the WAL does. A block is sorted when a scan first wants much of it, and ``young_blocks_max`` blocks
 become one run, fewer when many scans have met them; so a scan searches few batches and an append mostly does nothing
-but append. Small runs are merged into larger ones, a constant number of times for each entry. Source:
-``reference/data-plane.md``, "Do".
+but append. Small runs are merged into larger ones, a constant number of times for each entry.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Any Parquet reader finds the footer from the end and never sees the tail. ``index`` has one line a row group: the keys
 of its first and last entry, its byte range and the CRC-32C of that range (see ``segment_index``). ``trailer`` is
 fixed-size and holds the CRC-32C of filter and index and of the footer, so nothing is parsed before it was checked.
-Segments are immutable: a file has its final name only when all of it is durable. Source: design section 8.
+Segments are immutable: a file has its final name only when all of it is durable.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from bookkeeper.storage.wal.files import path_of
 
 
 def matches(content: bytes, check: int) -> bool:
-    """Whether bytes are what was written; only then may they be parsed (design section 10, rule 7)."""
+    """Whether bytes are what was written; only then may they be parsed (L7)."""
     return crc32c(content) == check
 
 

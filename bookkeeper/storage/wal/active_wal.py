@@ -4,8 +4,7 @@ Arrives: blocks, and calls to make them durable. Leaves: logs, sealed one after 
 listener. Survives a crash: as :class:`WalWriter` says. Whatever fails here but for a full disk ends the process: what
 the log holds is unknown then, or somebody else counts it (rule R15).
 
-One thread appends while another one syncs; a roll, and all that is done when due, needs both to rest. Sources: design
-section 5, the commit path; rule R15.
+One thread appends while another one syncs; a roll, and all that is done when due, needs both to rest. Rule: R15.
 """
 
 from __future__ import annotations

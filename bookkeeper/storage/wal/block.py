@@ -2,8 +2,7 @@
 
 Arrives: record batches of ``MUTATION_SCHEMA``, or the bytes of one. Leaves: a header that says where the records
 came from and for whom they are, and a payload that is one Arrow IPC record batch message without its schema.
-Bytes from outside are checked in full before anybody reads a value from them. Sources: design section 5, rules
-R13, R15, R18, R21 and R24.
+Bytes from outside are checked in full before anybody reads a value from them. Rules: R13, R15, R18, R21 and R24.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Two threads do the same. One is at the *front*: it alone takes from the queue, p
 applied and answered in its *turn*; whoever has the turn has left the front to the other, which writes ahead when much
 waits, and else lets small neighbours gather for one block. Groups are applied in the order in which they were prepared,
 and nothing is prepared while something is applied. A roll, and what begins a group, has both: everything before it is
-applied by then. Sources: design section 5, the commit path; section 10.
+applied by then.
 """
 
 from __future__ import annotations

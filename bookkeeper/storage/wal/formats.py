@@ -1,7 +1,7 @@
 """Formats of logs, told apart by the first bytes of the file: one small interface, one registry.
 
 Arrives: a URI. Leaves: a :class:`LogReader` that walks block headers and gives payloads as Arrow, whatever wrote
-the file. Nothing is changed on disk. Sources: design section 5, WAL format; rule R15.
+the file. Nothing is changed on disk. Rule: R15.
 """
 
 from __future__ import annotations

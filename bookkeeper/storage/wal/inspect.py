@@ -3,7 +3,7 @@
 Arrives: a URI of a log of any known format, being written, abandoned by a crash, or sealed. Leaves: its blocks as far
 as they are whole, and what lies behind them. Where :func:`bookkeeper.storage.wal.read_blocks` wants records that were
 promised, a view takes what is there: a tail that recovery would give up ends an unsealed log, everything else that
-must parse and does not is an error with file and position. Nothing is changed on disk. Source: design section 5; R15.
+must parse and does not is an error with file and position. Nothing is changed on disk. Rule: R15.
 """
 
 from __future__ import annotations

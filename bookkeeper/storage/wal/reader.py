@@ -2,7 +2,7 @@
 
 Arrives: the URI of a log of any known format and an inclusive range of record offsets. Leaves: the blocks that
 cover it. Headers lead from block to block, so payloads before the range are never touched; a byte position kept
-from the last read spares even the headers. Sources: design section 5, WAL format; rule R15.
+from the last read spares even the headers. Rule: R15.
 """
 
 from __future__ import annotations

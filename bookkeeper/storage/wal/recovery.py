@@ -2,7 +2,7 @@
 
 Arrives: the URI of a local log of a dead session (its lease and margin have passed, or the process is known gone).
 Leaves: the seal, and a summary from block headers alone. Survives a crash: the seal; everything before it is safe to
-repeat and to do twice at once. Nothing is ever cut off the file. Sources: design section 5.3, rules R10, R15, R24.
+repeat and to do twice at once. Nothing is ever cut off the file. Rules: R10, R15 and R24.
 
 A seal promises that the disk has every byte before it (``proven``).
 """

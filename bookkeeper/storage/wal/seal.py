@@ -4,7 +4,7 @@ Arrives: an owner that rolls, or a recovery. Leaves: ``<log>.seal``, JSON with o
 a link from a finished temporary file, so it is whole, durable, and the first one wins. Where the disk lacked a part of
 the log, the seal names its copy, ``<log>.<id>.copy``: that file is the log from then on. ``<log>.fence`` is made before
 a recovery counts: an owner that is still alive, against all belief, finds it after its sync and acknowledges nothing.
-Sources: design section 5.3, rules R10 and R15.
+Rules: R10 and R15.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Arrives: blocks in the order of the log, with their stamps and what of each is for which target. Leaves: the same
 blocks, whose headers tell the sums up to and with each block. So one header tells how much a target needs or has up to
 there. A reader that begins in the middle, a recovery and a repeated range add nothing up again. Pure; nothing lives
-here but the sums of the log at hand. Sources: design section 5; rules R1 and R13.
+here but the sums of the log at hand. Rules: R1 and R13.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a tserver hands to the group committer, and what the committer tells back: protocols only.
 
 All methods are called in the commit thread, one at a time, so they may touch tablet state without locks and must
-not wait for another submission. Sources: design section 5, the commit path; rules R12, R14, R15 and R18.
+not wait for another submission. Rules: R12, R14, R15 and R18.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What waits for the commit threads: submissions and wishes to roll the log, in order, and bounded.
 
 Arrives: submissions from any thread. Leaves: the next of them, as many as one group may have. Survives a crash:
-nothing, nobody was told anything yet. Source: design section 5, the commit path.
+nothing, nobody was told anything yet.
 """
 
 from __future__ import annotations
