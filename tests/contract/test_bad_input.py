@@ -239,7 +239,7 @@ def test_the_greatest_numbers_are_taken(shell: Runs) -> None:
 
 
 def test_what_the_document_types_is_understood(shell: Runs) -> None:
-    """Every command line of document 1 in its own spelling, with another name for the peer."""
+    """Every command line of ACCUMULO-378 in its own spelling, with another name for the peer."""
     lake = f"parquet://{shell.home / 'lake2'}"
     before = shell.state()
     for line in (

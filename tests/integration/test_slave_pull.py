@@ -1,8 +1,8 @@
-"""A peer that fetches: it reads the master's books and logs by itself, and nothing is pushed (document 1).
+"""A peer that fetches: it reads the master's books and logs by itself, and nothing is pushed.
 
 Arrives: two clusters inside the test; nothing that west would send leaves it. Leaves: what east took out of west's
 books and logs, and books and logs that end as after a push. Survives a crash: what a puller took and did not write down
-is dropped when it comes again (R18).
+is dropped when it comes again (R18). Source: ACCUMULO-378, *Background* (slave-pull).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How clusters may be joined: to several, in chains, in circles, both ways; under other names, cut otherwise, by group.
 
 Arrives: clusters inside the test, each with a master, a tserver and a ship loop of its own. Leaves: what each of them
-holds, and what crossed each edge. Sources: design section 7; document 1, "Provenance"; books.md R19, R21, R22 and R23.
+holds, and what crossed each edge. Rules: R19, R21, R22 and R23. Source: ACCUMULO-378, *Implementation*.
 """
 
 from __future__ import annotations

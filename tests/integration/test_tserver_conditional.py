@@ -1,4 +1,4 @@
-"""Conditional writes: judged and written in one step, whatever is written at the same time (design section 9)."""
+"""Conditional writes: judged and written in one step, whatever is written at the same time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Schedules of books.md that need more than a master: real clusters over simulated edges, green with their rule, red
-without it.
+"""Schedules of docs/design/rules.md that need more than a master: real clusters over simulated edges, green with their
+rule, red without it.
 
 ========  =====================================================================================================
 schedule  where
@@ -11,7 +11,7 @@ schedule  where
 14        ``test_schedules_files``
 15, 16    here
 17        ``test_schedules_files``
-18        part 3: it needs merges
+18        ``tests/unit/master/test_border_laws``
 19-21     here
 22        ``test_schedules_files``
 23-25     here

@@ -1,4 +1,4 @@
-"""The schedules of books.md that are about files: who closes them, who may take them, what they wait for.
+"""The schedules of docs/design/rules.md that are about files: who closes them, who may take them, what they wait for.
 
 Each by its number: green with its rule, red without. One schedule is one function that plays it and tells what is left
 in the end; it is played as the code is, and with the switch that breaks the rule. They need a master only.

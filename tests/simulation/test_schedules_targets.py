@@ -1,4 +1,4 @@
-"""The schedules of books.md that are about targets: what counts is what is configured, each by its whole key.
+"""The schedules of docs/design/rules.md that are about targets: only what is configured counts, by its whole key.
 
 Each by its number: green with its rule, red without. One schedule is one function that plays it and tells what is left
 in the end; it is played as the code is, and with the switch that breaks the rule. They need a master only.

@@ -1,7 +1,7 @@
 """A process that is stopped while others take over what it did, and then goes on, believing that nothing happened.
 
 Arrives: a master or tserver of a pair. Leaves: the same, replaced; the old process has ended by itself. Its supervisor
-is stopped meanwhile, because it would end the process (design section 5), and so is every process's way to be fenced:
+is stopped meanwhile, because it would end the process, and so is every process's way to be fenced:
 what remains is what each process looks at itself before it acknowledges or decides. Signals go to pids that the
 supervisor wrote down, and to the second master, which this module starts.
 """

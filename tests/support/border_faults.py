@@ -29,7 +29,7 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.fate.fate_store",
         "parse_record",
         _at_its_first_step,
-        "design 6: a master that takes over does again what was done",
+        "a master that takes over does again what was done",
     ),
     "remnants-are-tablets": (
         "bookkeeper.metadata.keys",

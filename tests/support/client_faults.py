@@ -10,24 +10,24 @@ CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.client.location_cache",
         "leads_astray",
         lambda error: False,  # noqa: ARG005
-        "section 9: a client that remembers where a tablet was fails, though the master knows where it is",
+        "a client that remembers where a tablet was fails, though the master knows where it is",
     ),
     "connect-asks-once": (
         "bookkeeper.client.master_link",
         "MasterLink.wait_for_leader",
         lambda link, budget_ms: link.find_leader(),  # noqa: ARG005
-        "section 9: a client that begins in the second of a master's restart fails, though a connected one goes on",
+        "a client that begins in the second of a master's restart fails, though a connected one goes on",
     ),
     "records-are-lent": (
         "bookkeeper.rpc.frames.wire",
         "own_copy",
         lambda view: view,
-        "section 9: records that were acknowledged become those of the next call on the connection",
+        "records that were acknowledged become those of the next call on the connection",
     ),
     "a-name-is-one-table-for-ever": (
         "bookkeeper.client.scanner",
         "is_of_another_table",
         lambda scanned, table_id: False,  # noqa: ARG005
-        "section 9: one scan shows the cells of two tables, of which the first was deleted",
+        "one scan shows the cells of two tables, of which the first was deleted",
     ),
 }

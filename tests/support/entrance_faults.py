@@ -31,25 +31,25 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.rpc.trust.handshake",
         "is_proof",
         lambda expected, shown: True,  # noqa: ARG005
-        "issue 5: who knows the id of a secret comes in without the secret, and stands for a server too",
+        "who knows the id of a secret comes in without the secret, and stands for a server too",
     ),
     "nobody-is-asked": (
         "bookkeeper.rpc.trust.admission",
         "asks_for_secret",
         lambda entrance: False,  # noqa: ARG005
-        "issue 5: a server that should ask for a secret asks nobody",
+        "a server that should ask for a secret asks nobody",
     ),
     "proofs-are-the-same": (
         "bookkeeper.rpc.trust.handshake",
         "client_proof",
         lambda key, words: _server_proof(key, words),
-        "issue 5: a server's own proof, sent back to it, lets a stranger in",
+        "a server's own proof, sent back to it, lets a stranger in",
     ),
     "nonces-repeat": (
         "bookkeeper.rpc.trust.handshake",
         "new_nonce",
         lambda: bytes(32),
-        "issue 5: what was overheard once lets a stranger in",
+        "what was overheard once lets a stranger in",
     ),
     "tags-are-not-looked-at": (
         "bookkeeper.rpc.frames.frame_tags",
@@ -91,7 +91,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.rpc.channel",
         "is_from_server",
         lambda key, words, shown: True,  # noqa: ARG005
-        "issue 5: whoever answers at an address is believed to have the secret",
+        "whoever answers at an address is believed to have the secret",
     ),
     "everywhere-is-loopback": (
         "bookkeeper.security.exposure",
@@ -103,7 +103,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.rpc.trust.rights",
         "may_call",
         lambda kind, service, method: True,  # noqa: ARG005
-        "issue 5: a peer's secret gives the rights of a client, a client's those of a process",
+        "a peer's secret gives the rights of a client, a client's those of a process",
     ),
     "peers-speak-for-others": (
         "bookkeeper.rpc.trust.rights",
@@ -127,43 +127,43 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.rpc.dispatch",
         "refuse_pretender",
         lambda hello, admitted: None,  # noqa: ARG005
-        "issue 5: a secret that was made for one instance serves another",
+        "a secret that was made for one instance serves another",
     ),
     "any-version-will-do": (
         "bookkeeper.rpc.trust.admission",
         "check_guest_version",
         lambda version, who: None,  # noqa: ARG005
-        "issue 5: a peer of a newer protocol is not told so",
+        "a peer of a newer protocol is not told so",
     ),
     "silent-guests-stay": (
         "bookkeeper.rpc.server",
         "RpcServer._make_room",
         lambda self: None,  # noqa: ARG005
-        "issue 5: handshakes that nobody ends take the places of others",
+        "handshakes that nobody ends take the places of others",
     ),
     "silent-strangers-keep-their-places": (
         "bookkeeper.monitor.connection_limiter",
         "who_makes_room",
         lambda visits: None,  # noqa: ARG005
-        "issue 5: strangers who say nothing keep everybody from the monitor",
+        "strangers who say nothing keep everybody from the monitor",
     ),
     "strangers-take-their-time": (
         "bookkeeper.monitor.connection_limiter",
         "request_s",
         lambda: 3_600.0,
-        "issue 5: whoever sends the monitor a byte now and then stays as long as it likes",
+        "whoever sends the monitor a byte now and then stays as long as it likes",
     ),
     "any-certificate-will-do": (
         "bookkeeper.security.tls",
         "expect_certificate",
         lambda context: _believe(context),
-        "issue 5: whoever answers at an address is believed",
+        "whoever answers at an address is believed",
     ),
     "forgotten-secrets-stay": (
         "bookkeeper.rpc.server",
         "is_forgotten",
         lambda admitted, accepted: False,  # noqa: ARG005
-        "issue 5: who was turned away stays as long as it likes",
+        "who was turned away stays as long as it likes",
     ),
     "lengths-are-believed": (
         "bookkeeper.rpc.frames.wire",
@@ -175,55 +175,55 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.security.secret",
         "refuse_readable_by_others",
         lambda path, mode: None,  # noqa: ARG005
-        "issue 5: a secret that others can read is used all the same",
+        "a secret that others can read is used all the same",
     ),
     "viewers-come-in-everywhere": (
         "bookkeeper.security.store",
         "opens_ports",
         lambda kind: True,  # noqa: ARG005
-        "issue 5: who may look at the monitor comes in at the ports of processes",
+        "who may look at the monitor comes in at the ports of processes",
     ),
     "the-monitor-asks-nobody": (
         "bookkeeper.monitor.auth_middleware",
         "accepted_by",
         lambda viewers: None,  # noqa: ARG005
-        "issue 5: whoever reaches the monitor's port may look",
+        "whoever reaches the monitor's port may look",
     ),
     "any-token-will-do": (
         "bookkeeper.security.viewers",
         "is_same",
         lambda expected, shown: bool(shown),  # noqa: ARG005
-        "issue 5: who shows something that looks like a token may look",
+        "who shows something that looks like a token may look",
     ),
     "tokens-stay-in-the-address": (
         "bookkeeper.monitor.auth_middleware",
         "address_without_token",
         lambda request: str(request.url),
-        "issue 5: the token stays in a browser's history, and others read it from the screen",
+        "the token stays in a browser's history, and others read it from the screen",
     ),
     "scripts-read-the-cookie": (
         "bookkeeper.monitor.auth_middleware",
         "hand_out",
         lambda answer, name, value, is_secure: answer.set_cookie(name, value),  # noqa: ARG005
-        "issue 5: pages of other sites make a browser show the cookie, scripts read it",
+        "pages of other sites make a browser show the cookie, scripts read it",
     ),
     "refusals-say-what-was-shown": (
         "bookkeeper.monitor.auth_middleware",
         "reason_of",
         lambda request, cookie: f"{request.url} {request.headers.get('authorization')} is wrong",  # noqa: ARG005
-        "issue 5: tokens are in the log: one of another cluster, or one that is a letter short",
+        "tokens are in the log: one of another cluster, or one that is a letter short",
     ),
     "strangers-hear-more": (
         "bookkeeper.monitor.app",
         "told",
         lambda request, view, verdict: view,  # noqa: ARG005
-        "issue 5: health and readiness tell whoever asks what only viewers may know",
+        "health and readiness tell whoever asks what only viewers may know",
     ),
     "every-refusal-is-logged": (
         "bookkeeper.rpc.trust.admission",
         "is_quiet",
         lambda said_ns, now_ns: False,  # noqa: ARG005
-        "issue 5: a stranger that knocks on and on fills the log",
+        "a stranger that knocks on and on fills the log",
     ),
 }
 

@@ -86,7 +86,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.client.table_map",
         "is_hopeless",
         lambda since_ns, now_ns: False,  # noqa: ARG005
-        "design section 9: whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
+        "whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
     ),
     "death-not-written-down": Fault(
         "bookkeeper.coordination.embedded",
@@ -111,7 +111,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.metadata.sqlite",
         "PUT_SQL",
         "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0)",
-        "design 4: a late writer turns a cell back, and shows what was deleted",
+        "a late writer turns a cell back, and shows what was deleted",
     ),
     "deletes-leave-no-tombstone": Fault(
         "bookkeeper.metadata.sqlite",
@@ -190,7 +190,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.storage.wal.committer",
         "effective_durability",
         lambda asked, drafts: asked,  # noqa: ARG005
-        "design 5: a peer would get what the primary never logged, or nothing at all",
+        "a peer would get what the primary never logged, or nothing at all",
     ),
     "everything-merges": Fault(
         "bookkeeper.storage.wal.group",
@@ -215,7 +215,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.tserver.write.write_guards",
         "refuse_conditional",
         lambda view: None,  # noqa: ARG005
-        "design 9: a conditional write is taken by a table that is replicated",
+        "a conditional write is taken by a table that is replicated",
     ),
     "read-only-is-a-word": Fault(
         "bookkeeper.tserver.write.write_guards",
@@ -269,7 +269,7 @@ FAULTS: dict[str, Fault] = {
         "bookkeeper.tserver.maintenance.flusher",
         "has_room",
         lambda memory_bytes, memtable_bytes: True,  # noqa: ARG005
-        "design 5: what a peer sends faster than it can be flushed fills the memory",
+        "what a peer sends faster than it can be flushed fills the memory",
     ),
     "unknown-fields-are-passed-over": Fault(
         "bookkeeper.metadata.values",

@@ -124,7 +124,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.replication_report",
         "expect_known",
         lambda knowledge: knowledge,
-        "design section 1: a master that has read nothing yet says that nothing waits",
+        "a master that has read nothing yet says that nothing waits",
     ),
     "loads-do-not-rest": (
         "bookkeeper.master.placement.load_retries",
@@ -142,7 +142,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.cycle.assigner",
         "flying_at",
         lambda world, entry: (),  # noqa: ARG005
-        "one tserver ships a file to all targets (document 1, on choosing a tserver)",
+        "one tserver ships a file to all targets (ACCUMULO-378, Choose local TabletServer)",
     ),
     "older-logs-are-not-waited-for": (
         "bookkeeper.master.cycle.assigner",
@@ -292,7 +292,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.gc.gc_pace",
         "worked_ms",
         lambda took_ms, computed_ms: took_ms,  # noqa: ARG005
-        "issue 15: the collector rests nine times as long as an outage lasted",
+        "the collector rests nine times as long as an outage lasted",
     ),
     "newborns-go": (
         "bookkeeper.master.gc.gc_rules",
@@ -322,7 +322,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.gc.retention_reasons",
         "Keeper.quarantined",
         lambda keeper, key: None,  # noqa: ARG005
-        "design section 1: an operator can ask for whom a file is kept, whatever keeps it",
+        "an operator can ask for whom a file is kept, whatever keeps it",
     ),
     "the-monitor-never-rests": (
         "bookkeeper.monitor.sampler",
@@ -382,7 +382,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.cycle.assigner",
         "peer_allowance",
         lambda world, cluster: world.limits.peer_max,  # noqa: ARG005
-        "design 6: an offline peer is tried all the time",
+        "an offline peer is tried all the time",
     ),
     "unsealed-tablets-move": (
         "bookkeeper.master.placement.tablet_balance",
@@ -424,13 +424,13 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.quarantine.quarantined_ranges",
         "write_rows",
         lambda table, reign, ranges: None,  # noqa: ARG005
-        "design 7: a range that fails for good is passed, and nothing remembers it",
+        "a range that fails for good is passed, and nothing remembers it",
     ),
     "a-try-under-way-counts": (
         "bookkeeper.master.index.shipments",
         "is_excused",
         lambda shipment: False,  # noqa: ARG005
-        "design 7: a range that a person has seen to waits again, for a try that had begun before",
+        "a range that a person has seen to waits again, for a try that had begun before",
     ),
     "quarantine-keeps-nothing": (
         "bookkeeper.master.gc.gc_rules",
@@ -442,36 +442,36 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.master.fate.engine",
         "excess_failures",
         lambda kept, most: 0,  # noqa: ARG005
-        "design 6: failed operations pile up in the books",
+        "failed operations pile up in the books",
     ),
     "the-age-of-logs-does-not-count": (
         "bookkeeper.master.cycle.assigner",
         "queue_key",
         lambda entry, target, sequential: (0, entry.file, target),  # noqa: ARG005
-        "design 6: sequential hands out the logs of a target in order of creation",
+        "sequential hands out the logs of a target in order of creation",
     ),
     "nothing-is-shared": (
         "bookkeeper.master.fate.engine",
         "is_held",
         lambda lock, held: lock.removeprefix("shared ") in {known.removeprefix("shared ") for known in held},
-        "issue 4: an import that waits for a tablet keeps imports into all other tables waiting",
+        "an import that waits for a tablet keeps imports into all other tables waiting",
     ),
     "late-operations-count": (
         "bookkeeper.master.fate.fate_store",
         "came_late",
         lambda record, taken_over: False,  # noqa: ARG005
-        "design 6: an operation that was asked for again is executed a second time when the master changes, days later",
+        "an operation that was asked for again is executed a second time when the master changes, days later",
     ),
     "a-doubt-is-a-failure": (
         "bookkeeper.master.fate.engine",
         "in_doubt",
         lambda running: RefusedError(f"{running.op.type} has failed"),
-        "design 6: who is told that an operation failed finds it done",
+        "who is told that an operation failed finds it done",
     ),
     "locks-do-not-exclude": (
         "bookkeeper.master.fate.engine",
         "first_of_each_lock",
         lambda ordered: ordered,
-        "design 6: two operations change one table at a time",
+        "two operations change one table at a time",
     ),
 }

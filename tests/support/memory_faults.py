@@ -18,7 +18,7 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "bookkeeper.storage.wal.block",
         "read_form",
         lambda message: MessageForm(0, len(message), is_compressed=False),
-        "issue 15: a few kilobytes of an older form of Arrow's messages take gigabytes",
+        "a few kilobytes of an older form of Arrow's messages take gigabytes",
     ),
     "memory-for-what-is-announced": (
         "bookkeeper.rpc.frames.partial_frame",

@@ -129,7 +129,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "bookkeeper.tserver.shipping.worker_books",
         "finished_rank",
         lambda fact: 1,  # noqa: ARG005
-        "design 4: a worker that lost its work turns the finished offset back",
+        "a worker that lost its work turns the finished offset back",
     ),
     "dead-peers-take-all-slots": (
         "bookkeeper.replay.slots",
@@ -137,7 +137,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         lambda total, per_peer, held, suspects, peer, wanted: max(  # noqa: ARG005
             0, min(wanted, per_peer - held.get(peer, 0), total - sum(held.values()))
         ),
-        "design 6: an offline peer delays another",
+        "an offline peer delays another",
     ),
     "names-are-given-twice": (
         "bookkeeper.peers.parquet.store",

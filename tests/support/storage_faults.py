@@ -161,7 +161,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.wal.shares",
         "LogShares.counting",
         _counting_all_records,
-        "design section 1: the lag of a table counts the records of others in the same log",
+        "the lag of a table counts the records of others in the same log",
     ),
     "imports-show-before-they-travel": (
         "bookkeeper.tserver.bulk.bulk_loader",
@@ -341,7 +341,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "bookkeeper.storage.tablet.entries",
         "RowWords.between",
         _inside,
-        "design section 8: a small range lacks rows that are in it",
+        "a small range lacks rows that are in it",
     ),
     "page-begins-at-its-row": (
         "bookkeeper.storage.tablet.resume",

@@ -3,7 +3,7 @@
 Arrives: a cluster's metadata table, its directories and its sessions, read from outside while it runs. Leaves: lines
 of text, each naming one thing that nothing alive needs. Nothing was written for longer than the age at which a log
 with data is rolled: so the logs that are not sealed are newborn, and nothing in the books may name a log at all.
-Sources: rules R3, R4, R17 and R20 of books.md; design sections 6 and 7.
+Rules: R3, R4, R17 and R20.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where document 1 is not followed in its books: what its own words would lead to, and what is done instead.
+"""Where ACCUMULO-378 is not followed in its books: what its own words would lead to, and what is done instead.
 
 Sentences 97 and 109 (additions are written), 104 and 129 (the store combines); see docs/conformance.md.
 """
@@ -30,7 +30,7 @@ def _needed(offset: int) -> ReplicationStatus:
 
 
 def _summed(written: Sequence[ReplicationStatus]) -> ReplicationStatus:
-    """The document's combiner: each value is an addition."""
+    """ACCUMULO-378's combiner: each value is an addition."""
     return ReplicationStatus(
         replication_needed_offset=sum(one.replication_needed_offset for one in written),
         replication_finished_offset=sum(one.replication_finished_offset for one in written),

@@ -1,4 +1,4 @@
-"""The list of document 1's sentences is whole, and each entry leads somewhere."""
+"""The list of the sentences of ACCUMULO-378 is whole, and each entry leads somewhere."""
 
 from __future__ import annotations
 

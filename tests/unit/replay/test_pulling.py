@@ -1,4 +1,4 @@
-"""A peer that fetches instead of being sent to: what the books and logs say is all that it needs (document 1)."""
+"""A peer that fetches instead of being sent to: what the books and logs say is all that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two clusters that write one key, timestamp included, and send it to each other (document 1, last question)."""
+"""Two clusters that write one key, timestamp included, and send it to each other. ACCUMULO-378, *Common Questions*."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THERE = HERE._replace(value=b"there")
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_of_two_masters_each_shows_what_came_to_it_last(tmp_path: Path, flushed: bool) -> None:
-    """The document calls it non-deterministic. Whole it is, on each side: one of both values, the same ever after."""
+    """ACCUMULO-378 calls it non-deterministic. Whole it is, on each side: one of both values, the same ever after."""
     for first, then in ((HERE, THERE), (THERE, HERE)):
         tablet = TabletData(Extent("t", None, None), GroupMap({}), tmp_path / first.value.decode(), [])
         for number, record in enumerate((first, then), 1):

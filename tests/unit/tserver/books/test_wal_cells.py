@@ -254,7 +254,7 @@ def test_after_a_flush_the_log_cell_goes_and_a_later_record_brings_it_back() -> 
 
 
 def test_closed_by_the_first_flush_would_end_a_log_that_another_tablet_writes() -> None:
-    """Document 1 closes with the flush; a log has many tablets, and CLOSED is of the file (R10)."""
+    """ACCUMULO-378 closes with the flush; a log has many tablets, and CLOSED is of the file (R10)."""
     log = Log()
     log.append(block(1, 5), block(6, 1, b"m"))
     log.sync(6, 60)
