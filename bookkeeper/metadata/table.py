@@ -124,7 +124,7 @@ class PartReader(Protocol):
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
         """As ``scan``, but a long row comes as several of the same key that follow each other: all of one moment, each
-        with other columns, in order of family and qualifier.
+        with other columns, in order of family and qualifier. Rule R9 needs all of them.
         """
 
 

@@ -210,7 +210,7 @@ _HELLO = method_codec("Master", "hello")
 
 
 def refuse_other_instance(hello: Hello, meant: str) -> None:
-    """Raise RefusedError when another instance answers than the one that is meant, whatever it lets in."""
+    """Rule R23: raise RefusedError when another instance answers than is meant, whatever it lets in."""
     if meant and hello.instance_id != meant:
         raise RefusedError(
             f"it says that it is instance {hello.instance_id or 'none'} ({hello.cluster_name}), and {meant} was meant: "

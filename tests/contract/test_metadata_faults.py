@@ -1,4 +1,4 @@
-"""The laws of the metadata table are at work: with a rule broken on purpose, the test of that law turns red."""
+"""The laws of the metadata table are at work: a switch turns the test of each red (R1, R4)."""
 
 from __future__ import annotations
 

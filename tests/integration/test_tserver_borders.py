@@ -1,4 +1,7 @@
-"""Tservers hold tablets that were split or merged: what they read, what they take of a stream, what they come after."""
+"""Tservers hold tablets that were split or merged: what they read, what they take of a stream, what they come after.
+
+Rules: R7, R15, R18, R22 and R24.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws that need a running tserver turn red when their rule is broken by a switch."""
+"""Laws that need a running tserver turn red when a switch breaks their rule: R1, R4, R7, R14, R15, R18, R20, R24."""
 
 from __future__ import annotations
 

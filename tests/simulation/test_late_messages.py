@@ -1,4 +1,4 @@
-"""Calls that arrive again, or late, or out of a process that was stopped for long: nothing changes."""
+"""Calls that arrive again, or late, or out of a process that was stopped for long: nothing changes (R20)."""
 
 from __future__ import annotations
 

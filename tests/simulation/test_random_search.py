@@ -1,5 +1,7 @@
 """Random schedules find what is broken: each switch that is named here is found by the first few seeds.
 
+Rules: R1, R12, R15, R17 to R20, R22 and R24; laws L1, L2 and L4.
+
 The directed schedules show a rule's law where it bites; this shows that the search would have led there by itself.
 """
 

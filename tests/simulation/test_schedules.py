@@ -1,24 +1,28 @@
 """Schedules of docs/design/rules.md that need more than a master: real clusters over simulated edges, green with their
 rule, red without it.
 
-========  =====================================================================================================
-schedule  where
-========  =====================================================================================================
-1-3, 8    ``test_schedules_leaders``
-4         ``test_schedules_files``
-5-7, 9    ``test_schedules_targets``
-10-13     here (13: the part of it without bulk import)
-14        ``test_schedules_files``
-15, 16    here
-17        ``test_schedules_files``
-18        ``tests/unit/master/test_border_laws``
-19-21     here
-22        ``test_schedules_files``
-23-25     here
-26        ``test_schedules_paths``, and where it is a pure function
-27        ``test_schedules_targets``
-28        ``test_schedules_files``
-========  =====================================================================================================
+========  ========================  ===========================================================================
+schedule  rules                     where
+========  ========================  ===========================================================================
+1-3, 8    R2, R3, R6, R7, R8        ``test_schedules_leaders``
+4         R4                        ``test_schedules_files``
+5-7, 9    R5, R6, R9                ``test_schedules_targets``
+10, 11    R12                       here
+12        R14                       here
+13        R13                       here; its bulk import: ``tests/unit/replay/test_segment_transfer``
+14        R10                       ``test_schedules_files``
+15, 16    R15                       here
+17, 28    R17                       ``test_schedules_files``
+18        R16                       ``tests/unit/master/test_border_laws``
+19        R19                       here
+20, 23    R18                       here
+21        R24                       here
+22        R24                       ``test_schedules_files``
+24        R20                       here
+25        R21                       here
+26        R22                       ``test_schedules_paths``, and where it is a pure function
+27        R5                        ``test_schedules_targets``
+========  ========================  ===========================================================================
 
 What several tablets, tables, groups and incarnations do to one log is in ``test_schedules_one_log``; receivers that
 work at the same time are in ``test_schedules_receivers``.

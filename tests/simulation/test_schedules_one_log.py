@@ -1,6 +1,6 @@
 """Schedules about what shares one log: tablets, tables, targets and groups, each green with its rule, red without it.
 
-Real clusters over simulated edges. A red twin says which law it sees broken.
+Rules: R10, R12, R13 and R17. Real clusters over simulated edges. A red twin says which law it sees broken.
 """
 
 from __future__ import annotations

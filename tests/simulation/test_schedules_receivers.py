@@ -1,6 +1,6 @@
 """Schedules of receivers that work at the same time, and of what they remember, each green with its rule, red without.
 
-Real clusters over simulated edges. A red twin says which law it sees broken.
+Rules: R18 and R20. Real clusters over simulated edges. A red twin says which law it sees broken.
 """
 
 from __future__ import annotations

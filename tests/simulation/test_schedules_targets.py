@@ -2,6 +2,7 @@
 
 Each by its number: green with its rule, red without. One schedule is one function that plays it and tells what is left
 in the end; it is played as the code is, and with the switch that breaks the rule. They need a master only.
+Rules: R2, R5, R6 and R9.
 """
 
 from __future__ import annotations

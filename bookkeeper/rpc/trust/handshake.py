@@ -1,6 +1,7 @@
 """What is said on a connection before the first call: who may come in, and in which version of the protocol.
 
 Arrives: nonces, secrets, the bytes of one message. Leaves: messages, proofs and keys; pure. The secret is never sent.
+Rule: R23.
 
 ========  =========================================================================================
 client    ``GREETING``: nonce (32), role, its instance id, the id of the instance that it means (texts,

@@ -1,4 +1,4 @@
-"""The promise of a seal: the disk has every byte of the log before it.
+"""The promise of a seal (rule R15): the disk has every byte of the log before it.
 
 Arrives: a log that a recovery has counted, as the page cache shows it. Leaves: its seal, and a copy of the log where
 the disk has less. Survives a crash: the seal, and the copy that it names; a copy that no seal names goes with the log.

@@ -20,9 +20,11 @@ PARTS = ("Problem", "Rule", "Mechanism", "Cost", "Tests")
 SOURCES = {".py", ".pyi", ".proto", ".thrift", ".md", ".sh", ".toml"}
 PRODUCT = ("bookkeeper", "combiners", "shell")
 
+_FROM_TO = re.compile(r"\bR(\d{1,2})(?:-| to )R(\d{1,2})\b")
 _CITED = re.compile(r"\b([RL]\d{1,2})\b|(?<=_)(r\d{1,2})(?=_)")
 _SECTION = re.compile(r"^\((r\d+)\)=\n## (R\d+): (.+?)\n(.*?)(?=^\([a-z]|\Z)", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"^\| \[(R\d+)\]\(#(r\d+)\) \| .+\. \|$", re.MULTILINE)
+_MODULE = re.compile(r"`(bookkeeper(?:\.\w+)+)`")
 _SWITCH = re.compile(r"`([a-z][a-z'-]+)`")
 
 
@@ -33,14 +35,22 @@ def files_of(*places: str) -> list[Path]:
 
 
 def rules_in(text: str) -> set[str]:
-    """Rules and laws that a text cites, also in the names of tests: ``test_r18_…``."""
-    return {(by_number or by_name).upper() for by_number, by_name in _CITED.findall(text)}
+    """Rules and laws that a text cites, also by ``R6-R10`` and in the names of tests: ``test_r18_…``."""
+    between = {f"R{n}" for first, last in _FROM_TO.findall(text) for n in range(int(first), int(last))}
+    return between | {(by_number or by_name).upper() for by_number, by_name in _CITED.findall(text)}
 
 
 @cache
 def cited_in(*places: str) -> set[str]:
     """What some directories cite."""
     return set[str]().union(*(rules_in(path.read_text()) for path in files_of(*places)))
+
+
+@cache
+def sources_of_tests() -> dict[str, set[str]]:
+    """All files of tests, each with the rules that it cites."""
+    sources = [path.read_text() for path in files_of("tests") if path.name.startswith("test_")]
+    return {source: rules_in(source) for source in sources}
 
 
 def sections_of(page: str) -> dict[str, str]:
@@ -82,24 +92,41 @@ def check_parts(page: str) -> None:
         assert ". " not in words.replace("\n", " "), f"{rule} has two sentences"
 
 
+def source_of(name: str) -> str:
+    """A module of the product, or the page of a package."""
+    place = ROOT / Path(*name.split("."))
+    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    assert path.is_file(), f"there is no {name}"
+    return path.read_text()
+
+
 def check_modules(page: str) -> None:
-    """Each mechanism names modules that exist."""
+    """Each mechanism names modules that exist, and that say which rule they keep."""
     for rule, text in sections_of(page).items():
-        named = re.findall(r"`(bookkeeper(?:\.\w+)+)`", parts_of(text)["Mechanism"])
+        named = _MODULE.findall(parts_of(text)["Mechanism"])
         assert named, f"{rule} names no module"
-    for name in re.findall(r"`(bookkeeper(?:\.\w+)+)`", page):
-        place = ROOT / Path(*name.split("."))
-        assert place.is_dir() or place.with_suffix(".py").is_file(), f"there is no {name}"
+        for name in named:
+            assert rule in rules_in(source_of(name)), f"{name} keeps {rule} and does not cite it"
+    for name in _MODULE.findall(page):
+        source_of(name)
 
 
 def check_tests(page: str) -> None:
     """Each rule names tests, and each test and file that the page names exists."""
     for rule, text in sections_of(page).items():
-        assert "::test_" in parts_of(text)["Tests"], f"{rule} names no test"
+        tests = parts_of(text)["Tests"]
+        assert "::test_" in tests, f"{rule} names no test"
+        for name in re.findall(r"`(tests/[\w/]+\.py)::", tests):
+            assert rule in rules_in((ROOT / name).read_text()), f"{name} shows {rule} and does not cite it"
     for name, test in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", page):
         path = ROOT / name
         assert path.exists(), f"there is no {name}"
         assert not test or f"def {test}(" in path.read_text(), f"there is no {name}::{test}"
+
+
+def uses(source: str, switch: str) -> bool:
+    """Whether a test turns a switch, alone or with others."""
+    return any(f"{begin}{switch}{end}" in source for begin in ('"', "and ") for end in ('"', " and"))
 
 
 def check_switches(page: str) -> None:
@@ -110,6 +137,9 @@ def check_switches(page: str) -> None:
         assert named <= FAULTS.keys(), f"{rule} names {', '.join(named - FAULTS.keys())}, which is no switch"
         breaking = {name for name, fault in FAULTS.items() if rule in rules_in(fault.breaks)}
         assert breaking <= named, f"{rule} lacks the switches {', '.join(breaking - named)}"
+        citing = [source for source, rules in sources_of_tests().items() if rule in rules]
+        unused = [name for name in sorted(named) if not any(uses(source, name) for source in citing)]
+        assert not unused, f"no test that cites {rule} uses {', '.join(unused)}"
 
 
 CHECKS = (check_lines, check_parts, check_modules, check_tests, check_switches)
@@ -168,6 +198,7 @@ def test_every_schedule_is_told() -> None:
         (check_parts, "**Cost.**", "**Price.**", "R1 has the parts Problem, Rule, Mechanism, Price, Tests"),
         (check_parts, "**Rule.** ", "**Rule.** Mind this. ", "R1 has two sentences"),
         (check_modules, "`bookkeeper.metadata.keys`", "`bookkeeper.metadata.locks`", "there is no bookkeeper"),
+        (check_modules, "`bookkeeper.metadata.flight`", "`bookkeeper.clock`", "bookkeeper.clock keeps R4 and"),
         (check_tests, "::test_r1_", "::test_no_such_", "there is no .*::test_no_such_"),
         (check_switches, "`nobody-closes`", "`nobody-knows`", "R10 names nobody-knows, which is no switch"),
         (check_switches, "Switches: `newborns-go`, ", "Switches: ", "R17 lacks the switches newborns-go"),
@@ -184,4 +215,5 @@ def test_a_page_that_is_wrong_is_noticed(check: Callable[[str], None], before: s
 
 def test_a_rule_that_nobody_defines_or_cites_is_noticed() -> None:
     assert rules_in("rule R25; def test_r26_r27_x(); XR1, R1x") == {"R25", "R26", "R27"}
+    assert rules_in("R6-R8 and L2, R18 to R20") == {"R6", "R7", "R8", "L2", "R18", "R19", "R20"}
     assert missing(["R1", "R25"], {"R1"}) == ["R25"]

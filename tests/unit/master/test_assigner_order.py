@@ -1,4 +1,4 @@
-"""What the two assigners promise: both keep each tablet's order, and ``sequential`` hands out the oldest log first."""
+"""Both assigners keep each tablet's order, and ``sequential`` hands out the oldest log first (R24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each law of the sending side turns red when its rule is broken by a switch."""
+"""Each law of the sending side turns red when its rule is broken by a switch: R5, R13, R15, R19, R21, R23, R24."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in: only who proves a secret, with the rights of that secret, and each side knows who the other is."""
+"""Who may come in: only who proves a secret, with the rights of that secret, and each knows the other (R23)."""
 
 from __future__ import annotations
 

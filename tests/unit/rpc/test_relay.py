@@ -1,4 +1,4 @@
-"""Somebody in between who passes a handshake on: nothing of what it adds, changes or repeats counts, with TLS too."""
+"""Somebody in between who passes a handshake on: nothing that it adds, changes or repeats counts, TLS or not (R23)."""
 
 from __future__ import annotations
 

@@ -194,6 +194,7 @@ def check_older_copies(home: Path) -> None:
 
 
 def test_an_older_copy_of_a_store_is_refused(tmp_path: Path) -> None:
+    """R9: tables that such a copy does not know would count as complete."""
     check_older_copies(tmp_path)
     for switch, says in (
         ("older-books-are-believed", "an older copy of metadata.db"),

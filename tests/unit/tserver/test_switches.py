@@ -1,4 +1,4 @@
-"""Each law of the tserver's pure parts turns red when its rule is broken by a switch."""
+"""Each law of the tserver's pure parts turns red when a switch breaks its rule: R1, R12 to R15, R18 to R22, R24."""
 
 from __future__ import annotations
 

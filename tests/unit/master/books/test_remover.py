@@ -1,4 +1,4 @@
-"""Which books go, and when. (What the rules are for is played in ``tests/simulation``.)"""
+"""Which books go, and when: R2, R3, R7 and R9. (What the rules are for is played in ``tests/simulation``.)"""
 
 from __future__ import annotations
 

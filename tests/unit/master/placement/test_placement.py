@@ -1,4 +1,4 @@
-"""Placing tablets: a cell first, an order afterwards, and nothing while a deposed leader's orders may still count."""
+"""Placing tablets: a cell first, an order later, nothing while a deposed leader's orders may count (R1, R7, R15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A range that fails for good: passed only with its row in the books, kept for as long as the row is there."""
+"""A range that fails for good: passed only with its row in the books, kept as long as the row is there (R17, R19)."""
 
 from __future__ import annotations
 

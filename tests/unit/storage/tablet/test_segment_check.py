@@ -1,4 +1,4 @@
-"""What a segment from elsewhere says is compared with what it holds: our own pass, and nothing else does."""
+"""What a segment from elsewhere says is compared with what it holds: our own pass, nothing else does (R18, L7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sync that fails: the page cache shows what the disk lacks. What a recovery seals is on the disk all the same."""
+"""A sync that fails: the page cache shows what the disk lacks. What a recovery seals is on the disk (R15)."""
 
 from __future__ import annotations
 

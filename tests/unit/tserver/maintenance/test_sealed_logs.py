@@ -1,4 +1,4 @@
-"""Recovery of many tablets from one log: the log is walked once, and each tablet gets its own blocks."""
+"""Recovery of many tablets from one log: the log is walked once, and each tablet gets its own blocks (R15)."""
 
 from __future__ import annotations
 
