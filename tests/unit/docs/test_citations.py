@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PLACES = ("bookkeeper", "combiners", "shell", "docker", "tests", "docs")
-ROOT_FILES = ("ARCHITECTURE.md", "CHANGELOG.md", "README.md", "Makefile", "pyproject.toml")
 BINARY = {".png", ".pyc", ".so", ".jsa", ".svg", ".json"}
 
 ELSEWHERE = {
@@ -33,7 +32,7 @@ _PATTERNS = {what: re.compile(pattern, re.IGNORECASE) for what, pattern in (ELSE
 def texts() -> list[Path]:
     """All sources and pages but this one."""
     found = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.is_file()]
-    found += [ROOT / name for name in ROOT_FILES]
+    found += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
     return sorted(path for path in found if path.suffix not in BINARY and path != Path(__file__))
 
 
