@@ -1,8 +1,8 @@
 """The monitor's address, and the thread behind it: it listens at once, and loads and looks only when somebody comes.
 
 Arrives: settings, a source. Leaves: a page server inside the master's process. It costs nothing until somebody comes;
-then one thread looks and one answers, behind a door (:mod:`bookkeeper.monitor.connection_limiter`). Whatever dies in here is logged
-and begun anew after a pause: the master goes on without it. Nothing survives a crash.
+then one thread looks and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. Whatever dies in here is
+logged and begun anew after a pause: the master goes on without it. Nothing survives a crash.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The master's thread: one loop that keeps the books, places tablets and hands out work.
 
-Arrives: news (``inbox``), the clock. Leaves: full cycles at their interval and when something beyond one tserver's logs
-changed; quick cycles, which look at the nudging tservers' tablets and at tablets that changed, and at no others; ranges
-for workers. Survives a crash: nothing of it; each stage is safe to repeat and to be cut. A TransientError ends the
-cycle that met it; the next one begins anew, and the status shows why.
+Arrives: news (``event_queue``), the clock. Leaves: full cycles at their interval and when something beyond one
+tserver's logs changed; quick cycles, which look at the nudging tservers' tablets and at tablets that changed, and at no
+others; ranges for workers. Survives a crash: nothing of it; each stage is safe to repeat and to be cut. A
+TransientError ends the cycle that met it; the next one begins anew, and the status shows why.
 Rules: R6-R10 and R24.
 """
 

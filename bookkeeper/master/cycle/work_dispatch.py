@@ -2,7 +2,7 @@
 
 Arrives: files that are outstanding or have just grown, reports, ranges that came back. Leaves: `assign_work` calls,
 each in the lane of its tserver, after the file's operation is in the books. Survives a crash: those operations.
-Used by the master's thread alone; others only read ``shipping``.
+Used by the master's thread alone; others only read ``shipments``.
 """
 
 from __future__ import annotations

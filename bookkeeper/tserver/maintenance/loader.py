@@ -3,7 +3,7 @@
 Arrives: orders of the master. Leaves: served tablets, or tablets whose every record is in segments. Survives a crash:
 the books. Loading: the row must give the tablet to this session; take the next serial; read the logs that the row
 names, which must be sealed; serve. Unloading: take no more writes; flush; serve no longer. What to read and what
-follows from it is decided in ``loading``. Rules: R1, R15, R18 and R24.
+follows from it is decided in ``load_plan``. Rules: R1, R15, R18 and R24.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class World(Users):
             master_port=10_000 + 100 * len(self.clusters),
             overrides={
                 **SETTINGS,
-                "master.cycle.assigner": self.assigner,
+                "master.assigner": self.assigner,
                 "files.roots": [str(self.directory / GIVEN)],
                 **(overrides or {}),
             },
