@@ -1,8 +1,7 @@
-"""Every error of the project: one base, then Transient and Permanent.
+"""Every error of the project. Each is a :class:`TransientError` or a :class:`PermanentError`.
 
-Arrives: a failure noticed anywhere below the shell. Leaves: an exception whose message names the thing,
-the reason and the next step. Only :class:`TransientError` is ever retried. Each class has a stable ``code``
-so that an error keeps its identity across a process border (see ``bookkeeper.rpc``).
+A message names the thing, the reason and the next step. Only a :class:`TransientError` is ever retried. Each class has
+a stable ``code``, so an error has the same class in the process that called as in the process that raised it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ MUTATION_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class LocalityGroup:
-    """A named group of families that are stored and replicated together."""
+    """A named group of families that are stored together, and that a target may get without the others."""
 
     name: str
     families: tuple[bytes, ...]

@@ -1,19 +1,22 @@
-"""Pure combiner functions over replication status values.
+"""Pure functions over replication statuses.
 
-What arrives are :class:`ReplicationStatus` messages of one file, for one tablet or target, as they were read from
-the metadata table: repeated, reordered, out of date, or with one side only. What leaves is the one status that
-they mean together. Reading calls :func:`combine`; the one writer that knows the absolute offset changes its own
-status through :func:`append`, :func:`finish` and :func:`close`. Protobuf and the standard library only.
+A :class:`ReplicationStatus` says how much of one log file is needed and finished, for one tablet or target. The
+metadata table holds many of them for one file: repeated, reordered, out of date, or with one side only. A reader calls
+:func:`combine`, which folds them into one status. The one writer that knows the absolute offset changes its own status
+with :func:`append`, :func:`finish` and :func:`close`. This package imports protobuf and the standard library only.
 
 Laws of :func:`combine`, on every message that parses (compare messages, never bytes):
 
-* total: any number of statuses, none included, fold without an error;
-* commutative and associative: order and grouping never show, ``combine([a, combine([b, c])])`` is
+* total: any number of statuses, also none, fold without an error;
+* commutative and associative: order and grouping do not matter, ``combine([a, combine([b, c])])`` equals
   ``combine([a, b, c])`` in any order;
-* idempotent: folding a status once more, or a result again, changes nothing; the empty status is the identity;
+* idempotent: a status that is folded twice, or a result that is folded again, changes nothing; the empty status is the
+  identity;
 * monotone: the result is at least each input (state OPEN < CLOSED, offsets, byte positions and shares upwards,
-  ``created_time`` downwards from unset, barriers, targets of shares and unknown fields by inclusion), and ``append``,
-  ``finish`` and ``close`` only climb: their result knows all that the status they changed knew.
+  ``created_time`` downwards from unset, barriers, targets of shares and unknown fields by inclusion). ``append``,
+  ``finish`` and ``close`` only climb: their result is at least the status they changed.
+
+Source: ACCUMULO-378, *Data Structure in Value*; there the store combines, here the reader does.
 
 The generated module is committed. After a change of the proto::
 

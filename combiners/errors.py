@@ -8,4 +8,4 @@ class CombinerError(Exception):
 
 
 class StatusError(CombinerError):
-    """A change that contradicts the status it is applied to: a logic error of the caller, never retried."""
+    """A change contradicts the status it is applied to. The caller has an error; trying again does not help."""

@@ -22,12 +22,12 @@ _ShareValue = tuple[int, int, tuple[UnknownField, ...]]
 
 
 def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
-    """Fold any number of statuses of one file into the least one that knows all of them.
+    """Fold any number of statuses of one file into the least status that is at least each of them. Raises nothing.
 
-    State, offsets and byte positions merge as the maximum, ``created_time`` as the minimum of those set, barriers
-    and unknown fields as sorted sets, shares as the maximum for each target. Nothing to fold gives the empty status,
-    the identity. The result is in normal form: folding it again, alone or with any of its inputs, gives an equal
-    message.
+    State, offsets and byte positions merge as the maximum, ``created_time`` (milliseconds since 1970) as the minimum of
+    those that are set, barriers and unknown fields as sorted sets, shares as the maximum for each target. No status at
+    all gives the empty status, the identity. The result is in normal form: folding it again, alone or with any of its
+    inputs, gives an equal message.
     """
     state = needed = finished = needed_bytes = finished_bytes = share_records = share_bytes = 0
     created: int | None = None
@@ -65,21 +65,20 @@ def combine(statuses: Iterable[ReplicationStatus]) -> ReplicationStatus:
 
 
 def is_fully_replicated(status: ReplicationStatus) -> bool:
-    """Tell whether nothing is left and nothing can be added: CLOSED, and finished has reached needed.
+    """Whether nothing is left to replicate and no record can be added: the state is CLOSED, and the finished offset has
+    reached the needed offset.
 
-    An OPEN status never is, however far finished is: that includes a fold that has seen the finished side only.
-    Finished above needed means that the needed side which was read is the older one. CLOSED always comes with
-    the exact final offset, so in a CLOSED status this can't arise from books that keep their rules; it counts
-    as reached, because every record that is needed has arrived. A state that this version does not know is not
-    CLOSED: a file is rather kept than lost.
+    An OPEN status is never fully replicated, also when only its finished side was read. A finished offset above the
+    needed offset means that the needed side which was read is older; it counts as reached. A state that this version
+    does not know counts as OPEN, so that the file is kept.
     """
     return status.state == CLOSED and status.replication_finished_offset >= status.replication_needed_offset
 
 
 def range_needing_replication(status: ReplicationStatus) -> tuple[int, int] | None:
-    """First and last offset, both inclusive, that are needed and not finished; None when nothing is left.
+    """The first and last offset, both included, that are needed and not finished; None when nothing is left.
 
-    Offsets count records from 1: finished 100 and needed 300 leaves (101, 300).
+    Offsets count records from 1: finished 100 and needed 300 leave (101, 300).
     """
     first = status.replication_finished_offset + 1
     last = status.replication_needed_offset
@@ -87,10 +86,11 @@ def range_needing_replication(status: ReplicationStatus) -> tuple[int, int] | No
 
 
 def append(status: ReplicationStatus, records: int, *, needed_bytes: int | None = None) -> ReplicationStatus:
-    """``records`` more are ready for replication; ``needed_bytes`` is the position in the file behind them.
+    """The status after ``records`` more records became ready for replication. ``needed_bytes`` is the position in the
+    file behind them, in bytes from its beginning; None = it stays.
 
-    Raises StatusError when the status is not OPEN, the count is negative, or an offset or position would go
-    back or exceed :data:`OFFSET_MAX`.
+    Raises StatusError when the status is not OPEN, the count is negative, or an offset or position would go back or
+    pass 2^64 - 1.
     """
     _require_open(status, "append")
     changed = _copy(status)
@@ -101,10 +101,11 @@ def append(status: ReplicationStatus, records: int, *, needed_bytes: int | None 
 
 
 def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | None = None) -> ReplicationStatus:
-    """``records`` more have arrived at the target; ``finished_bytes`` is the position in the file behind them.
+    """The status after ``records`` more records arrived at the target. ``finished_bytes`` is the position in the file
+    behind them, in bytes from its beginning; None = it stays. A CLOSED status takes this change and no other one.
 
-    The only change that a CLOSED status takes. Raises StatusError when finished would pass needed, the count is
-    negative, or the position would go back or exceed :data:`OFFSET_MAX`.
+    Raises StatusError when the finished offset would pass the needed offset, the count is negative, or the position
+    would go back or pass 2^64 - 1.
     """
     finished = _advanced(status.replication_finished_offset, records, "finish")
     if finished > status.replication_needed_offset:
@@ -120,7 +121,7 @@ def finish(status: ReplicationStatus, records: int, *, finished_bytes: int | Non
 
 
 def close(status: ReplicationStatus) -> ReplicationStatus:
-    """No record can ever be added to the file. Raises StatusError when the status is not OPEN."""
+    """The status after the last record of the file. Raises StatusError when the status is not OPEN."""
     _require_open(status, "close")
     changed = _copy(status)
     changed.state = CLOSED

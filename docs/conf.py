@@ -10,9 +10,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "tablet-bookkeeper"
 version = release = installed("tablet-bookkeeper")
-extensions = ["myst_parser", "docs.extension"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docs.extension"]
 exclude_patterns = ["extension"]
 nitpicky = True
+_DOCUMENTED = r"combiners|bookkeeper\.(?:client|errors|model|peers|rpc\.messages)"
+nitpick_ignore_regex = [(r"py:.*", rf"(?!(?:{_DOCUMENTED})\b).*")]  # other modules and projects have no pages here
+
+autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "__init__, __new__"}
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
 
 myst_enable_extensions = ["deflist"]
 myst_fence_as_directive = ["mermaid"]  # code hosts draw ```mermaid, and do not know ```{mermaid}

@@ -49,7 +49,12 @@ CONDITIONAL_BUDGET_MS = 60_000.0
 
 
 class Client:
-    """One cluster. Thread-safe; a context manager that disconnects."""
+    """A connection to one cluster. Thread-safe; as a context manager it disconnects at the end.
+
+    ``tables``, ``users`` and ``replication`` are :class:`Tables`, :class:`Users` and :class:`Replication` of the
+    cluster. A client goes on when any process of the cluster is replaced: it repeats what fails with a
+    :class:`~bookkeeper.errors.TransientError`, and raises that error only when its time is over.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,9 @@ class Client:
         credentials: Credentials | None = None,
         home: Path | None = None,
     ) -> None:
-        """Nothing is called yet; see :meth:`connect`. ``home`` is the cluster's directory, if it can be reached."""
+        """For tests; users call :meth:`connect`. Calls nothing yet. ``home`` is the cluster's directory, if it can be
+        reached.
+        """
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._stopped = threading.Event()
@@ -87,13 +94,16 @@ class Client:
     ) -> Self:
         """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
 
-        The secret to show is in ``secret_file``, else it is the clients' own in the directory, else that in the file
-        which BOOKKEEPER_SECRET_FILE names; a file may be a directory of secrets, of which the cluster takes the one
-        that it knows. ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) says that the cluster speaks
-        TLS and who signs its certificates, ``tls_certificate`` (BOOKKEEPER_TLS_CERTIFICATE) is the client's own one,
-        with its key. A master may be restarting: for ``budget_ms`` the masters are asked again who leads. Raises
-        NotFoundError or InvalidInputError on a bad name, RefusedError for a secret that others can read,
-        NotAdmittedError when it is not the right one, UnavailableError when no master says who leads, with each reason.
+        ``secret_file`` holds the client's secret; by default it is the clients' secret in the cluster's directory, else
+        the file that BOOKKEEPER_SECRET_FILE names. A directory of secrets may stand for a file: the cluster takes the
+        one that it knows. ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) turns TLS on and names the
+        signers of the cluster's certificates; ``tls_certificate`` (else BOOKKEEPER_TLS_CERTIFICATE) is the client's own
+        certificate with its key. A master may be restarting: for ``budget_ms`` milliseconds the client asks the masters
+        again who leads. ``settings`` bounds calls (default: the directory's); ``clock`` and ``rng`` are for tests.
+
+        Raises NotFoundError or InvalidInputError for a wrong ``where``, RefusedError for a secret that other users of
+        the machine can read, NotAdmittedError for a wrong secret, and UnavailableError, with the reason of each master,
+        when none says who leads.
         """
         found = _find(where)
         credentials = client_credentials(found.settings, given(secret_file, tls_ca, tls_certificate))
@@ -108,16 +118,16 @@ class Client:
         return client
 
     def cluster_name(self) -> str:
-        """What the cluster calls itself; raises UnavailableError when no master says who leads."""
+        """The name that the cluster has for people. Raises UnavailableError when no master says who leads."""
         return self._pool.peer_hello(self._master.find_leader()).cluster_name
 
     def operations(self) -> Sequence[OperationInfo]:
-        """What masters do in several steps: operations under way, and those that failed a while ago."""
+        """The master's operations of several steps: those under way, and those that failed in the last minutes."""
         found: Sequence[OperationInfo] = self._master.call("operations")
         return found
 
     def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
-        """A writer of one table; ``options`` are those of :class:`WriterOptions`. Raises NotFoundError."""
+        """A writer for one table; ``options`` are the fields of :class:`WriterOptions`. Raises NotFoundError."""
         chosen = replace(WriterOptions(durability=durability), **options)
         return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen, self._reasons)
 
@@ -129,12 +139,13 @@ class Client:
         durability: DurabilityName = "default",
         deadline_ms: float = CONDITIONAL_BUDGET_MS,
     ) -> bool:
-        """Write the mutation if all conditions on cells of its row hold (:func:`equals`, :func:`absent`), judged and
-        written in one step; False: they don't hold, and nothing was written.
+        """Write the mutation if all conditions on cells of its row hold; check and write are one step. Conditions come
+        from :func:`equals` and :func:`absent`. Returns False, and writes nothing, when one of them does not hold.
 
-        Raises NotFoundError, InvalidInputError, ReadOnlyError; ConditionalRefusedError for a replicated table;
-        UnavailableError when no tserver took it, or when its answer was lost: ``details["unknown"]`` says then that it
-        may have been written, and a scan of the row tells.
+        The client looks for the row's tserver for ``deadline_ms`` milliseconds. Raises NotFoundError,
+        InvalidInputError, ReadOnlyError; ConditionalRefusedError for a replicated table, because a peer could not
+        check the same; UnavailableError when no tserver took the call, or when its answer was lost. In the latter case
+        ``details["unknown"]`` is set: the mutation may be written, and a scan of the row tells.
         """
         retry = retrying(self._clock, self._rng, self._stopped, deadline_ms, "a conditional write")
         writer = ConditionalWriter(self._places.of(table), self._pool, retry, self._clock)
@@ -149,11 +160,11 @@ class Client:
         columns: Sequence[tuple[bytes, bytes]] = (),
         **options: Any,
     ) -> Scanner:
-        """The cells from ``start_row`` (included) to ``stop_row`` (excluded), in Arrow batches.
+        """A scan from ``start_row`` (included) to ``stop_row`` (excluded); None = no bound.
 
-        ``families`` and ``columns`` empty = everything; ``options`` are the other fields of :class:`ScanRange`:
-        versions, time range, who looks with which authorizations, size of pages. Raises NotFoundError; for a table that
-        was deleted in the last seconds perhaps only when the scan begins.
+        ``families`` and ``columns``, pairs of family and qualifier, select cells; both empty = all. ``options`` are the
+        other fields of :class:`ScanRange`: versions, times, the user and its authorizations, the size of pages. Raises
+        NotFoundError; for a table that was deleted in the last seconds, iterating may raise it instead.
         """
         wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
         return Scanner(self._places.of(table), self._pool, self._clock, self._rng, wanted, self._reasons)
@@ -172,7 +183,7 @@ class Client:
         return "; ".join(dict.fromkeys(text for name, text in sorted(facts.items()) if name.startswith(NEEDS_HELP)))
 
     def close(self) -> None:
-        """Disconnect; idempotent."""
+        """Disconnect. A second call does nothing."""
         self._stopped.set()
         self._pool.close()
 

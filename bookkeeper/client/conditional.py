@@ -35,12 +35,14 @@ CALL_TIMEOUT_MS = 35_000
 
 
 def equals(family: bytes, qualifier: bytes, value: bytes, visibility: bytes = b"") -> Condition:
-    """The newest version of the cell has this value."""
+    """A condition for :meth:`Client.write_if`: the newest version of the cell has exactly this value."""
     return Condition(family, qualifier, visibility, value)
 
 
 def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Condition:
-    """There is no such cell: never written, deleted, or aged off."""
+    """A condition for :meth:`Client.write_if`: the cell does not exist. It was never written, was deleted, or is older
+    than the table keeps cells.
+    """
     return Condition(family, qualifier, visibility, None)
 
 

@@ -27,7 +27,10 @@ CHANGE_OVERHEAD_BYTES = 200
 
 
 class Mutation:
-    """Changes of one row; they are kept flat, :data:`_WIDTH` entries each, which encodes fastest."""
+    """Puts and deletes of cells of one row. They become visible together; of two changes of a cell the later one wins.
+
+    ``Mutation(b"bern").put(b"geo", b"lat", b"46.95").delete(b"geo", b"old")``: each method returns the mutation.
+    """
 
     __slots__ = ("flat", "row", "size_bytes")
 
@@ -36,10 +39,11 @@ class Mutation:
         if type(row) is not bytes or not row:
             raise InvalidInputError(f"a row is bytes and not empty, not {row!r}")
         self.row = row
+        # Changes are kept flat, _WIDTH entries each, which encodes fastest. They are a tuple as long as there is one
+        # change: mostly it stays alone, and a list costs as much again.
         self.flat: tuple[Any, ...] | list[Any] = ()
-        """A tuple as long as there is one change: mostly it stays alone, and a list costs as much again."""
         self.size_bytes = CHANGE_OVERHEAD_BYTES
-        """An estimate of the memory it takes."""
+        """An estimate of the memory that it takes."""
 
     def put(
         self,
@@ -49,8 +53,10 @@ class Mutation:
         visibility: bytes = b"",
         timestamp: int | None = None,
     ) -> Mutation:
-        """Set a cell; ``timestamp`` in milliseconds, None = the tserver's time. ``visibility``: who may see it, an
-        expression of authorizations like ``b"staff&(north|south)"``, empty = everybody. Raises InvalidInputError.
+        """Set a cell. ``timestamp`` is in milliseconds since 1970; None = the time at which the tserver takes it.
+        ``visibility`` is an expression of authorizations such as ``b"staff&(north|south)"``: a scan shows the cell to
+        users who satisfy it; empty = to all. Raises InvalidInputError for anything that is not bytes, an expression
+        that does not parse, and a timestamp of more than 64 bits.
         """
         try:
             size = len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
@@ -74,7 +80,9 @@ class Mutation:
     def delete(
         self, family: bytes, qualifier: bytes, visibility: bytes = b"", timestamp: int | None = None
     ) -> Mutation:
-        """Delete a cell: every version of it up to ``timestamp``. Raises InvalidInputError."""
+        """Delete a cell: all versions with timestamps up to ``timestamp`` (milliseconds, included; None = the time at
+        which the tserver takes it). Raises InvalidInputError as :meth:`put` does.
+        """
         self.put(family, qualifier, b"", visibility, timestamp)
         flat = self.flat if isinstance(self.flat, list) else list(self.flat)
         flat[-2] = True

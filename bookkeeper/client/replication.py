@@ -67,7 +67,11 @@ class PeerSecret:
 
 
 class Replication:
-    """``client.replication``. Every method raises what the master says, or UnavailableError."""
+    """``client.replication``: peers, targets, how far each is, and waiting for them.
+
+    A *target* is a pair of a table here and a table at a peer. Every method raises the master's error, or
+    UnavailableError when no master answers for 30 seconds (3 for :meth:`define_cluster`).
+    """
 
     def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event, home: Path | None = None) -> None:
         """``home`` is the cluster's directory, where the secrets for its peers are kept."""
@@ -77,12 +81,14 @@ class Replication:
         self._stopped = stopped
 
     def define_cluster(self, name: str, quorum: str, secret_file: str | Path | None = None) -> ClusterInfo:
-        """Give the cluster at ``quorum`` a name here: ``host:port[,host:port]``, or ``SYSTEM://ADDRESS`` for one of
-        another replica system. ``secret_file`` is what its operator made for this cluster; a copy goes into this
-        cluster's directory. The same again is fine and may bring another quorum or secret.
+        """Give a peer a name here. ``quorum`` is ``host:port[,host:port]`` for a cluster, ``SYSTEM://ADDRESS`` for a
+        peer of another replica system. ``secret_file`` is the secret that the peer's operator made for this cluster; a
+        copy goes into this cluster's directory. A second call with the same name may change quorum and secret, never
+        the instance (rule R23).
 
-        Raises InvalidInputError, NotAdmittedError when the cluster asks for another secret, UnavailableError when it
-        does not answer, RefusedError when it is this one, or when the secret can't be kept.
+        Raises InvalidInputError; ExistsError when the name means another instance, or the instance has another name;
+        NotAdmittedError when the peer wants another secret; UnavailableError when it does not
+        answer; RefusedError when it is this cluster, or the client can't write into this cluster's directory.
         """
         arguments = (name, normal_quorum(quorum))
         if secret_file is None:
@@ -100,83 +106,95 @@ class Replication:
         return defined
 
     def delete_cluster(self, name: str, quorum: str) -> None:
-        """Forget a cluster, and its secret where this client can reach it; raises NotFoundError, or RefusedError while
-        a table replicates to it.
+        """Forget a peer, and its secret if this client can reach the cluster's directory. Raises NotFoundError, and
+        RefusedError while a table replicates to it.
         """
         self._master.call("delete_cluster", name, normal_quorum(quorum), settled_by=NotFoundError)
         if self._home is not None:
             SecretStore(self._home).forget_peer(name)
 
     def clusters(self) -> Sequence[ClusterInfo]:
-        """The clusters that are defined."""
+        """The peers that are defined."""
         clusters: Sequence[ClusterInfo] = self._master.call("clusters")
         return clusters
 
     def enable(
         self, table: str, cluster: str, groups: Sequence[str] | None = None, remote_table: str | None = None
     ) -> ReplicationChange:
-        """Send what is written to the table from now on, exactly; ``groups`` None = all of them.
+        """Replicate each record that is written to the table after this call returns, and none that was acknowledged
+        before this call (rules R13 and R14). ``groups`` None = all locality groups, ``remote_table`` None = the table
+        of the same name.
 
-        ``remote_table`` None = of the same name. Returns when every tserver does so, with the table's targets, and a
-        warning when the table holds records that the cluster does not get.
+        Returns the targets of the table, with a warning when the table holds records that the peer does not get. Raises
+        NotFoundError for a table, group or peer that does not exist, on either side; RefusedError, UnauthorizedError
+        when the peer does not take the table.
         """
         arguments = (table, list(groups or ()), cluster, remote_table or table)
         changed: ReplicationChange = self._master.call("enable_replication", *arguments)
         return changed
 
     def disable(self, table: str, cluster: str, groups: Sequence[str] | None = None) -> ReplicationChange:
-        """Stop sending; ``groups`` None = all of them. Returns the table's targets that are left, and a warning when
-        records were still waiting for the cluster.
+        """Stop replicating; ``groups`` None = all locality groups. A record that is written after this call returns is
+        not sent (rule R14). Returns the targets that the table has left, with a warning when records still waited for
+        the peer; they are not sent either. Raises NotFoundError.
         """
         arguments = (table, list(groups or ()), cluster)
         changed: ReplicationChange = self._master.call("disable_replication", *arguments)
         return changed
 
     def config(self) -> Sequence[ReplicationConfig]:
-        """Every configured target."""
+        """All targets that are configured."""
         targets: Sequence[ReplicationConfig] = self._master.call("replication_config")
         return targets
 
     def status(self, table: str = "") -> Sequence[TargetStatus]:
-        """The files and targets of :meth:`report`."""
+        """The targets of :meth:`report`. Raises NotReadyError."""
         return self.report(table).targets
 
     def report(self, table: str = "") -> ReplicationReport:
-        """Each file and target that is not done, and how old that is; "" = of every table. Raises NotReadyError when
-        the leading master has not read the books yet, however long it was asked.
+        """The state of each log file for each target, as far as it is not removed yet, and the age of that knowledge;
+        ``table`` "" = all tables. Raises NotFoundError, and NotReadyError when the leading master has not read the
+        books within 30 seconds.
         """
         found: ReplicationReport = self._master.call("replication_status", table)
         return found
 
     def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:
-        """Ranges that fail for good: those that block their queue, and those set aside; "" = of every table."""
+        """Ranges of records that fail for good: those that block their queue, and those that are set aside; ``table``
+        "" = of all tables. Raises NotFoundError, NotReadyError.
+        """
         found: Sequence[QuarantinedRange] = self._master.call("quarantine", table)
         return found
 
     def hold_range(self, range_id: str) -> QuarantinedRange:
-        """Let a queue go on without a range that blocks it; the range and its file are kept. Raises NotFoundError."""
+        """Set a blocking range aside, so that its queue goes on. The range and its file are kept. Raises
+        NotFoundError.
+        """
         held: QuarantinedRange = self._master.call("hold_range", range_id)
         return held
 
     def retry_range(self, range_id: str) -> bool:
-        """Ship a held range after all, behind what followed it. True: it blocks its queue, and is tried at once in its
-        turn instead. Raises NotFoundError, PermanentError when it fails again, UnavailableError.
+        """Ship a range that was set aside, behind the records that have overtaken it. Returns True for a range that
+        blocks its queue: it is tried again at once, in its place. Raises NotFoundError, PermanentError when it fails
+        again, UnavailableError.
         """
         blocking = any(found.range_id == range_id and found.state == "blocking" for found in self.quarantine())
         self._master.call("retry_range", range_id, settled_by=NotFoundError)
         return blocking
 
     def skip_range(self, range_id: str) -> None:
-        """Give a range up: its target never gets it. Raises NotFoundError, UnavailableError."""
+        """Give a range up: its target never gets these records. Raises NotFoundError, UnavailableError."""
         self._master.call("skip_range", range_id, settled_by=NotFoundError)
 
     def mark(self, table: str) -> Sequence[FileMark]:
-        """What is written to the table by now, to wait for; durable when it returns."""
+        """The ends of the table's logs, for :meth:`pending` and :meth:`wait`. Every record up to them is durable on
+        return. Raises NotFoundError.
+        """
         marks: Sequence[FileMark] = self._master.call("replication_mark", table)
         return marks
 
     def pending(self, marks: Sequence[FileMark], table: str, cluster: str = "") -> Sequence[TargetStatus]:
-        """What of the marks is not replicated yet; "" = to any cluster."""
+        """The targets that lack a record up to ``marks``; ``cluster`` "" = of all peers. Raises NotFoundError."""
         return self._pending(marks, table, cluster, BUDGET_MS)
 
     def _pending(self, marks: Sequence[FileMark], table: str, cluster: str, budget_ms: float) -> Sequence[TargetStatus]:
@@ -194,8 +212,10 @@ class Replication:
         timeout_ms: float = WAIT_LIMIT_MS,
         progress: Callable[[Sequence[TargetStatus]], None] | None = None,
     ) -> Sequence[TargetStatus]:
-        """Wait until what was written before this call (or before ``marks``) is replicated, whatever is written
-        meanwhile. Returns what is left: nothing, unless ``timeout_ms`` passed. ``progress`` gets each look.
+        """Wait until each record that was written before this call (or lies in ``marks``) is replicated. Later writes
+        do not count. Waits for ``timeout_ms`` milliseconds at most and returns the targets that still lack records: an
+        empty list is success. ``progress`` is called with these targets at each look, ten times a second. Raises
+        NotFoundError, UnavailableError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
         waited_for = self.mark(table) if marks is None else marks

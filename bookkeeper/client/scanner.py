@@ -54,7 +54,7 @@ def admit_page(size: int) -> None:
 
 
 class Cell(NamedTuple):
-    """One cell as a scan shows it; ``timestamp`` in milliseconds."""
+    """One cell. ``timestamp`` is in milliseconds since 1970, ``visibility`` an expression of authorizations."""
 
     row: bytes
     family: bytes
@@ -66,24 +66,28 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """What to see: rows from ``start_row`` (included) to ``stop_row`` (excluded), None = no end; families; columns.
-
-    Of each cell, newest first, at most ``versions`` (None = as many as the table's ``table.versions.max`` keeps) with
-    timestamps from ``from_ms`` (included) to ``to_ms`` (excluded), milliseconds. Labelled cells are shown as far as
-    ``authorizations`` go, which are of those that ``user`` has (None = all of them; the user then is root).
-    """
+    """The cells that a scan shows: a cell has to satisfy every field."""
 
     start_row: bytes | None = None
+    """First row, included; None = from the first row of the table on."""
     stop_row: bytes | None = None
+    """Last row, excluded; None = to the end of the table."""
     families: tuple[bytes, ...] = ()
+    """Families to show, beside ``columns``; both empty = all."""
     columns: tuple[tuple[bytes, bytes], ...] = ()
+    """Pairs of family and qualifier to show, beside ``families``."""
     page_bytes: int | None = None
-    """Of each page; None: the first of a tablet is small, those behind it grow."""
+    """Bytes of each page that a tserver sends; None: the first page of a tablet is small, the next ones grow."""
     versions: int | None = None
+    """Versions of a cell at most, newest first; None = as many as ``table.versions.max`` keeps."""
     from_ms: int | None = None
+    """Least timestamp, included; milliseconds since 1970."""
     to_ms: int | None = None
+    """Greatest timestamp, excluded; milliseconds since 1970."""
     user: str | None = None
+    """The user who looks; None = ``root``."""
     authorizations: tuple[str, ...] | None = None
+    """Authorizations to look with, each one that the user has; None = all of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,13 @@ def is_of_another_table(scanned: str | None, table_id: str) -> bool:
 
 
 class Scanner:
-    """Iterates Arrow batches of ``MUTATION_SCHEMA``; each iteration is a scan of its own."""
+    """The result of :meth:`Client.scan`. Iterating gives Arrow record batches in the order of rows; each iteration is a
+    new scan.
+
+    A batch has the columns ``row``, ``family``, ``qualifier``, ``visibility`` (binary), ``timestamp`` (int64,
+    milliseconds since 1970), ``delete`` (always false) and ``value`` (binary). A scan is no snapshot: a write that
+    happens meanwhile is shown if the scan has not passed its row.
+    """
 
     def __init__(
         self,
@@ -119,7 +129,9 @@ class Scanner:
         wanted: ScanRange,
         reasons: Callable[[], str] = str,
     ) -> None:
-        """``reasons`` tells why a tablet stays out of reach, "" when nobody knows."""
+        """For tests; users call :meth:`Client.scan`. ``reasons`` tells why a tablet stays out of reach, "" when it is
+        not known.
+        """
         self._reasons = reasons
         self._places = tablets
         self._pool = pool
@@ -128,8 +140,8 @@ class Scanner:
         self._wanted = wanted
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches that are not empty; raises NotServingError when a tablet stays out of reach, CorruptionError when it
-        does so until a person helps, NotFoundError when there is no such table any more.
+        """Record batches, none of them empty. Raises NotServingError when no tserver gives a page of a tablet for two
+        minutes, CorruptionError when a tablet needs a person's help, NotFoundError when the table is deleted.
         """
         ended = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
@@ -146,12 +158,12 @@ class Scanner:
                 ended.set()
 
     def cells(self) -> Iterator[Cell]:
-        """The same, cell by cell."""
+        """The same cells one by one; slower than batches."""
         for batch in self:
             yield from map(Cell._make, zip(*(batch.column(name).to_pylist() for name in Cell._fields), strict=True))
 
     def table(self) -> pa.Table:
-        """Everything at once; for ranges that fit in memory."""
+        """The same cells as one Arrow table, for ranges that fit in memory."""
         return pa.Table.from_batches(list(self), MUTATION_SCHEMA)
 
     def _fetch(self, place: _Place, ended: threading.Event) -> tuple[pa.RecordBatch, _Place | None]:

@@ -29,7 +29,12 @@ POLL_MS = 100
 
 
 class Tables:
-    """``client.tables``. Every method raises what the master says, or UnavailableError."""
+    """``client.tables``: make, list, change, split, copy and delete tables.
+
+    Every method raises the master's error, or UnavailableError when no master answers for 30 seconds. Those with
+    ``budget_ms`` wait for that many milliseconds instead. A call whose answer was lost is repeated; it succeeds when
+    the first one did.
+    """
 
     def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event) -> None:
         self._master = master
@@ -42,7 +47,7 @@ class Tables:
         return tables
 
     def get(self, name: str, budget_ms: float = BUDGET_MS) -> TableInfo:
-        """One table; raises NotFoundError."""
+        """One table. Raises NotFoundError."""
         for table in self.list(budget_ms):
             if table.name == name:
                 return table
@@ -55,31 +60,35 @@ class Tables:
         groups: Sequence[LocalityGroup] = (),
         properties: Mapping[str, str] | None = None,
     ) -> TableInfo:
-        """Make a table whose tablets end at ``splits`` (rows, included); raises ExistsError, InvalidInputError."""
+        """Make a table; it is online on return. Each row of ``splits`` is the last row of a tablet. ``groups`` are the
+        locality groups, ``properties`` those of ``bookkeeper.config.table_properties``. Raises ExistsError,
+        InvalidInputError.
+        """
         arguments = (name, list(splits), list(groups), dict(properties or {}))
         made: TableInfo | None = self._master.call("create_table", *arguments, settled_by=ExistsError)
         return made or self.get(name)
 
     def delete(self, name: str) -> None:
-        """Delete a table and its data; raises NotFoundError."""
+        """Delete a table and its data. Raises NotFoundError, ReadOnlyError."""
         self._master.call("delete_table", name, settled_by=NotFoundError)
 
     def set_groups(self, name: str, groups: Sequence[LocalityGroup]) -> None:
-        """Replace the locality groups of a table; raises NotFoundError, InvalidInputError."""
+        """Replace the locality groups of a table. Raises NotFoundError, InvalidInputError."""
         self._master.call("set_groups", name, list(groups))
 
     def change_properties(
         self, name: str, changes: Mapping[str, str] | None = None, removals: Sequence[str] = ()
     ) -> TableInfo:
-        """Set some properties of a table and take others away (then their defaults hold); in force on return. Raises
-        NotFoundError, InvalidInputError. What there is: :mod:`bookkeeper.config.table_properties`.
+        """Set the properties ``changes`` and return those in ``removals`` to their defaults; in force on every tserver
+        on return (rule R14). The keys stand in ``bookkeeper.config.table_properties``. Raises NotFoundError,
+        InvalidInputError.
         """
         table: TableInfo = self._master.call("change_properties", name, dict(changes or {}), list(removals))
         return table
 
     def set_read_only(self, read_only: bool, name: str | None = None) -> None:
-        """Refuse users' writes to a table (None: to any table of the cluster), or take them again; replicated data
-        comes in all the time. In force on every tserver on return. Raises NotFoundError.
+        """Refuse users' writes to a table, or accept them again; ``name`` None = to every table of the cluster. Peers
+        may replicate into the table all the time. In force on every tserver on return (rule R14). Raises NotFoundError.
         """
         if name is None:
             self._master.call("set_read_only", read_only)
@@ -89,22 +98,24 @@ class Tables:
             self.change_properties(name, removals=["table.read_only"])
 
     def is_read_only(self, name: str | None = None) -> bool:
-        """Whether a table refuses users' writes by its own setting (None: whether the whole cluster does)."""
+        """Whether a table refuses users' writes by its own property; ``name`` None = whether the whole cluster does.
+        Raises NotFoundError.
+        """
         if name is None:
             cluster_is: bool = self._master.call("is_read_only")
             return cluster_is
         return self.get(name).properties.get("table.read_only") == "true"
 
     def flush(self, name: str) -> None:
-        """Write what the tablets hold in memory to segments; raises NotFoundError."""
+        """Write the memory of all tablets of a table to segments. Raises NotFoundError."""
         self._master.call("flush_table", name)
 
     def compact(
         self, name: str, begin_row: bytes | None = None, end_row: bytes | None = None, *, wait: bool = True
     ) -> None:
-        """Have the tablets with rows from ``begin_row`` to ``end_row`` (both included, None = no end) compacted: all
-        segments of each become one for each locality group, and what counts no more goes. Returns when every tserver
-        was asked or, to ``wait``, when it is done. Raises NotFoundError.
+        """Compact the tablets that hold rows from ``begin_row`` to ``end_row``, both included; None = no bound. All
+        segments of a tablet become one for each locality group, without deleted cells and surplus versions. Returns
+        when all tablets are compacted; with ``wait`` False when every tserver was asked. Raises NotFoundError.
         """
         left: Sequence[CompactionTicket] = self._master.call(
             "compact_table", CompactRequest(name, begin_row, end_row, ())
@@ -115,22 +126,27 @@ class Tables:
             left = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(left)))
 
     def import_directory(self, name: str, directory: Path | str, time_ms: int | None = None) -> int:
-        """Import the Parquet and CSV files of a directory on the master's machine; returns how many records. Those
-        without a timestamp get ``time_ms``, by default that of the import's begin. Each tablet's records show at once.
-        Raises NotFoundError, InvalidInputError (nothing was changed), ReadOnlyError, RefusedError.
+        """Import the Parquet and CSV files of a directory on the master's machine; returns the number of records.
+
+        Records without a timestamp get ``time_ms`` (milliseconds since 1970), by default the time at which the import
+        began. All records of a tablet become visible together. Raises NotFoundError, ReadOnlyError, InvalidInputError
+        for a file that can't be imported (then nothing is changed), RefusedError for a directory outside
+        ``files.roots``.
         """
         request = ImportRequest(uuid.uuid4().hex, name, str(directory), time_ms)
         return self._until_done("import_directory", request)
 
     def export(self, name: str, directory: Path | str) -> int:
-        """Copy a table into a directory on the master's machine that is empty or not there: all that was written
-        before, with a manifest; returns how many records its segments hold. Raises NotFoundError, ExistsError.
+        """Copy a table, with everything that was written before this call, into an empty or new directory on the
+        master's machine; returns the number of records in the copied segments. Raises NotFoundError, ExistsError when
+        the directory is not empty, RefusedError when it is outside ``files.roots``.
         """
         return self._until_done("export_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
 
     def import_exported(self, name: str, directory: Path | str) -> int:
-        """Make a table of an export: same tablets, groups, properties (but read-only) and timestamps; returns how many
-        records its segments hold. Raises ExistsError, InvalidInputError, CorruptionError: then there is no such table.
+        """Make a table from a directory that :meth:`export` wrote, with the same tablets, groups, timestamps and
+        properties except ``table.read_only``; returns the number of records in its segments. Raises ExistsError,
+        RefusedError, InvalidInputError, CorruptionError; then there is no such table.
         """
         return self._until_done("import_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
 
@@ -143,33 +159,40 @@ class Tables:
                 raise UnavailableError(f"nobody waits any more for what table {request.table} is about; it goes on")
 
     def disk_usage(self, *names: str) -> Sequence[TableUsage]:
-        """What tables have on disk, all if none is named; what is in memory is not counted. Raises NotFoundError."""
+        """Segments, records and bytes on disk of the named tables, or of all; memory is not counted. Raises
+        NotFoundError.
+        """
         usages: Sequence[TableUsage] = self._master.call("disk_usage", list(names))
         return usages
 
     def splits(self, name: str) -> Sequence[bytes]:
-        """The rows at which tablets of a table end, but for the last one; raises NotFoundError."""
+        """The last row of each tablet of a table, in order, without the last tablet, which has none. Raises
+        NotFoundError.
+        """
         ends = (found.extent.end_row for found in self.locate(self.get(name).table_id))
         return [row for row in ends if row is not None]
 
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
-        """Let tablets end at these rows, too; raises NotFoundError, InvalidInputError. The tablets that change are away
-        for the time of a flush; what writes and scans at the time is held up.
+        """Split tablets, so that tablets end at these rows as well. Writes and scans of the tablets that change wait
+        for the time of a flush. Raises NotFoundError, InvalidInputError.
         """
         self._master.call("add_splits", name, sorted(set(rows)))
 
     def merge(self, name: str, after: bytes | None = None, through: bytes | None = None) -> None:
-        """Make one tablet of all those with rows behind ``after`` (None: from the first one on) up to ``through``,
-        included (None: to the last one). Raises NotFoundError, InvalidInputError, RefusedError. See :meth:`add_splits`.
+        """Merge all tablets that hold rows between ``after``, excluded, and ``through``, included, into one tablet;
+        None = no bound. Writes and scans of them wait for the time of a flush. Raises NotFoundError, InvalidInputError,
+        RefusedError.
         """
         self._master.call("merge_tablets", name, RowRange(after, through))
 
     def locate_tablet(self, table_id: str, row: bytes, budget_ms: float = BUDGET_MS) -> TabletLocation:
-        """Where the tablet is that holds a row; if it is about to be loaded, it goes first. Raises NotFoundError."""
+        """The tserver of the tablet that holds a row. A tablet that waits to be loaded is loaded next. Raises
+        NotFoundError.
+        """
         location: TabletLocation = self._master.call("locate_tablet", table_id, row, budget_ms=budget_ms)
         return location
 
     def locate(self, table_id: str, budget_ms: float = BUDGET_MS) -> Sequence[TabletLocation]:
-        """Where the tablets of a table are; raises NotFoundError."""
+        """The tserver of each tablet of a table, in the order of rows. Raises NotFoundError."""
         locations: Sequence[TabletLocation] = self._master.call("locate", table_id, budget_ms=budget_ms)
         return locations

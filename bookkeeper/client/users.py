@@ -14,16 +14,21 @@ ROOT = "root"
 
 
 class Users:
-    """``client.users``. Every method raises what the master says, or UnavailableError."""
+    """``client.users``: which authorizations each user has. A user is a name that a client gives.
+
+    Every method raises the master's error, or UnavailableError when no master answers for 30 seconds.
+    """
 
     def __init__(self, master: MasterLink) -> None:
         self._master = master
 
     def authorizations(self, user: str = ROOT) -> Sequence[str]:
-        """What a user may see, sorted; nothing for one that was never given any."""
+        """The authorizations of a user, sorted; empty for a user who was never given any."""
         held: Sequence[str] = self._master.call("authorizations", user)
         return held
 
     def set_authorizations(self, authorizations: Collection[str], user: str = ROOT) -> None:
-        """Replace what a user may see; in force on return. Raises InvalidInputError."""
+        """Replace the authorizations of a user; in force on every tserver on return (rule R14). Raises
+        InvalidInputError.
+        """
         self._master.call("set_authorizations", user, sorted(set(authorizations)))

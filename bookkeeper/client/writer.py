@@ -43,30 +43,31 @@ DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """How a writer works. Times in milliseconds on the boot clock."""
+    """How a :class:`BatchWriter` groups, waits and repeats; :meth:`Client.writer` takes these fields."""
 
     durability: DurabilityName = "default"
-    """When a write counts as written: synced to disk, handed to the operating system, queued, or not logged at all; by
-    default as the table's ``table.durability`` says, which is ``sync`` unless it was changed.
+    """When a write is acknowledged: ``sync`` once the log is synced to disk, ``flush`` once the operating system has
+    it, ``log`` once it is queued for the log, ``none`` without a log. ``default`` is the table's ``table.durability``,
+    which is ``sync`` unless it was changed. A table that is replicated logs everything.
     """
 
     batch_bytes: int = 2 * 1024 * 1024
-    """Mutations are encoded and sent when about this many bytes came together."""
+    """Mutations are sent once about this many bytes are together."""
 
     request_bytes: int = 4 * 1024 * 1024
-    """A call of a tserver takes batches of several tablets up to about this many bytes."""
+    """Bytes of one call of a tserver, about; it may hold batches of several tablets."""
 
     records_max: int = 100_000
-    """Records of one batch at most."""
+    """Most records of one batch."""
 
     memory_bytes_max: int = 64 * 1024 * 1024
-    """Bytes that wait or are on their way; beyond them adding waits."""
+    """Most bytes that wait or are on their way; above it :meth:`BatchWriter.add` waits."""
 
     deadline_ms: int = 120_000
-    """How long one tablet's records are tried again before the writer gives up."""
+    """How long the writer tries again to write the records of a tablet before it gives up."""
 
     call_timeout_ms: int = 10_000
-    """How long one call may take; about as long as it takes to replace a tserver that is stopped."""
+    """How long one call may take."""
 
 
 @dataclass(slots=True)
@@ -86,7 +87,12 @@ class _Leaving(NamedTuple):
 
 
 class BatchWriter:
-    """Writes to one table. Thread-safe; a context manager that writes everything before it ends."""
+    """Writes many mutations to one table, from any thread. As a context manager it writes all of them before it ends.
+
+    Mutations of one row are written in the order in which they were added. A mutation whose answer was lost is sent
+    again: without a timestamp of its own it may be written twice, with two times, but never behind a later mutation of
+    its row. An error ends the writer; then every method raises it again, and :meth:`unwritten` has the rest.
+    """
 
     def __init__(
         self,
@@ -98,7 +104,9 @@ class BatchWriter:
         options: WriterOptions,
         reasons: Callable[[], str] = str,
     ) -> None:
-        """``reasons`` tells why a tablet stays out of reach, "" when nobody knows."""
+        """For tests; users call :meth:`Client.writer`. ``reasons`` tells why a tablet stays out of reach, "" when it is
+        not known.
+        """
         self._table = table
         self._reasons = reasons
         self._locate = locate
@@ -126,14 +134,16 @@ class BatchWriter:
     # ---- for the caller
 
     def add(self, mutation: Mutation) -> None:
-        """Take a mutation as it is now. Raises the error that ended the writer, if any."""
+        """Take a mutation; changes to it after this call do not count. Waits while ``memory_bytes_max`` are under way.
+        Raises the error that ended the writer, and InvalidInputError when it is closed.
+        """
         with self._intake:
             changes = self._changes
             if changes.add(mutation) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
                 self._seal()
 
     def add_all(self, mutations: Iterable[Mutation]) -> None:
-        """As :meth:`add`, for many, and faster: the mutations that come are taken in groups."""
+        """:meth:`add` for many mutations; faster."""
         groups = iter(mutations)
         while group := list(islice(groups, GROUP)):
             with self._intake:
@@ -142,8 +152,10 @@ class BatchWriter:
                     self._seal()
 
     def add_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Take records in Arrow: the columns of ``MUTATION_SCHEMA``, of which ``visibility``, ``timestamp`` and
-        ``delete`` may be absent. Neighbours with the same row are one mutation. Raises InvalidInputError too.
+        """Take records in Arrow; the fastest way. Columns by name: ``row``, ``family``, ``qualifier``, ``value``
+        (binary); ``visibility`` (binary), ``timestamp`` (int64, milliseconds since 1970, null = the tserver's time) and
+        ``delete`` (bool) may be absent. Neighbours with the same row are one mutation. Raises what :meth:`add` raises,
+        and InvalidInputError for other columns, types that can't be cast, and nulls.
         """
         batches = [conform(one) for one in (batch.to_batches() if isinstance(batch, pa.Table) else [batch])]
         for one in batches:
@@ -159,7 +171,10 @@ class BatchWriter:
                 self._submit(part)
 
     def flush(self) -> None:
-        """Return when everything added before is written; raises the error that ended the writer."""
+        """Wait until every mutation that was added before is acknowledged. Raises the error that ended the writer:
+        UnavailableError after ``deadline_ms``, ReadOnlyError, NotFoundError, CorruptionError, or another
+        PermanentError.
+        """
         with self._intake:
             self._seal()
         with self._changed:
@@ -167,7 +182,7 @@ class BatchWriter:
             self._raise_error()
 
     def close(self) -> None:
-        """Flush and end; idempotent. Raises the error that ended the writer, each time."""
+        """Flush and end. A second call does nothing. Raises the error that ended the writer, each time."""
         try:
             if not self._closed.is_set():
                 self.flush()
@@ -177,7 +192,9 @@ class BatchWriter:
             self._raise_error()
 
     def unwritten(self) -> list[pa.RecordBatch]:
-        """After an error: the records not known to be written, those of one row in order."""
+        """After an error: the records that were not acknowledged, as batches for :meth:`add_batch` of a new writer;
+        those of a row in their order.
+        """
         with self._intake, self._changed:
             return [batch for batch in (*self._queues.left(), self._changes.encode()) if batch.num_rows]
 

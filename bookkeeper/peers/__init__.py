@@ -1,5 +1,6 @@
-"""Replica systems: what a peer must promise, which kinds there are, and how each is spoken to.
+"""Replica systems: what a peer guarantees (``protocol``), which kinds there are (``registry``), and one module or
+package for each kind.
 
-Arrives: messages made of whole blocks or of what a filter left of them. Leaves: acknowledgements of what is
+Arrives: messages made of whole blocks, or of the records that a filter left. Leaves: acknowledgements of what is
 durable at the peer. Nothing here survives a crash: a session is opened again and a message is sent again.
 """

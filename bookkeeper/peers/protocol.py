@@ -1,28 +1,27 @@
-"""What a replica system is: the strategy for one kind of peer, chosen by name.
+"""The protocol of replica systems. A replica system writes to one kind of peer and is chosen by name.
 
-Arrives: a stream (one source file for one target) in messages that ascend without a gap. Leaves: for each message
-the acknowledgement that everything in it is durable at the peer, or an error. Survives a crash: what was
-acknowledged, at the peer; nothing on this side.
+A *stream* is one source file on its way to one target. It comes in messages whose offsets ascend without a gap. For
+each message the replica system answers that everything in it is durable at the peer, or raises an error. The peer keeps
+what was acknowledged; nothing on this side survives a crash.
 
-A replica system must guarantee, whatever dies in between:
+A replica system guarantees, whichever process dies at whatever moment:
 
-* **durable before acknowledged**: when :meth:`ReplicaSession.ship` returns, every record of the message survives
-  the loss of any process of the peer (L1);
-* **idempotent by stream and offset**: a message that was applied before, in whole or in part, through this session
-  or another one, at the same time even, changes nothing (L4, R18). "Applied" and "remembered as
-  applied" are one durable step;
-* **contiguous**: a message that starts above what is there is declined with GapError and the high-water, never
-  applied (R19). ``acked_offset`` of the message is a fact that raises the high-water, ``after_offset`` is a claim
-  that is checked against it;
-* **in order**: the blocks of a message, and the messages of a session, take effect in the order of their offsets;
-* **the right peer**: a session ships to the instance that was asked for and to no other, told apart by instance id
-  and not by name or address (R23);
-* **no loop**: a peer whose own id is in the provenance of a message declines it (L5, R21).
+* **Durable before acknowledged.** When :meth:`ReplicaSession.ship` returns, every record of the message survives the
+  loss of any process of the peer.
+* **Idempotent by stream and offset** (rule R18). A message that was applied before, whole or in part, through this
+  session or another one, even at the same time, changes nothing. The peer applies records and remembers their offset in
+  one durable step.
+* **Contiguous** (rule R19). The peer's *high-water* is the offset up to which it has the stream. A message that starts
+  above it is declined with GapError and never applied. ``acked_offset`` of a message is a fact and raises the
+  high-water; ``after_offset`` is a claim and is checked against it.
+* **In order** (rule R24). The blocks of a message, and the messages of a session, take effect in the order of offsets.
+* **The right peer** (rule R23). A session ships to the instance that was asked for and to no other one. The instance id
+  tells, never a name or an address.
+* **No loop** (rule R21). A peer whose own instance id is in the provenance of a message declines it.
 
-Errors: TransientError when sending again later, unchanged, may succeed; PermanentError when a person has to act.
-A session bounds its own retries and waits by the settings, and is used by one thread at a time. More than one message
-is on its way only where a session offers that (:class:`AheadSession`).
-Rules: R18, R19, R20, R21 and R23.
+A method raises TransientError when the same call may succeed later, and PermanentError when a person has to act. A
+session bounds its retries and waits by the settings. One thread uses it at a time. Only an :class:`AheadSession` has
+more than one message on its way.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ from bookkeeper.security.file_roots import FileRoots
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a stream goes. ``quorum`` is the address in the replica system's own form, without its name."""
+    """Where a stream goes. ``cluster`` is the peer's name here, ``quorum`` its address without ``SYSTEM://``, and
+    ``instance_id`` the instance that was found there when the peer was defined.
+    """
 
     cluster: str
     quorum: str
@@ -52,7 +53,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a peer is: its instance id, which no other peer ever has (R23), and a name for people."""
+    """Who a peer is: its instance id, which no other peer ever has (rule R23), and a name for people."""
 
     instance_id: str
     name: str
@@ -60,11 +61,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What the source knows of a block besides its records, for peers that keep a history.
+    """Facts about a block besides its records, for peers that keep a history. They are the same whenever the block is
+    sent.
 
-    ``write_time_ms`` is the server time of its tablet there, ``first_seq`` the tablet's sequence number of the block's
-    first record. ``positions`` (uint64, from 0) says where in the block each record lay, None when all were kept. All
-    of it is the same whenever the block is sent.
+    ``write_time_ms`` (milliseconds since 1970) is the time at which the source tserver took the block. ``first_seq`` is
+    the source tablet's sequence number of the block's first record. ``positions`` is a uint64 array with one element
+    for each record: its place in the source block, from 0; None when no record was filtered out.
     """
 
     write_time_ms: int
@@ -74,13 +76,14 @@ class BlockFacts:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Everything that this target wants of ``(after_offset, to_offset]`` of the source file; ``blocks`` ascend.
+    """All records for this target that the source file holds behind ``after_offset``, excluded, up to ``to_offset``,
+    included. Offsets count the records of the file from 1. ``blocks`` are in the order of offsets and may be empty.
 
-    A block's records may be any object that gives a buffer; they often lie in the pages of the source file.
-    ``provenance`` holds for all of its blocks and ends with the sender's own instance id. ``acked_offset`` is a fact:
-    everything up to there that this target wants is durable at the peer. ``facts`` has one element for each block (none
-    where a receiver puts a message together again: facts do not travel to clusters of this project).
-    Which blocks of a file a target wants, and what of them, is the same whenever and by whomever it is sent.
+    ``acked_offset`` is a fact: everything for this target up to it is durable at the peer. ``provenance`` lists the
+    instance ids that the records have passed and ends with the sender's; it holds for all blocks. ``facts`` has one
+    element for each block; it is empty only inside a receiving cluster of this project. The ``records`` of a block are
+    any object that gives a buffer; they often lie in the pages of the source file, so a session that keeps them copies
+    them. Which records of a file are for a target does not depend on when, or by which process, they are sent.
     """
 
     provenance: tuple[str, ...]
@@ -92,15 +95,17 @@ class Message:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it leaves before all in front of it is acknowledged: its answer proves nothing behind
-        ``acked_offset`` then, for tablets that it has no records for are not asked.
+        """Whether the message leaves before everything in front of it is acknowledged. Its answer then proves nothing
+        behind ``acked_offset``, because tablets for which it has no records are not asked.
         """
         return self.after_offset > self.acked_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Everything up to ``offset`` is durable at the peer; of the message, ``applied`` records are new there."""
+    """Everything up to ``offset`` is durable at the peer. ``applied`` records of the message are new there, ``dropped``
+    records were there already.
+    """
 
     offset: int
     applied: int
@@ -112,19 +117,25 @@ class ReplicaSession(Protocol):
 
     @property
     def sends(self) -> int:
-        """How often a message went out to the peer so far, whether an answer came or not; for the operator's sums."""
+        """Messages that went out so far, whether an answer came or not; the status shows their number."""
 
     def ship(self, message: Message) -> Acked:
-        """Send and wait until durable. Raises GapError (the peer's high-water), TransientError or PermanentError."""
+        """Send a message and return once it is durable at the peer.
+
+        Raises GapError, with ``details["high_water"]``, when the message starts above the peer's high-water (rule R19);
+        RefusedError when the peer is another instance (rule R23) or is in the provenance (rule R21); another
+        PermanentError when the peer can never take the message as it is; UnavailableError, or another TransientError,
+        when sending again may succeed.
+        """
 
     def close(self) -> None:
-        """Let go of what the session holds; idempotent, never raises."""
+        """Release connections and files. A second call does nothing. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A whole source file as segments: what a message would say of it, and the files. ``root``: where its records were
-    first written, with the same offsets; None = in the file itself (R22).
+    """A whole source file as segment files. ``provenance`` is that of a message. ``log`` describes the segments;
+    ``root`` is the file in which its records were first written, with the same offsets (rule R22); None = in this file.
     """
 
     provenance: tuple[str, ...]
@@ -134,7 +145,9 @@ class WholeFile:
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """What became of a whole file: taken, or ``declined`` for a reason; ``sent_bytes`` went out."""
+    """What became of a whole file. ``declined`` is the reason why the peer did not take it; None = it did.
+    ``sent_bytes`` went out.
+    """
 
     declined: str | None
     sent_bytes: int
@@ -145,79 +158,89 @@ class Shipment(Protocol):
 
     @property
     def sends(self) -> int:
-        """How often it went out, once :meth:`wait` is over."""
+        """How often the message went out; valid once :meth:`wait` is over."""
 
     def wait(self) -> Acked:
-        """What :meth:`ReplicaSession.ship` does, once: no second try. To be called once, by the session's thread."""
+        """Return the answer, as :meth:`ReplicaSession.ship` does, without a second attempt. The thread of the session
+        calls it once. Raises what ``ship`` raises.
+        """
 
 
 @runtime_checkable
 class AheadSession(ReplicaSession, Protocol):
-    """A session that may have several messages on their way. The guarantees are the same.
+    """A session that may have several messages on their way; optional. The guarantees are the same.
 
-    ``acked_offset`` of such a message is what is acknowledged when it leaves, ``after_offset`` the end of the message
-    in front of it. Its answer need not promise more than that fact, and that its own records are durable. Whoever has
-    the answers to all messages in front of it, too, knows that everything is. A peer that meets it before the one in
-    front declines it with GapError, or waits a moment for that one.
+    ``acked_offset`` of such a message is what is acknowledged when it leaves, ``after_offset`` is the end of the
+    message in front of it. Its answer says that its own records are durable and repeats that fact; it need not say
+    more. The sender counts it once all messages in front of it are acknowledged. A peer that meets a message before the
+    one in front of it declines it with GapError, or waits a moment.
     """
 
     def ship_ahead(self, message: Message) -> Shipment:
-        """Begin to send, and return at once. Raises nothing."""
+        """Begin to send and return at once. Raises nothing; :meth:`Shipment.wait` raises."""
 
 
 @runtime_checkable
 class WholeSession(ReplicaSession, Protocol):
-    """A session that may also take a whole file, in place of messages of all its records. The guarantees are the same.
-
-    Whichever way something of a stream came, the rest may come in the other one.
+    """A session that also takes a whole file in place of messages with all its records; optional. The guarantees are
+    the same. A stream may begin in one way and go on in the other.
     """
 
     def ship_whole(self, whole: WholeFile, give_up_ns: int) -> WholeAnswer:
-        """Send and wait until durable; declined when the files can't be out by ``give_up_ns`` (boot clock), and
-        whenever records may do better. Raises TransientError or PermanentError.
+        """Send the files and return once they are durable. The answer is ``declined`` when they can't be out by
+        ``give_up_ns`` (nanoseconds of the boot clock), or when messages of records are better. Raises TransientError or
+        PermanentError.
         """
 
 
 class ReplicaSystem(Protocol):
-    """One kind of peer. Thread-safe; cheap to keep for the life of a process."""
+    """One kind of peer. Thread-safe; one object lives as long as its process."""
 
     @property
     def name(self) -> str:
-        """The name under which the registry knows it, and the scheme of its quorums."""
+        """Its name: that of its entry point, and the ``SYSTEM`` of the addresses ``SYSTEM://ADDRESS``."""
 
     def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ReplicaSession:
-        """A session for one stream. May connect at once or with the first message; raises like ``ship``."""
+        """A session for one stream. It connects now or with the first message. Raises what
+        :meth:`ReplicaSession.ship` raises.
+        """
 
 
 @runtime_checkable
 class InstalledSystem(ReplicaSystem, Protocol):
-    """A replica system of an installed package: what the master asks a bookkeeper peer's master, it asks the system.
+    """A replica system of an installed package. The master asks it what it asks the master of a cluster otherwise.
 
-    Quorums come without the system's name. Every call may be repeated, and raises TransientError or PermanentError.
+    A ``quorum`` is the address without ``SYSTEM://``. Every call may be repeated. Every call raises TransientError or
+    PermanentError.
     """
 
     def prepare(self, quorum: str) -> Identity:
-        """Make the place a peer unless it is one, and say who it is. Asked when a cluster is defined, never else."""
+        """Make the place a peer, unless it is one, and return its identity. Called only when a user defines the peer.
+        Raises InvalidInputError for an address that can't be one, RefusedError for a place that may not be used.
+        """
 
     def identify(self, quorum: str) -> Identity:
-        """Who is there. Asked before anything else is asked. Changes nothing: where no peer is, it raises
-        UnavailableError, for the place may be unmounted, emptied or replaced, and a new identity would hide that (R23).
+        """The identity of the peer at the place; changes nothing. The master calls it before any other call. Raises
+        UnavailableError when there is no peer: the place may be unmounted, emptied or replaced, and a new identity
+        would hide that (rule R23).
         """
 
     def resolve_table(self, peer: Peer, name: str) -> str:
-        """The id of the table to which streams go when a user names it so; raises NotFoundError, InvalidInputError."""
+        """The id of the peer's table of that name; streams carry it as ``target_table_id``. Raises NotFoundError,
+        InvalidInputError.
+        """
 
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
-        """Rule R20: these streams are over. Messages sent before may still be on their way, for as long as a session
-        or a stream lives: what keeps them from being applied twice must outlast them.
+        """These streams are over (rule R20). Messages that were sent before may still be on their way, for as long
+        as a session or a stream lives; the peer keeps what lets it recognise them for longer.
         """
 
 
 @runtime_checkable
 class FileSystemPeer(Protocol):
-    """A replica system whose peers are files that this process opens."""
+    """A replica system whose peers are files that this process opens; optional."""
 
     def use_roots(self, roots: FileRoots) -> None:
-        """Called once, before anything else: open what lies below these roots, and judge each path by them when it is
-        opened.
+        """Called once, before any other call. The system opens only paths below these roots, and checks each path when
+        it opens it.
         """

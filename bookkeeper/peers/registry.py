@@ -1,14 +1,14 @@
-"""Replica systems by name: the built-in one, and those that installed packages offer.
+"""Replica systems by name: the built-in one, and those of installed packages.
 
-Arrives: a peer's quorum as it was defined. Leaves: the replica system that can reach it, and the quorum in that
-system's own form. A package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that
-names a callable without arguments::
+A quorum ``SYSTEM://ADDRESS`` asks for the replica system of that name; a quorum without a scheme is another cluster of
+this project. A package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that names a
+callable without arguments::
 
     [project.entry-points."bookkeeper.replica_systems"]
     hbase = "my_package.my_module:HBaseSystem"
 
-The system ``parquet`` of this package comes in the same way. A quorum ``NAME://REST`` asks for the system NAME; without
-a scheme it is another cluster of this project.
+The package has to be installed where masters and replay processes run. A process makes each system once, when a peer of
+it is first asked for.
 """
 
 from __future__ import annotations

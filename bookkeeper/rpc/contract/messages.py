@@ -37,10 +37,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class TabletLocation:
-    """Where a tablet is served; ``address`` None while nobody serves it. ``placed`` rises whenever the tablet is given
-    to another tserver, split or merged; None when it was never given to one. ``problem``: why nobody can serve it until
-    a person helps, None when there is no such reason. ``warning``: what fails with it while it is served. ``loaded``:
-    whether its tserver serves it, by what that one said last; None = it is not known.
+    """Where a tablet is served: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises whenever
+    the tablet is given to another tserver, split or merged; None = it was never given to one. ``problem`` says why no
+    tserver can serve it until a person helps, ``warning`` what fails while it is served; both None mostly. ``loaded``:
+    whether its tserver serves it, by that tserver's last report; None = not known.
     """
 
     extent: Extent
@@ -69,8 +69,8 @@ class ServedTablets:
 
 @dataclass(frozen=True, slots=True)
 class OperationInfo:
-    """A FATE operation that is under way, or has failed (``step``) a while ago. ``note`` is what it waits for, or its
-    error; ``arguments`` are JSON.
+    """A FATE operation that is under way, or that failed lately (``step`` is ``failed``). ``note`` says what it waits
+    for, or its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
     """
 
     txid: str
@@ -83,7 +83,9 @@ class OperationInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table as the master describes it. ``state``: creating, online, deleting."""
+    """A table as the master describes it. ``state`` is creating, online or deleting; ``properties`` are those that were
+    set; all others have their defaults.
+    """
 
     table_id: str
     name: str
@@ -112,7 +114,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """On one cell of a row: its newest version has this value; None: there is no such cell."""
+    """A condition on a cell of a row: its newest version has this ``value``; None = the cell does not exist."""
 
     family: bytes
     qualifier: bytes
@@ -171,7 +173,7 @@ class CompactRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableUsage:
-    """What a table has on disk: files, and records and bytes in them."""
+    """What a table has on disk: its tablets, their segment files, and the records and bytes in these files."""
 
     table: str
     tablets: int
@@ -209,7 +211,15 @@ class BulkProgress:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """How far one file has come for one target."""
+    """The state of one log file for one target.
+
+    ``state`` is OPEN or CLOSED (no record is added any more). ``needed`` and ``finished`` are offsets of the file:
+    records from 1. ``lag_records``, ``lag_bytes`` and ``lag_seconds`` are what the target lacks of its own share and
+    the age of the oldest of it, at most. ``phase`` is waiting, shipping, blocked, backing_off, failing, quarantined,
+    unsealed or done; ``next_try_in_ms`` says when it is tried again, ``worker`` which tserver ships it (None = none).
+    ``records_shipped`` and ``bytes_shipped`` count once, ``resends`` messages that went out again. ``groups`` empty =
+    all locality groups.
+    """
 
     file: str
     target: TargetKey
@@ -232,7 +242,9 @@ class TargetStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationReport:
-    """What is not done with, and how old that is: ``problem`` says why a master has read nothing newer, if so."""
+    """The files that are not removed yet for their targets. ``age_ms`` is the age of this knowledge in milliseconds,
+    ``problem`` says why the master has nothing newer; "" = nothing is wrong.
+    """
 
     targets: tuple[TargetStatus, ...]
     age_ms: int
@@ -241,8 +253,8 @@ class ReplicationReport:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRange:
-    """What one target did not get of a file. ``state``: blocking, held, retrying, skipping; ``since_ms`` 0 and
-    ``tries`` by this master while it blocks.
+    """A range of records of a file that one target did not get. ``state`` is blocking, held, retrying or skipping.
+    ``since_ms`` is in milliseconds since 1970; 0 while the range blocks. ``tries`` counts those of this master.
     """
 
     range_id: str
@@ -259,7 +271,7 @@ class QuarantinedRange:
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A position in a WAL: its record ``offset``."""
+    """A position in a log file: the ``offset`` of a record, from 1; 0 = before the first one."""
 
     file: str
     offset: int
@@ -267,7 +279,7 @@ class FileMark:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A defined peer cluster."""
+    """A peer that is defined: its name here, its address, and its instance id, which never changes (rule R23)."""
 
     name: str
     quorum: str
@@ -276,7 +288,9 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """One configured target of a table; ``groups`` empty = every group."""
+    """A target that is configured: ``remote_table`` is the table's name at the peer; ``groups`` empty = all locality
+    groups.
+    """
 
     table: str
     target: TargetKey
@@ -286,7 +300,7 @@ class ReplicationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationChange:
-    """The targets of a table after a change, and warnings that name what a peer lacks and does not get."""
+    """The targets of a table after a change; ``warnings`` name the records that a peer lacks and does not get."""
 
     targets: tuple[ReplicationConfig, ...]
     warnings: tuple[str, ...]
@@ -294,8 +308,12 @@ class ReplicationChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceBlock:
-    """Records of a source file, offsets inclusive; may hold fewer records than the offsets span (filtered). ``descent``
-    says where they were first written (R22).
+    """Records of one block of a source file, from ``first_offset`` to ``last_offset``, both included.
+
+    ``records`` is an Arrow IPC record batch message of ``MUTATION_SCHEMA`` without the schema; ``decode_batch`` of
+    ``bookkeeper.storage.wal`` reads it. ``record_count`` may be less than the offsets span, because records that the
+    target does not get are filtered out. ``min_row`` and ``max_row`` are its first and last row in order. ``descent``
+    says where the records were first written (rule R22); None = in this file.
     """
 
     first_offset: int

@@ -1,0 +1,51 @@
+"""The Python that the documentation shows runs on a real cluster, and prints what the page says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.errors import NotFoundError
+from tests.support.cluster import Cluster
+
+pytestmark = [pytest.mark.integration]
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def table(west: Cluster) -> Iterator[str]:
+    """A name of a table for one example; the table is gone afterwards."""
+    yield "shown"
+    with contextlib.suppress(NotFoundError):
+        west.client.tables.delete("shown")
+
+
+def perform(code: str, shown: str, table: str, cluster: Cluster) -> str:
+    """What an example prints when its table has the name of ours, and ``west`` is a cluster that runs."""
+    printed = io.StringIO()
+    ours = code.replace('"west"', repr(str(cluster.directory))).replace(f'"{shown}"', repr(table))
+    with contextlib.redirect_stdout(printed):
+        exec(compile(ours, "a page", "exec"), {})
+    return printed.getvalue()
+
+
+def test_the_example_of_the_client_prints_what_the_page_says(west: Cluster, table: str) -> None:
+    (code,), (said,) = blocks("api/client.md", "python"), blocks("api/client.md", "text")
+    assert perform(code, "stations", table, west) == said
+
+
+def test_the_python_of_the_quick_start_shows_what_it_wrote(west: Cluster, table: str) -> None:
+    (code,) = blocks("quick-start.md", "python")
+    west.client.tables.create(table, splits=[b"m"])
+    assert perform(code, "cities", table, west) == "b'bern' b'geo' b'lon' b'7.45'\n"
