@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
 from bookkeeper.peers.parquet.store import open_store
 from bookkeeper.peers.protocol import Acked, BlockFacts, InstalledSystem, Message, Peer, ReplicaSession, ReplicaSystem
-from bookkeeper.peers.registry import Registry
+from bookkeeper.peers.registry import BUILT_IN, GROUP, Registry
 from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE
 from bookkeeper.storage.wal import encode_batch
@@ -26,6 +27,7 @@ from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.thrift_peer import ThriftPeer
 from tests.support.wal_files import EAST, NORTH, WEST, records
 
+ROOT = Path(__file__).parents[2]
 NOON_MS = 1_795_348_800_000
 STREAM = StreamKey(WEST, "file:///w", "t1", "r1", 1)
 
@@ -74,7 +76,10 @@ class LedgerPeer:
         return self.rows
 
 
-@pytest.fixture(params=["memory", "bookkeeper", "parquet", "parquet-remote", "third-party"])
+SYSTEMS = ("memory", "bookkeeper", "parquet", "parquet-remote", "third-party")
+
+
+@pytest.fixture(params=SYSTEMS)
 def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
     received = MemoryPeer(EAST, splits=[b"000010"])
     base = new_settings(tmp_path, "west", instance_id=WEST)
@@ -95,6 +100,12 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         return
     with ThriftPeer(received) as peer:
         yield Setting(BookkeeperSystem(), peer.quorum, received, settings)
+
+
+def test_every_replica_system_of_this_package_is_tried() -> None:
+    offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
+    missing = {BUILT_IN, *offered} - set(SYSTEMS)
+    assert not missing, f"make {missing} parameters of the fixture in this file"
 
 
 @pytest.mark.parametrize("kind", ["parquet", "parquet-remote", "third-party"])
