@@ -13,7 +13,7 @@ version = release = installed("tablet-bookkeeper")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docs.extension"]
 exclude_patterns = ["extension"]
 nitpicky = True
-_DOCUMENTED = r"combiners|bookkeeper\.(?:client|errors|model|peers|rpc\.messages)"
+_DOCUMENTED = r"combiners|bookkeeper\.(?:client|errors|model|peers|rpc)"
 nitpick_ignore_regex = [(r"py:.*", rf"(?!(?:{_DOCUMENTED})\b).*")]  # other modules and projects have no pages here
 
 autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "__init__, __new__"}

@@ -6,18 +6,18 @@ what was acknowledged; nothing on this side survives a crash.
 
 A replica system guarantees, whichever process dies at whatever moment:
 
-* **Durable before acknowledged.** When :meth:`ReplicaSession.ship` returns, every record of the message survives the
-  loss of any process of the peer.
-* **Idempotent by stream and offset** (rule R18). A message that was applied before, whole or in part, through this
-  session or another one, even at the same time, changes nothing. The peer applies records and remembers their offset in
-  one durable step.
+* **Durable before acknowledged** (law L1). When :meth:`ReplicaSession.ship` returns, every record of the message
+  survives the loss of any process of the peer.
+* **Idempotent by stream and offset** (law L4, rule R18). A message that was applied before, whole or in part, through
+  this session or another one, even at the same time, changes nothing. The peer applies records and remembers their
+  offset in one durable step.
 * **Contiguous** (rule R19). The peer's *high-water* is the offset up to which it has the stream. A message that starts
   above it is declined with GapError and never applied. ``acked_offset`` of a message is a fact and raises the
   high-water; ``after_offset`` is a claim and is checked against it.
 * **In order** (rule R24). The blocks of a message, and the messages of a session, take effect in the order of offsets.
 * **The right peer** (rule R23). A session ships to the instance that was asked for and to no other one. The instance id
   tells, never a name or an address.
-* **No loop** (rule R21). A peer whose own instance id is in the provenance of a message declines it.
+* **No loop** (law L5, rule R21). A peer whose own instance id is in the provenance of a message declines it.
 
 A method raises TransientError when the same call may succeed later, and PermanentError when a person has to act. A
 session bounds its retries and waits by the settings. One thread uses it at a time. Only an :class:`AheadSession` has
