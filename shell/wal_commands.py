@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
-from bookkeeper.storage.wal import BlockAt, BlockHeader, LogView, origin_from_pb, stamp_from_pb, uri_of
+from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, origin_from_pb, stamp_from_pb, uri_of
 from shell.output import Output, Record, printable, utc
 from shell.parameters import COUNT
 
@@ -52,7 +52,7 @@ def show(file: str, first: int, last: int | None, limit: int | None, show_record
     """
     if last is not None and last < first:
         raise click.BadParameter(f"--to {last} is below --from {first}", click.get_current_context())
-    output, view = Output(as_json), LogView(_uri(file))
+    output, view = Output(as_json), WalView(_uri(file))
     _show_file(output, view)
     shown = _Shown(view, first, last, limit)
     if show_records:
@@ -66,7 +66,7 @@ def show(file: str, first: int, last: int | None, limit: int | None, show_record
 class _Shown:
     """The part of a log that was asked for, read once, and counted on the way."""
 
-    def __init__(self, view: LogView, first: int, last: int | None, limit: int | None) -> None:
+    def __init__(self, view: WalView, first: int, last: int | None, limit: int | None) -> None:
         self.blocks = self.last_offset = 0
         self.complete = False
         """Whether the end of the log was reached."""
@@ -118,7 +118,7 @@ def _uri(file: str) -> str:
     return file if "://" in file else uri_of(Path(file))
 
 
-def _show_file(output: Output, view: LogView) -> None:
+def _show_file(output: Output, view: WalView) -> None:
     header, seal = view.file_header, view.seal
     facts: dict[str, object] = {
         "kind": "file",
@@ -146,7 +146,7 @@ def _show_file(output: Output, view: LogView) -> None:
         )
 
 
-def _state(view: LogView) -> str:
+def _state(view: WalView) -> str:
     if view.seal is not None:
         return f"sealed at offset {view.seal.offset}, byte {view.seal.position}"
     if view.fenced:
@@ -234,7 +234,7 @@ def _record_line(record: Record) -> str:
     return f"{line} delete" if record["delete"] else f"{line}    {record['value']}"
 
 
-def _show_end(output: Output, view: LogView, shown: _Shown) -> None:
+def _show_end(output: Output, view: WalView, shown: _Shown) -> None:
     """The end of the log, if it was reached: what was read, and what lies behind it."""
     if not shown.complete:
         return

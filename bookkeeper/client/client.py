@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from bookkeeper.client.conditional import ConditionalWriter
-from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, Places
+from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, LocationCache
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
 from bookkeeper.client.replication import Replication
@@ -75,7 +75,7 @@ class Client:
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
         self.tables = Tables(self._master, self._clock, self._stopped)
-        self._places = Places(self.tables, self._clock)
+        self._places = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 

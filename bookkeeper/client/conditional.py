@@ -16,7 +16,7 @@ import tenacity
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TablePlaces
 from bookkeeper.client.mutation import Changes, Mutation
-from bookkeeper.client.table_map import Helpless, TableMap
+from bookkeeper.client.table_map import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
@@ -60,7 +60,7 @@ class ConditionalWriter:
         changes = Changes()
         changes.add(mutation)
         records = encode_batch(changes.encode())
-        helpless = Helpless(self.clock)
+        helpless = UnservableTracker(self.clock)
 
         def attempt(located: TableMap) -> bool:
             place = located.index_of(mutation.row)
@@ -93,7 +93,7 @@ class ConditionalWriter:
         try:
             return attempt(located)
         except BookkeeperError as error:
-            if not location_cache.leads_astray(error):
+            if not location_cache.is_stale_location(error):
                 raise
             self.tablets.doubt(located.extents[located.index_of(row)])
             return None

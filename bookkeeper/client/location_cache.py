@@ -35,7 +35,7 @@ class _Known:
     since_ns: int
 
 
-class Places:
+class LocationCache:
     """The memory of one client. Thread-safe; it holds one answer for each name that was asked for."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
@@ -99,7 +99,7 @@ class Places:
 class TablePlaces:
     """The tablets of one table, by its name."""
 
-    def __init__(self, places: Places, table: str, table_id: str | None = None) -> None:
+    def __init__(self, places: LocationCache, table: str, table_id: str | None = None) -> None:
         """``table_id``: what the master has just said."""
         self.table = table
         self._places = places
@@ -123,7 +123,7 @@ class TablePlaces:
         self._places.doubt(self.table, extent)
 
 
-def leads_astray(error: BookkeeperError) -> bool:
+def is_stale_location(error: BookkeeperError) -> bool:
     """Whether a call failed in a way that says nothing against asking the master and trying again: what was remembered
     may be old, and the address belong to somebody else by now.
     """

@@ -22,7 +22,7 @@ import pyarrow as pa
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TablePlaces
 from bookkeeper.client.retry import retrying
-from bookkeeper.client.table_map import Helpless, TableMap
+from bookkeeper.client.table_map import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
@@ -191,7 +191,7 @@ class Scanner:
         try:
             return self._page(place, located)
         except BookkeeperError as error:
-            if not location_cache.leads_astray(error):
+            if not location_cache.is_stale_location(error):
                 raise
             LOG.debug("table %s is located again: %s", self._places.table, error)
             self._places.doubt(located.extents[located.index_of(place.row)])
@@ -199,7 +199,7 @@ class Scanner:
 
     def _as_asked(self, place: _Place, ended: threading.Event) -> tuple[Extent, ScanPage]:
         """A page of the tserver that the master names, asked again and again."""
-        helpless = Helpless(self._clock)
+        helpless = UnservableTracker(self._clock)
         attempts = count()
 
         def attempt() -> tuple[Extent, ScanPage]:
@@ -216,7 +216,9 @@ class Scanner:
             reasons = self._reasons()
             raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
 
-    def _page(self, place: _Place, located: TableMap, helpless: Helpless | None = None) -> tuple[Extent, ScanPage]:
+    def _page(
+        self, place: _Place, located: TableMap, helpless: UnservableTracker | None = None
+    ) -> tuple[Extent, ScanPage]:
         index = located.index_of(place.row)
         extent, address = located.extents[index], located.addresses[index]
         if is_of_another_table(place.table_id, extent.table_id):

@@ -77,7 +77,7 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
 
 
 @dataclass(slots=True)
-class Helpless:
+class UnservableTracker:
     """The tablets that somebody waits for and that a person has to help, and since when (boot clock) they are said to
     need it. One wait of one thread, or under its lock.
     """

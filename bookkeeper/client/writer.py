@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
-from bookkeeper.client.table_map import Helpless, TableMap
+from bookkeeper.client.table_map import TableMap, UnservableTracker
 from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError, TransientError, UnavailableError
@@ -126,7 +126,7 @@ class BatchWriter:
         self._last_failure: BookkeeperError | None = None
         self._failing: dict[Extent, _Failing] = {}
         self._located = TableMap((), (), ())
-        self._helpless = Helpless(clock)
+        self._helpless = UnservableTracker(clock)
         self._lanes: dict[str, threading.Thread] = {}
         self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
         self._router.start()

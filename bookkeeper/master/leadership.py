@@ -20,31 +20,31 @@ from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books
-from bookkeeper.master.books.tserver_recovery import Recovery, read_promise
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.cycle.cycle import Cycle, Pacer
-from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import Dispatcher
 from bookkeeper.master.fate.engine import Args, FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
-from bookkeeper.master.gc.gc_pace import CollectorPace
-from bookkeeper.master.gc.gc_runner import Collector
-from bookkeeper.master.gc.orphan_files import Strays
-from bookkeeper.master.index.shipments import Shipping
+from bookkeeper.master.gc.gc_pace import GcPace
+from bookkeeper.master.gc.gc_runner import GcRunner
+from bookkeeper.master.gc.orphan_files import OrphanFiles
+from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.split_merge import claimed_rows
-from bookkeeper.master.origins.origin_gc import RootKeeper
-from bookkeeper.master.origins.origin_index import Carried
-from bookkeeper.master.origins.origin_service import RootDesk
+from bookkeeper.master.origins.origin_gc import OriginGc
+from bookkeeper.master.origins.origin_index import OriginIndex
+from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
-from bookkeeper.master.queries.quarantine_admin import QuarantineDesk
+from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.status import Now
 from bookkeeper.master.reign.books_proof import Rounds
@@ -74,18 +74,18 @@ class Leadership:
     reign: Reign
     coordination: Coordination
     tservers: TServers
-    inbox: Inbox
-    lanes: Lanes
+    inbox: EventQueue
+    lanes: KeyedExecutors
     books: Books
     placement: Placement
-    recovery: Recovery
+    recovery: TServerRecovery
     cycle: Cycle
     fate: FateEngine
-    collector: Collector
-    strays: Strays
+    collector: GcRunner
+    strays: OrphanFiles
     queries: Queries
-    quarantine: QuarantineDesk
-    roots: RootDesk
+    quarantine: QuarantineAdmin
+    roots: OriginService
     errors: dict[str, str] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Leadership:
                 replays = alive
 
     def _collect(self) -> None:
-        pace = CollectorPace(self.clock, self.settings.master.gc_interval_ms)
+        pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
         while not self.clock.wait(self._stop, pace.rest_ms):
             with pace.measured(), self._visible("collector"):
                 self.collector.run_once()
@@ -190,11 +190,11 @@ def assemble(
     config = partial(read_config, coordination)
     rounds = Rounds(table, coordination, reign, settings.instance.instance_id, settings.metadata_url)
     rounds.begin()
-    inbox, lanes = Inbox(), Lanes()
+    inbox, lanes = EventQueue(), KeyedExecutors()
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
     books = Books(table, reign, config)
-    recovery = Recovery(tservers, reign, partial(read_promise, table, config))
+    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, config))
     placement = Placement(
         table,
         reign,
@@ -210,7 +210,7 @@ def assemble(
     peers = PeerMasters(peer_pool, settings.instance.instance_id, FileRoots.of(settings))
     context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
     fate = FateEngine(store, all_operations(context), clock, rng)
-    shipping = Shipping(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
+    shipping = Shipments(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
     quarantine = Quarantine(
         table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
@@ -242,9 +242,9 @@ def assemble(
         quarantine,
         Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
-    own_id, carried, apart_ms = settings.instance.instance_id, Carried(), settings.tserver.paths_apart_ms
-    keeper = RootKeeper(table, reign, fate, clock, context.age_clock, carried, own_id, config, apart_ms)
-    collector = Collector(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper, rounds)
+    own_id, carried, apart_ms = settings.instance.instance_id, OriginIndex(), settings.tserver.paths_apart_ms
+    keeper = OriginGc(table, reign, fate, clock, context.age_clock, carried, own_id, config, apart_ms)
+    collector = GcRunner(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper, rounds)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
@@ -262,7 +262,7 @@ def assemble(
         cycle=cycle,
         fate=fate,
         collector=collector,
-        strays=Strays(
+        strays=OrphanFiles(
             table,
             reign,
             clock,
@@ -274,8 +274,8 @@ def assemble(
             rounds,
         ),
         queries=Queries(table, tservers, config, clock, placement, placement.hurry),
-        quarantine=QuarantineDesk(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
-        roots=RootDesk(table, reign, clock, tservers, peers, fate, carried, own_id, config, apart_ms),
+        quarantine=QuarantineAdmin(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
+        roots=OriginService(table, reign, clock, tservers, peers, fate, carried, own_id, config, apart_ms),
     )
 
 
@@ -287,7 +287,7 @@ def operation_context(
     reign: Reign,
     clock: Clock,
     tservers: TServers,
-    inbox: Inbox,
+    inbox: EventQueue,
     placement: Placement,
     begin: Callable[[str, Args], object],
 ) -> Context:

@@ -18,8 +18,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read
 from bookkeeper.coordination.protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError
 from bookkeeper.master.gc import gc_rules
-from bookkeeper.master.gc.retention_reasons import Keeper
-from bookkeeper.master.index.shipments import Retry, Shipped, Shipping
+from bookkeeper.master.gc.retention_reasons import RetentionReasons
+from bookkeeper.master.index.shipments import Retry, Shipments, Shipped
 from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
@@ -141,7 +141,7 @@ class MasterSource:
         collector = lead.collector
         logs = lead.tservers.logs()
         live = frozenset(lead.tservers.live())
-        keeper = Keeper(table_names(read_config(self.coordination).tables.values()))
+        keeper = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
         marked = gc_rules.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
         tablets = keys.TABLETS_START, keys.TABLETS_STOP
         for row in collector.table.scan(*tablets, ("log", "tablet")):
@@ -206,7 +206,7 @@ def tables_seen(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableSeen, .
     )
 
 
-def peer_seen(peer: PeerCluster, shipping: Shipping, now: Now) -> PeerSeen:
+def peer_seen(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerSeen:
     """A peer, its backoff, and what was shipped to it in this reign."""
     retry = shipping.peers.get(peer.alias) or Retry()
     shipped = shipping.shipped.get(peer.alias) or Shipped()

@@ -286,15 +286,15 @@ class MasterService:
         return quarantine_report(self._lead, self._config(), table)
 
     def hold_range(self, range_id: str) -> QuarantinedRange:
-        """See :meth:`QuarantineDesk.hold`."""
+        """See :meth:`QuarantineAdmin.hold`."""
         return self._lead.quarantine.hold(range_id, table_names(self._config().tables.values()))
 
     def retry_range(self, range_id: str) -> None:
-        """See :meth:`QuarantineDesk.retry`."""
+        """See :meth:`QuarantineAdmin.retry`."""
         self._lead.quarantine.retry(range_id, FATE_WAIT_MS)
 
     def skip_range(self, range_id: str) -> None:
-        """See :meth:`QuarantineDesk.skip`."""
+        """See :meth:`QuarantineAdmin.skip`."""
         self._lead.quarantine.skip(range_id, FATE_WAIT_MS)
 
     def replication_mark(self, table: str) -> Sequence[FileMark]:
@@ -332,12 +332,12 @@ class MasterService:
             lead.fate.submit("forget_streams", forget_streams_args(streams[first : first + STREAMS_MAX]))
 
     def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
-        """See :meth:`RootDesk.standings`."""
+        """See :meth:`OriginService.standings`."""
         lead = self._lead
         return lead.roots.standings(route, questions, self._asking(lead))
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
-        """See :meth:`RootDesk.over`."""
+        """See :meth:`OriginService.over`."""
         lead = self._lead
         lead.roots.over(route, logs, self._asking(lead))
 

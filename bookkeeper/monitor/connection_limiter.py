@@ -72,7 +72,7 @@ def request_s() -> float:
     return REQUEST_S
 
 
-class Door:
+class ConnectionLimiter:
     """Who is inside. Used by the event loop's thread alone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: RefusalLog) -> None:
@@ -137,7 +137,7 @@ class Door:
 class Visitor(H11Protocol):
     """The library's protocol for one visit, which tells the door how far it is."""
 
-    def __init__(self, config: Config, state: ServerState, door: Door, visit: Visit) -> None:
+    def __init__(self, config: Config, state: ServerState, door: ConnectionLimiter, visit: Visit) -> None:
         super().__init__(config, state, {})
         self._door, self._visit = door, visit
 
@@ -186,7 +186,7 @@ async def answer(server: Server, listening: socket.socket, log: RefusalLog, tls:
     server.config.load()
     server.config.ssl = tls
     listening.setblocking(False)
-    accepting = asyncio.ensure_future(_accept(server, listening, Door(asyncio.get_running_loop(), log)))
+    accepting = asyncio.ensure_future(_accept(server, listening, ConnectionLimiter(asyncio.get_running_loop(), log)))
     accepting.add_done_callback(lambda _: setattr(server, "should_exit", True))
     try:
         await server.serve(sockets=[])
@@ -197,7 +197,7 @@ async def answer(server: Server, listening: socket.socket, log: RefusalLog, tls:
         accepting.result()
 
 
-async def _accept(server: Server, listening: socket.socket, door: Door) -> None:
+async def _accept(server: Server, listening: socket.socket, door: ConnectionLimiter) -> None:
     loop = asyncio.get_running_loop()
     coming: set[asyncio.Task[None]] = set()
     try:
@@ -228,7 +228,7 @@ def _close_if_cancelled(sock: socket.socket, ended: asyncio.Task[None]) -> None:
         sock.close()
 
 
-async def _bring_in(server: Server, sock: socket.socket, door: Door, visit: Visit) -> None:
+async def _bring_in(server: Server, sock: socket.socket, door: ConnectionLimiter, visit: Visit) -> None:
     """Through TLS, if there is any, and on to the HTTP protocol. Cancelled when the visit is shown out before that."""
     config = server.config
     try:

@@ -1,8 +1,8 @@
 """What a message says of where its records were first written, so that a peer tells those that came another way (R22).
 
-Arrives: a block's header, its target, and which of its records go. Leaves: the bytes of a ``Descent``, or None where a
-log of an older version does not say it. The same whenever and by whomever a block is sent, but for ``since``, which a
-quarantine moves. Pure.
+Arrives: a block's header, its target, and which of its records go. Leaves: the bytes of a ``BlockOrigins``, or None
+where a log of an older version does not say it. The same whenever and by whomever a block is sent, but for ``since``,
+which a quarantine moves. Pure.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay import filters
-from bookkeeper.replay.filters import Places
+from bookkeeper.replay.filters import LocationCache
 from bookkeeper.replay.ranges import Range
 from bookkeeper.storage.wal import BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.block_origins import (
     EVERY_ROW,
+    BlockOrigins,
     Claim,
-    Descent,
     at_places,
     descent_from_pb,
     descent_to_pb,
@@ -27,7 +27,7 @@ from bookkeeper.storage.wal.block_origins import (
 )
 
 
-def descent_of(header: BlockHeader, current: Range, places: Places | None) -> bytes | None:
+def descent_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
     """``places``: which records of the block go, ascending; None = all."""
     families = claimed_families(header, current)
     found = (
@@ -46,13 +46,15 @@ def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | 
     return frozenset(family for group in header.groups if group.name in stamp.groups for family in group.families)
 
 
-def _own(header: BlockHeader, current: Range, families: Collection[bytes] | None, places: Places | None) -> Descent:
+def _own(
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+) -> BlockOrigins:
     """Of what was written here: the place in this file is where it was first."""
     root = root_of(current.stream)
     whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
     records = () if places is None else at_places(((root, whole),), places)
     claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
-    return Descent(records, claims if families is None else of_families(claims, families))
+    return BlockOrigins(records, claims if families is None else of_families(claims, families))
 
 
 def taken_since(since: int, current: Range) -> int:
@@ -71,8 +73,8 @@ def shipped(claim: Claim, current: Range) -> Claim:
 
 
 def _received(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: Places | None
-) -> Descent | None:
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+) -> BlockOrigins | None:
     """Of what came from another cluster: as that one said it."""
     own = root_of(stream_from_pb(header.origin.stream))
     found = descent_from_pb(header.descent, own)
@@ -80,4 +82,4 @@ def _received(
         return None
     records = found.records if places is None else at_places(found.records, places)
     claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
-    return Descent(records, claims if families is None else of_families(claims, families))
+    return BlockOrigins(records, claims if families is None else of_families(claims, families))

@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MessageSpan:
     """Everything that the target wants of ``(after, to]``, at least one part; positions are bytes of the file, behind
     those offsets.
     """
@@ -41,14 +41,14 @@ class Stretch:
         blocks, facts = tuple(part.block for part in self.parts), tuple(part.facts for part in self.parts)
         return Message(self.provenance, acked, self.after, self.to, blocks, facts)
 
-    def halves(self) -> tuple[Stretch, Stretch]:
+    def halves(self) -> tuple[MessageSpan, MessageSpan]:
         """Two stretches of at least one part, of a stretch of at least two."""
         middle = len(self.parts) // 2
         last = self.parts[middle - 1]
         offset, position = last.block.last_offset, last.end_position
         return (
-            Stretch(self.parts[:middle], self.provenance, self.after, self.after_position, offset, position),
-            Stretch(self.parts[middle:], self.provenance, offset, position, self.to, self.to_position),
+            MessageSpan(self.parts[:middle], self.provenance, self.after, self.after_position, offset, position),
+            MessageSpan(self.parts[middle:], self.provenance, offset, position, self.to, self.to_position),
         )
 
     @property
@@ -60,7 +60,7 @@ class Stretch:
 class Flight(NamedTuple):
     """A message on its way: what it holds, and what it took for acknowledged."""
 
-    stretch: Stretch
+    stretch: MessageSpan
     message: Message
     shipment: Shipment
 

@@ -40,7 +40,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import BlockRange
 from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
 from bookkeeper.replay import filters, message_origins
-from bookkeeper.replay.message_span import Flight, Part, Stretch, message_bytes, payload_bytes, record_count
+from bookkeeper.replay.message_span import Flight, MessageSpan, Part, message_bytes, payload_bytes, record_count
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.storage.columns import min_max_row
@@ -265,7 +265,7 @@ class RangeStream:
         """Ship what is at hand; where the session can, without waiting for the answer."""
         if not self._pending:
             return
-        stretch = Stretch(
+        stretch = MessageSpan(
             self._pending, self._provenance, self._sent, self._sent_position, self._seen, self._seen_position
         )
         self._pending, self._pending_bytes = [], 0
@@ -312,7 +312,7 @@ class RangeStream:
             with suppress(BookkeeperError):
                 self._landed(self._flying.popleft())
 
-    def _send(self, stretch: Stretch) -> None:
+    def _send(self, stretch: MessageSpan) -> None:
         """Ship a stretch, and wait until it is acknowledged; all in front of it is."""
         message = stretch.message(self._acked)
         try:
@@ -323,7 +323,7 @@ class RangeStream:
             self._count(message, acked)
             self._reach(stretch.to, stretch.to_position)
 
-    def _narrow(self, stretch: Stretch, error: PermanentError) -> None:
+    def _narrow(self, stretch: MessageSpan, error: PermanentError) -> None:
         """What the peer refuses for what is in it is halved: the blocks in front of the one that it is about go, and
         that one is named.
         """

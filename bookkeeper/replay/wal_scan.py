@@ -19,7 +19,7 @@ import pyarrow.fs
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.wal import BlockAt, BlockHeader, LogView, path_of, uri_of
+from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, path_of, uri_of
 
 LOG_SUFFIX = ".wal"
 """How files of a directory are told to be logs; a file that is named itself may have any name."""
@@ -125,7 +125,7 @@ def plan(places: Sequence[str], wanted: Wanted, part_bytes: int) -> list[LogPart
 
 def plan_log(uri: str, wanted: Wanted, part_bytes: int) -> list[LogPart]:
     """The parts of one log. Headers are looked at only where a log has to be cut: many logs are planned fast."""
-    view = LogView(uri)
+    view = WalView(uri)
     end = view.seal.position if view.seal is not None else view.size
     if end <= part_bytes and wanted.first == 1:
         return [LogPart(uri, 1, 0, end, wanted)]
@@ -149,7 +149,7 @@ def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
     """
     held: list[pa.RecordBatch] = []
     records = size = 0
-    view = LogView(part.uri)
+    view = WalView(part.uri)
     for at in blocks_of(view, part):
         batch = view.batch(at)
         if batch is None:
@@ -164,7 +164,7 @@ def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
         yield joined(held)
 
 
-def blocks_of(view: LogView, part: LogPart) -> Iterator[BlockAt]:
+def blocks_of(view: WalView, part: LogPart) -> Iterator[BlockAt]:
     """The blocks of a part that may hold what is wanted."""
     last = part.wanted.last
     for at in view.headers(part.first, part.position or None):

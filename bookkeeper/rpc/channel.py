@@ -19,7 +19,7 @@ from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.contract.faults import from_refusal
 from bookkeeper.rpc.contract.messages import Hello
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, Answered, MethodCodec
-from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameTags
 from bookkeeper.rpc.frames.transport import channel_binding, send_some
 from bookkeeper.rpc.frames.wire import Buffers
 from bookkeeper.rpc.trust import handshake
@@ -38,7 +38,7 @@ class Channel:
         target = parse_address(address)
         self._clock = clock
         self._frame_bytes_max = self._received_bytes_max = settings.frame_bytes_max
-        self._seal: FrameSeal | None = None
+        self._seal: FrameTags | None = None
         self._sequence = 0
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,7 +98,7 @@ class Channel:
             raise CorruptionError(f"a {welcome.kind.name} in place of a WELCOME")
         if not binding:
             self._received_bytes_max += TAG_BYTES
-            self._seal = FrameSeal(
+            self._seal = FrameTags(
                 handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
             )
         return secret

@@ -21,7 +21,7 @@ from bookkeeper.errors import CorruptionError, NotAdmittedError, OverloadedError
 from bookkeeper.rpc.dispatch import Conversation, Dispatcher
 from bookkeeper.rpc.frames.budget import FREE_BYTES, Account, Budget
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, HEAD_BYTES_MAX
-from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameSeal, PassingFrame
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameTags, PassingFrame
 from bookkeeper.rpc.frames.partial_frame import Answer, Declined, FrameBuffers, PartialFrame
 from bookkeeper.rpc.frames.transport import channel_binding, end, receive_raw, receive_some, send_some
 from bookkeeper.rpc.frames.wire import Buffers
@@ -70,7 +70,7 @@ class Connection:
         self._frame_bytes_max = settings.frame_bytes_max
         self._frame_timeout_ns = settings.frame_timeout_ms * 1_000_000
         self._buffers = buffers
-        self._seal: FrameSeal | None = None
+        self._seal: FrameTags | None = None
         self._passing: PassingFrame | None = None
         """Of the frame under way, when it is thrown away: it has a tag, too."""
         self._budget = budget

@@ -31,17 +31,17 @@ from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
 from bookkeeper.tserver.books.received_index import ReceivedIndex
-from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
-from bookkeeper.tserver.bulk.bulk_loader import Adopter
-from bookkeeper.tserver.bulk.relay_log import OnwardLogs
-from bookkeeper.tserver.bulk.segment_receiver import Taker
-from bookkeeper.tserver.bulk.segment_uploads import Incoming
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.relay_log import RelayLogs
+from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher, FlushLimits
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.master_link import MasterLink
-from bookkeeper.tserver.origins.origin_marks import RootMarks
+from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.receive.share_retry import ShareRetry
@@ -52,7 +52,7 @@ from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 
 LOG = logging.getLogger(__name__)
 
@@ -124,11 +124,11 @@ class TServerProcess:
         settings, clock, session, die = self._settings, self._clock, self._session, self._die
         tserver = settings.tserver
         persistence = SessionRetries(session, clock, random.Random())
-        desk = Desk(clock, view_of(read_config(self._coordination)))
+        desk = WriteContext(clock, view_of(read_config(self._coordination)))
         registry = Registry()
         sorter = Sorter(clock, die)
         link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
-        keeper = LogKeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
+        keeper = WalBookkeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
         opener = WalOpener(settings, session, clock, keeper)
         committer = GroupCommitter(opener.open, keeper, session.check, clock, commit_limits(settings), die)
         path = CommitPath(committer, desk, settings.rpc.timeout_ms)
@@ -150,18 +150,20 @@ class TServerProcess:
         slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
         streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=replicate_calls(settings) // 2)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
-        marks = RootMarks(self._metadata, persistence, clock)
-        onward = OnwardLogs(
+        marks = OriginMarks(self._metadata, persistence, clock)
+        onward = RelayLogs(
             settings.wal_dir / session.session_id, settings.instance.instance_id, session.session_id, clock
         )
-        adopter = Adopter(registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward)
+        adopter = BulkLoader(
+            registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward
+        )
         limits = service_limits(settings)
         locations = Locations(self._metadata)
         receiver = self._receiver(
             registry, path, flusher, configuration, locations, streams, index, marks, limits.batch
         )
         incoming = self._incoming()
-        taker = Taker(
+        taker = SegmentReceiver(
             receiver,
             adopter,
             configuration,
@@ -209,7 +211,7 @@ class TServerProcess:
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
-        marks: RootMarks,
+        marks: OriginMarks,
         limits: BatchLimits,
     ) -> Receiver:
         return Receiver(
@@ -229,10 +231,10 @@ class TServerProcess:
             ShareRetry(self._clock, replicate_calls(self._settings) // 4),
         )
 
-    def _incoming(self) -> Incoming:
+    def _incoming(self) -> SegmentUploads:
         settings = self._settings
         directory = incoming_dir(settings.tables_dir) / self.session_id
-        return Incoming(directory, self._clock, settings.tserver.stream_idle_timeout_ms, self._die)
+        return SegmentUploads(directory, self._clock, settings.tserver.stream_idle_timeout_ms, self._die)
 
     def start(self) -> None:
         """Serve."""
@@ -289,7 +291,7 @@ class TServerProcess:
 class WalOpener:
     """Makes the logs of one session: ``<wal dir>/<session>/<n>.wal``; names are never used again."""
 
-    def __init__(self, settings: Settings, session: Session, clock: Clock, keeper: LogKeeper) -> None:
+    def __init__(self, settings: Settings, session: Session, clock: Clock, keeper: WalBookkeeper) -> None:
         self._directory = settings.wal_dir / session.session_id
         self._instance_id = settings.instance.instance_id
         self._session_id = session.session_id

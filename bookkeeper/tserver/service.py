@@ -43,15 +43,15 @@ from bookkeeper.storage.tablet import Asked, BatchLimits
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
 from bookkeeper.tserver.authorizations import sight_for
 from bookkeeper.tserver.books.received_index import ReceivedIndex
-from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
-from bookkeeper.tserver.bulk.bulk_loader import Adopter
-from bookkeeper.tserver.bulk.segment_receiver import Taker
-from bookkeeper.tserver.bulk.segment_uploads import Incoming
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
-from bookkeeper.tserver.origins.origin_marks import RootMarks
+from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -90,18 +90,18 @@ class Parts:
     path: CommitPath
     committer: GroupCommitter
     configuration: Configuration
-    keeper: LogKeeper
+    keeper: WalBookkeeper
     flusher: Flusher
     compactor: Compactor
-    adopter: Adopter
+    adopter: BulkLoader
     loader: Loader
     sorter: Sorter
     receiver: Receiver
-    taker: Taker
-    incoming: Incoming
+    taker: SegmentReceiver
+    incoming: SegmentUploads
     streams: Streams
     index: ReceivedIndex
-    marks: RootMarks
+    marks: OriginMarks
     worker: ReplicationWorker
     limits: ServiceLimits
     rights: TableRights
@@ -244,7 +244,7 @@ class TServerService:
         return parts.compactor.ask(parts.registry.serving(extent), ticket)
 
     def adopt_segments(self, request: AdoptRequest) -> None:
-        """See :meth:`Adopter.adopt`."""
+        """See :meth:`BulkLoader.adopt`."""
         self._own_cluster_only().adopter.adopt(request)
 
     def confirm_config(self, generation: int) -> int:
@@ -299,15 +299,15 @@ class TServerService:
         return self._receiving(request.stream).receiver.replicate(request)
 
     def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer:
-        """See :meth:`Taker.offer`."""
+        """See :meth:`SegmentReceiver.offer`."""
         return self._receiving(offer.stream).taker.offer(offer)
 
     def put_segment(self, part: SegmentPart) -> None:
-        """See :meth:`Taker.put`."""
+        """See :meth:`SegmentReceiver.put`."""
         self._receiving(part.stream).taker.put(part)
 
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer:
-        """See :meth:`Taker.take`."""
+        """See :meth:`SegmentReceiver.take`."""
         return self._receiving(stream).taker.take(stream_session, stream)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:

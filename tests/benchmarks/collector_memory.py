@@ -26,9 +26,9 @@ from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
-from bookkeeper.master.gc.gc_runner import ABSENT_MAX, Collector
-from bookkeeper.master.origins.origin_gc import RootKeeper
-from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.gc.gc_runner import ABSENT_MAX, GcRunner
+from bookkeeper.master.origins.origin_gc import OriginGc
+from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
@@ -238,7 +238,7 @@ def least_written(case: Case) -> int:
     return {"complete": case.files, "orphaned": case.files, "missing": min(case.files, ABSENT_MAX)}.get(case.moment, 0)
 
 
-def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestClock) -> Collector:
+def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestClock) -> GcRunner:
     """As a leader assembles it; its operations find nobody to tell."""
     own_id = ground.settings.instance.instance_id
 
@@ -246,10 +246,10 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
         return read_config(ground.coordination)
 
     fate = cast(FateEngine, NoOperations())
-    roots = RootKeeper(store, reign, fate, clock, SteadyWall(clock), Carried(), own_id, config, 1e12)
+    roots = OriginGc(store, reign, fate, clock, SteadyWall(clock), OriginIndex(), own_id, config, 1e12)
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
     tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir)
-    return Collector(store, reign, tservers, fate, clock, config, FLIGHT_MS, roots, rounds)
+    return GcRunner(store, reign, tservers, fate, clock, config, FLIGHT_MS, roots, rounds)
 
 
 class NoOperations:

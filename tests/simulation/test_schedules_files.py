@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bookkeeper.coordination.config_changes import set_table_state
 from bookkeeper.master.cycle.assigner import next_range
-from bookkeeper.master.index.shipments import Shipping
+from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.metadata.table import CellKey
 from bookkeeper.model import Barrier
 from tests.support.faults import fault
@@ -179,7 +179,7 @@ def _two_tablets_swap_servers(world: World) -> dict[str, int]:
     for _ in range(6):
         master.cycle()
         files = master.books.snapshot.files
-        shipping = Shipping(1, 1, random.Random(1))
+        shipping = Shipments(1, 1, random.Random(1))
         ranges = {entry.file: next_range(entry, target, files, shipping) for entry in files.values()}
         for file, found in ranges.items():
             if found is not None:

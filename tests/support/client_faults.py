@@ -8,7 +8,7 @@ from typing import Any
 CLIENT_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "memory-is-the-last-word": (
         "bookkeeper.client.location_cache",
-        "leads_astray",
+        "is_stale_location",
         lambda error: False,  # noqa: ARG005
         "a client that remembers where a tablet was fails, though the master knows where it is",
     ),

@@ -53,7 +53,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "tags-are-not-looked-at": (
         "bookkeeper.rpc.frames.frame_tags",
-        "FrameSeal.check",
+        "FrameTags.check",
         lambda self, frame: frame[:-16],  # noqa: ARG005
         "who passes a handshake on makes calls of its own on the connection, and changes answers",
     ),

@@ -146,7 +146,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "no-fence": Fault(
         "bookkeeper.storage.wal.active_wal",
-        "CurrentLog.check_fence",
+        "ActiveWal.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),

@@ -13,7 +13,7 @@ from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Report, Shipping
+from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
@@ -73,7 +73,7 @@ def _cells_of_both_sides(row: Row) -> list[CellKey]:
 
 
 def _whole_files_wait(
-    entry: FileEntry, target: TargetKey, files: Outstanding, _shipping: Shipping
+    entry: FileEntry, target: TargetKey, files: Outstanding, _shipping: Shipments
 ) -> tuple[int, FileBarrier | None]:
     for barrier in entry.barriers:
         before = files.get(barrier.file)
@@ -320,7 +320,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "quarantine-keeps-silently": (
         "bookkeeper.master.gc.retention_reasons",
-        "Keeper.quarantined",
+        "RetentionReasons.quarantined",
         lambda keeper, key: None,  # noqa: ARG005
         "an operator can ask for whom a file is kept, whatever keeps it",
     ),

@@ -11,7 +11,7 @@ from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.file_entry import FileEntry, Scopes, parse_cell
 from bookkeeper.master.index.file_entry_codec import Amount, Progress
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Report, Shipping
+from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import Cell, Column, Row
@@ -78,15 +78,15 @@ def by_name(*entries: FileEntry) -> Outstanding:
     return files
 
 
-def shipping(base_ms: int = 100, max_ms: int = 1_000) -> Shipping:
+def shipping(base_ms: int = 100, max_ms: int = 1_000) -> Shipments:
     """An empty table of shipments."""
-    return Shipping(base_ms, max_ms, random.Random(1))
+    return Shipments(base_ms, max_ms, random.Random(1))
 
 
 def plan_world(
     files: Outstanding,
     live: Sequence[str] = ("s1", "s2"),
-    work: Shipping | None = None,
+    work: Shipments | None = None,
     *,
     now_ns: int = 0,
     peer_max: int = 100,

@@ -29,18 +29,18 @@ from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.protocol import Coordination, Leader, Session
 from bookkeeper.master.books.books_cycle import Books, Owners, View
-from bookkeeper.master.books.tserver_recovery import Recovery, read_promise
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateStore
-from bookkeeper.master.gc.gc_runner import Collector
+from bookkeeper.master.gc.gc_runner import GcRunner
 from bookkeeper.master.leadership import batch_limits
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.tables import new_tablet_rows
-from bookkeeper.master.origins.origin_gc import RootKeeper
-from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.origins.origin_gc import OriginGc
+from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
@@ -101,8 +101,8 @@ class Master:
     reign: Reign
     books: Books
     fate: FateEngine
-    collector: Collector
-    recovery: Recovery
+    collector: GcRunner
+    recovery: TServerRecovery
     tservers: TServers
 
     def look(self) -> View:
@@ -381,13 +381,13 @@ class World:
         fate.resume(record for record in store.load() if record.op.type != "replicate_file")
         own_id, apart_ms = self.settings.instance.instance_id, self.settings.tserver.paths_apart_ms
         age_clock = context.age_clock
-        keeper = RootKeeper(self.table, reign, fate, self.clock, age_clock, Carried(), own_id, self.config, apart_ms)
-        collector = Collector(
+        keeper = OriginGc(self.table, reign, fate, self.clock, age_clock, OriginIndex(), own_id, self.config, apart_ms)
+        collector = GcRunner(
             self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper, self.rounds(reign)
         )
         return Master(
             self, session, reign, Books(self.table, reign, self.config), fate, collector,
-            Recovery(tservers, reign, partial(read_promise, self.table, self.config)), tservers,
+            TServerRecovery(tservers, reign, partial(read_promise, self.table, self.config)), tservers,
         )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "flushes-forget-the-paths": (
         "bookkeeper.tserver.tablets.origin_intervals",
-        "HeldRoots.remembered",
+        "OriginIntervals.remembered",
         lambda self: {},  # noqa: ARG005
         "R22: a tablet that was flushed and loaded takes again what came by another path",
     ),
@@ -154,13 +154,13 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "logs-are-not-announced": (
         "bookkeeper.tserver.origins.origin_marks",
-        "RootMarks.announce",
+        "OriginMarks.announce",
         lambda self, logs, sender: None,  # noqa: ARG005
         "R22: a tablet that is loaded again takes what it holds for over",
     ),
     "asking-is-not-heard": (
         "bookkeeper.master.origins.origin_service",
-        "RootDesk._note_heard",
+        "OriginService._note_heard",
         lambda self, rows: None,  # noqa: ARG005
         "R22: what is asked about again and again is forgotten by time",
     ),

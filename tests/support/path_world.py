@@ -29,7 +29,7 @@ from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.write.request_decoder import part_by_tablet
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})
 LIMITS = BatchLimits(row_bytes_max=100, column_bytes_max=100, value_bytes_max=100, batch_records_max=10_000)
@@ -101,7 +101,7 @@ class Cluster:
         self._directory = directory
         self._serial = 0
         self._incarnations = 0
-        self._desk = Desk(SystemClock(), ConfigView(1, {}))
+        self._desk = WriteContext(SystemClock(), ConfigView(1, {}))
         self._desk.wal_uri = lambda: self.logs[-1].uri
         self._states: dict[Extent, FlushState | None] = {}
         self._since_flush: dict[Extent, list[tuple[str, Block]]] = {}

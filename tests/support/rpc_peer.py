@@ -15,7 +15,7 @@ from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.frames.envelope import method_codec
-from bookkeeper.rpc.frames.frame_tags import FrameSeal
+from bookkeeper.rpc.frames.frame_tags import FrameTags
 from bookkeeper.rpc.server import RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.handshake import Challenge, Kind, Message
@@ -103,7 +103,7 @@ class RawPeer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.sock.settimeout(30)
         self.sock.connect((target.host, target.port))
-        self.seal: FrameSeal | None = None
+        self.seal: FrameTags | None = None
 
     def send(self, raw: bytes) -> None:
         self.sock.sendall(raw)
@@ -129,7 +129,7 @@ class RawPeer:
         self.send(handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, words)))
         assert self.hear_handshake().kind is Kind.WELCOME
         keys = handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
-        self.seal = FrameSeal(*keys)
+        self.seal = FrameTags(*keys)
 
     def hear_handshake(self) -> Message:
         head = self._exactly(handshake.HEAD.size)

@@ -18,7 +18,7 @@ from bookkeeper.storage.tablet.entries import RowWords
 from bookkeeper.storage.wal import Block
 from bookkeeper.storage.wal.shares import LogShares
 from bookkeeper.tserver.bulk.bulk_loader import with_log as _with_log
-from bookkeeper.tserver.bulk.relay_log import OnwardLogs, seal
+from bookkeeper.tserver.bulk.relay_log import RelayLogs, seal
 from bookkeeper.tserver.bulk.segment_offers import Standing
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -53,10 +53,10 @@ def _begin_anew(before: FlushState | None, flush_id: int, segments: Sequence[Seg
     return named_state(empty, flush_id, segments, compacted)
 
 
-_write = OnwardLogs._write
+_write = RelayLogs._write
 
 
-def _sealed_at_once(logs: OnwardLogs, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> object:
+def _sealed_at_once(logs: RelayLogs, request: AdoptRequest, files: Sequence[SegmentRef], view: TableView) -> object:
     log = _write(logs, request, files, view)
     seal(log)
     return log
@@ -99,7 +99,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "taken-logs-are-sealed-at-once": (
         "bookkeeper.tserver.bulk.relay_log",
-        "OnwardLogs._write",
+        "RelayLogs._write",
         _sealed_at_once,
         "R17: the log of files that go on is collected before their tablet's put names it",
     ),

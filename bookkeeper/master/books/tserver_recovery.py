@@ -36,7 +36,7 @@ ROUNDS_TO_LOOK_AGAIN = 50
 
 
 @dataclass(slots=True)
-class Recovery:
+class TServerRecovery:
     """Seals what dead sessions left. Used by one thread; ``problems`` may be read by any."""
 
     tservers: TServers

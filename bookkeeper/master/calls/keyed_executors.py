@@ -23,7 +23,7 @@ Job = Callable[[], None]
 
 
 @dataclass(slots=True)
-class Lanes:
+class KeyedExecutors:
     """Named threads with bounded queues. Thread-safe."""
 
     _queues: dict[str, queue.Queue[Job | None]] = field(default_factory=dict)

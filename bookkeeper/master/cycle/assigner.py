@@ -19,7 +19,7 @@ from itertools import chain, islice
 from bookkeeper.master.index.barriers import FileBarrier, log_directory
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Shipment, Shipping, WorkKey
+from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.model import Target, TargetKey
 
 QueueKey = tuple[int, bytes, TargetKey]
@@ -56,7 +56,7 @@ class World:
 
     files: Outstanding
     live: Mapping[str, str]
-    shipping: Shipping
+    shipping: Shipments
     owner_of: Callable[[bytes], str | None]
     chosen_for: Callable[[bytes], str | None]
     limits: WorkLimits
@@ -107,7 +107,7 @@ def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey
     return (entry.created_ms() if sequential else 0, entry.file, target)
 
 
-def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipping) -> int:
+def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipments) -> int:
     """How far a target is: the books, or a report that came since they were read."""
     shipment = shipping.shipments.get((entry.file, target))
     booked = entry.progress_of(target).offset
@@ -115,7 +115,7 @@ def finished_of(entry: FileEntry, target: TargetKey, shipping: Shipping) -> int:
 
 
 def barrier_limit(
-    entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping
+    entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments
 ) -> tuple[int, FileBarrier | None]:
     """Rule R24: the highest offset that may be shipped now, and the barrier that stands behind it, if one does.
 
@@ -130,7 +130,7 @@ def barrier_limit(
     return entry.safe, None
 
 
-def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
     """The file that a barrier names is no longer outstanding for ``target``, or finished far enough; and so are older
     logs, if it waits for these too.
     """
@@ -142,7 +142,7 @@ def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipp
     return not barrier.all_before or older_are_over(barrier.file, target, files, shipping)
 
 
-def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipping) -> bool:
+def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping: Shipments) -> bool:
     """Rule R24: the same tserver's logs before ``file`` hold nothing more for ``target``, now and for ever."""
     directory = log_directory(file)
     if directory is None:
@@ -151,14 +151,14 @@ def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping:
     return oldest is None or oldest >= file
 
 
-def is_over(entry: FileEntry, target: TargetKey, shipping: Shipping) -> bool:
+def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
     """The target has everything that the file will ever hold, or needs nothing of it."""
     if entry.place_of(target) is None:
         return True
     return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
 
 
-def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipping) -> tuple[int, int] | None:
+def next_range(entry: FileEntry, target: TargetKey, files: Outstanding, shipping: Shipments) -> tuple[int, int] | None:
     """First and last offset to ship next, None when nothing may be: always from finished + 1, so never a gap."""
     first = finished_of(entry, target, shipping) + 1
     last, _ = barrier_limit(entry, target, files, shipping)
@@ -245,7 +245,7 @@ def is_due(shipment: Shipment | None, last: int, now_ns: int) -> bool:
     return now_ns >= shipment.next_try_ns
 
 
-def may_go(key: QueueKey, files: Outstanding, shipping: Shipping) -> bool:
+def may_go(key: QueueKey, files: Outstanding, shipping: Shipments) -> bool:
     """Whether no barrier holds all of it back: it may be in flight, or wait for its next try."""
     entry = files.get(key[1])
     return entry is not None and next_range(entry, key[2], files, shipping) is not None

@@ -21,10 +21,10 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.protocol import Coordination, SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books, Owners, View, configuration
-from bookkeeper.master.books.tserver_recovery import Recovery, unsealed_sessions
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.cycle.event_queue import Inbox, News
+from bookkeeper.master.cycle.event_queue import EventQueue, News
 from bookkeeper.master.cycle.work_dispatch import Dispatcher, work_lane
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
@@ -80,10 +80,10 @@ class Cycle:
     tservers: TServers
     books: Books
     placement: Placement
-    recovery: Recovery
+    recovery: TServerRecovery
     dispatcher: Dispatcher
-    lanes: Lanes
-    inbox: Inbox
+    lanes: KeyedExecutors
+    inbox: EventQueue
     quarantine: Quarantine
     pacer: Pacer
     config: ClusterConfig | None = None

@@ -40,7 +40,7 @@ class News:
     retries: list[WorkKey] = field(default_factory=list)
 
 
-class Inbox:
+class EventQueue:
     """Thread-safe."""
 
     def __init__(self) -> None:

@@ -16,15 +16,15 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import MasterSettings
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.cycle import assigner
 from bookkeeper.master.cycle.assigner import PeerQueue, WorkLimits, WorkRange, World
-from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import ReplicateFiles
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Flight, Report, Shipment, Shipping, WorkKey
+from bookkeeper.master.index.shipments import Flight, Report, Shipment, Shipments, WorkKey
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey, blocking_ranges
 from bookkeeper.model import BlockRange
 from bookkeeper.rpc.contract.messages import WorkItem
@@ -47,9 +47,9 @@ class Dispatcher:
     lane_ranges_max: int
     tservers: TServers
     replicating: ReplicateFiles
-    shipping: Shipping
-    lanes: Lanes
-    inbox: Inbox
+    shipping: Shipments
+    lanes: KeyedExecutors
+    inbox: EventQueue
     epoch: Callable[[], int]
     quarantine: Quarantine
     queues: dict[str, PeerQueue] = field(default_factory=dict)

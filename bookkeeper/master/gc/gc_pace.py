@@ -27,7 +27,7 @@ three processes a core. Longer waits are those of an outage.
 
 
 @dataclass(slots=True)
-class CollectorPace:
+class GcPace:
     """Used by the collector's thread. ``cpu_ns``: what the calling thread has computed."""
 
     clock: Clock

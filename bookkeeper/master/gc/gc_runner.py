@@ -29,7 +29,7 @@ from bookkeeper.master.gc.orphan_files import is_over
 from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import BrokenChainError, chained, online_tables
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
-from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
@@ -53,7 +53,7 @@ BATCH_ROWS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`Collector.look`.
+    """What one run decides from. Logs were listed first, then sessions, then references: see :meth:`GcRunner.look`.
     ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
     ``absent`` logs of this cluster that books name and that were not listed.
     """
@@ -70,7 +70,7 @@ class Inventory:
 
 
 @dataclass(slots=True)
-class Collector:
+class GcRunner:
     """One reign's collector. ``flight_ms`` is longer than any write to the books can be in flight (rule R4)."""
 
     table: MetadataTable
@@ -80,7 +80,7 @@ class Collector:
     clock: Clock
     read_config: Callable[[], ClusterConfig]
     flight_ms: int
-    roots: RootKeeper
+    roots: OriginGc
     rounds: Rounds
     missing: dict[bytes, MissingFile] = field(default_factory=dict)
     unnamed: dict[str, int] = field(default_factory=dict)

@@ -135,8 +135,8 @@ def log_beside(segment: Path) -> str:
 
 
 @dataclass(slots=True)
-class Strays:
-    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`Collector`. ``live``:
+class OrphanFiles:
+    """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`GcRunner`. ``live``:
     sessions of tservers.
     """
 

@@ -31,7 +31,7 @@ class _Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class RetentionReasons:
     """Folds rows, in the order in which the collector reads them, then says who needs which file."""
 
     names: Mapping[str, str]

@@ -20,7 +20,7 @@ CHUNK_LOGS = 1_000
 _Chunk: TypeAlias = "tuple[array[int], list[FileEntry]]"
 
 
-class LogRun:
+class LogIndex:
     """Number to log; ``directory`` is the one object that all of them share for its name. Never empty when used."""
 
     __slots__ = ("_chunks", "_firsts", "directory")

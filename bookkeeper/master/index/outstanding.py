@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from bookkeeper.master.index import log_names
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.log_index import LogRun
+from bookkeeper.master.index.log_index import LogIndex
 from bookkeeper.model import TargetKey
 
 _Item = tuple[bytes, FileEntry]
@@ -30,7 +30,7 @@ class Outstanding:
     __slots__ = ("_alone", "_fronts", "_length", "_lock", "_runs")
 
     def __init__(self) -> None:
-        self._runs: dict[bytes, LogRun | FileEntry] = {}
+        self._runs: dict[bytes, LogIndex | FileEntry] = {}
         self._alone: dict[bytes, FileEntry] = {}
         self._length = 0
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Outstanding:
         if number == log_names.ALONE:
             return self._alone.get(directory)
         run = self._runs.get(directory)
-        if isinstance(run, LogRun):
+        if isinstance(run, LogIndex):
             return run.find(number)
         return run if run is not None and run.number == number else None
 
@@ -79,8 +79,8 @@ class Outstanding:
             self._runs[directory] = entry  # a run of one would cost more than the log
             self._length += 1
             return
-        if not isinstance(run, LogRun):
-            run = self._runs[run.directory] = LogRun(run)
+        if not isinstance(run, LogIndex):
+            run = self._runs[run.directory] = LogIndex(run)
         self._length += run.put(number, entry)
 
     def remove(self, file: bytes) -> None:
@@ -94,9 +94,9 @@ class Outstanding:
                 del self._alone[file]
                 return
             run = self._runs[directory]
-            if isinstance(run, LogRun):
+            if isinstance(run, LogIndex):
                 run.remove(number)
-            if not isinstance(run, LogRun) or not run:
+            if not isinstance(run, LogIndex) or not run:
                 del self._runs[directory]
 
     def __iter__(self) -> Iterator[bytes]:
@@ -134,18 +134,18 @@ class Outstanding:
 
     def _items_of(self, directory: bytes) -> Iterator[_Item]:
         run = self._runs[directory]
-        return run.items() if isinstance(run, LogRun) else iter([(run.file, run)])
+        return run.items() if isinstance(run, LogIndex) else iter([(run.file, run)])
 
     def _of(self, directory: bytes) -> Iterator[FileEntry]:
         run = self._runs.get(directory)
         if run is None:
             return iter(())
-        return run.since(0) if isinstance(run, LogRun) else iter((run,))
+        return run.since(0) if isinstance(run, LogIndex) else iter((run,))
 
     def newest(self, directory: bytes) -> bytes | None:
         """The newest log of a directory, None when there is none."""
         run = self._runs.get(directory)
-        last = run.last() if isinstance(run, LogRun) else run
+        last = run.last() if isinstance(run, LogIndex) else run
         return None if last is None else last.file
 
     def add(self, entry: FileEntry) -> None:
@@ -161,7 +161,7 @@ class Outstanding:
             if run is None:
                 return None
             front = self._fronts.get((directory, target), 0)
-            logs = run.since(front) if isinstance(run, LogRun) else iter((run,))
+            logs = run.since(front) if isinstance(run, LogIndex) else iter((run,))
             oldest = next((entry for entry in logs if not is_over(entry)), None)
             self._fronts[directory, target] = log_names.ALONE if oldest is None else oldest.number
             return None if oldest is None else oldest.file

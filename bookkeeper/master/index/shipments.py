@@ -101,7 +101,7 @@ def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random)
 
 
 @dataclass(slots=True)
-class Shipping:
+class Shipments:
     """The table of shipments and the health of peers. Used under the master's lock."""
 
     backoff_base_ms: int

@@ -15,7 +15,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
 from bookkeeper.master.origins.origin_books import RootRow, hand_down, instances_of, is_here, is_unheard_of, parse_root
-from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable
@@ -29,7 +29,7 @@ ASKED_MAX = 200
 
 
 @dataclass(slots=True)
-class RootKeeper:
+class OriginGc:
     """One reign's. ``age_clock``: what is forgotten by time can't be remembered again; ``forgotten`` counts that."""
 
     table: MetadataTable
@@ -37,7 +37,7 @@ class RootKeeper:
     fate: FateEngine
     clock: Clock
     age_clock: SteadyWall
-    carried: Carried
+    carried: OriginIndex
     own_instance_id: str
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float
@@ -93,7 +93,7 @@ class RootKeeper:
         return row is not None and bool(row.cells)
 
 
-def facts(keeper: RootKeeper) -> Mapping[str, str]:
+def facts(keeper: OriginGc) -> Mapping[str, str]:
     """What is worth a look."""
     ours = sum(log.instance_id == keeper.own_instance_id for log in keeper.rows)
     return {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
-from bookkeeper.storage.wal import BlockHeader, LogView, stream_from_pb
+from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
 from bookkeeper.storage.wal.block_origins import descent_from_pb
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
     return claimed | (frozenset(root.log for root, _ in descent.records) or frozenset((own.log,)))
 
 
-class Carried:
+class OriginIndex:
     """Reads each log once."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Carried:
             return None
 
     def _read_on(self, uri: str, known: _Read) -> frozenset[RootLog]:
-        view = LogView(uri)
+        view = WalView(uri)
         roots, next_offset = set(known.roots), known.next_offset
         for at in view.headers(next_offset, known.position):
             roots |= handed_on(at.header)

@@ -28,7 +28,7 @@ from bookkeeper.master.origins.origin_books import (
     standing,
     untold_logs,
 )
-from bookkeeper.master.origins.origin_index import Carried
+from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
@@ -47,7 +47,7 @@ HEARD_SHARE = 8
 
 
 @dataclass(slots=True)
-class RootDesk:
+class OriginService:
     """One reign's."""
 
     table: MetadataTable
@@ -56,7 +56,7 @@ class RootDesk:
     tservers: TServers
     peers: PeerMasters
     fate: FateEngine
-    carried: Carried
+    carried: OriginIndex
     own_instance_id: str
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float

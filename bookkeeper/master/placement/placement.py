@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.placement.load_retries import LoadRetries
 from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, fair_share, misplaced, missing_sessions
-from bookkeeper.master.placement.tablet_moves import Moves
-from bookkeeper.master.placement.tablet_orders import Orders
+from bookkeeper.master.placement.tablet_moves import TabletMoves
+from bookkeeper.master.placement.tablet_orders import TabletOrders
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import MetadataTable, Row, RowPut
@@ -60,7 +60,7 @@ class Placement:
     table: MetadataTable
     reign: Reign
     tservers: TServers
-    lanes: Lanes
+    lanes: KeyedExecutors
     clock: Clock
     changed: Callable[[Collection[bytes]], None]
     """These tablets may be placed now; none named: any."""
@@ -73,7 +73,7 @@ class Placement:
     """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
     warnings: dict[bytes, str] = field(default_factory=dict)
     """Rows of the tablets with which something fails while they are served, by their tservers; read by any thread."""
-    moves: Moves = field(default_factory=Moves)
+    moves: TabletMoves = field(default_factory=TabletMoves)
     _placing: threading.Lock = field(default_factory=threading.Lock)
     """Held while locations are written: what is claimed meanwhile may still be placed."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,14 +85,14 @@ class Placement:
     _returning: tuple[int, int] | None = None
     """How many tservers are expected back, and until when (boot clock, ns)."""
     _has_waited: bool = False
-    _orders: Orders = field(init=False)
+    _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
     _warned: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """Session to the tablets that it warned of last."""
 
     def __post_init__(self) -> None:
         self._retries = LoadRetries(self.clock)
-        self._orders = Orders(self.lanes, lambda row: keys.parse_tablet_row(row)[0])
+        self._orders = TabletOrders(self.lanes, lambda row: keys.parse_tablet_row(row)[0])
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Look at all tablets: assign what nobody holds, go on with moves, order what is missing. ``tablets`` is told

@@ -23,7 +23,7 @@ MOVES_MAX = 16
 
 
 @dataclass(slots=True)
-class Moves:
+class TabletMoves:
     """The moves of one reign. Thread-safe; they are begun by the master's thread alone."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from bookkeeper.master.calls.keyed_executors import Job, Lanes
+from bookkeeper.master.calls.keyed_executors import Job, KeyedExecutors
 
 ORDER_LANES = 2
 """Orders that one tserver carries out at once: while one waits for the disk, the other one computes."""
@@ -54,10 +54,10 @@ class _Backlog:
         return job
 
 
-class Orders:
+class TabletOrders:
     """Thread-safe. A tablet has one order at a tserver at a time; a second one is dropped while the first is open."""
 
-    def __init__(self, lanes: Lanes, table_of: Callable[[bytes], str]) -> None:
+    def __init__(self, lanes: KeyedExecutors, table_of: Callable[[bytes], str]) -> None:
         """``table_of``: the table of a tablet's row."""
         self._lanes = lanes
         self._table_of = table_of

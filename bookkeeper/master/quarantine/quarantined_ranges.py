@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock
 from bookkeeper.config import ReplicationSettings
 from bookkeeper.errors import CorruptionError
-from bookkeeper.master.index.shipments import Shipment, Shipping, WorkKey
+from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
@@ -88,7 +88,7 @@ def is_blocking(shipment: Shipment, tries: int) -> bool:
     return shipment.failed is not None and shipment.failures >= tries
 
 
-def blocking_ranges(shipping: Shipping, tries: int) -> Iterator[tuple[RangeKey, Shipment, BlockRange]]:
+def blocking_ranges(shipping: Shipments, tries: int) -> Iterator[tuple[RangeKey, Shipment, BlockRange]]:
     """The ranges that keep their queue from going on now."""
     for (file, target), shipment in list(shipping.shipments.items()):
         if shipment.failed is not None and is_blocking(shipment, tries):
@@ -124,7 +124,7 @@ class Quarantine:
         """What a worker may pass over: ranges that have their row, and no others."""
         return self._passed.get(key, ())
 
-    def hold_due(self, shipping: Shipping) -> list[RangeKey]:
+    def hold_due(self, shipping: Shipments) -> list[RangeKey]:
         """With the policy ``auto``, set aside what blocks a queue; returns it. Raises TransientError."""
         if self.settings.quarantine != "auto":
             return []

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import NotFoundError
-from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.fate.engine import FateEngine, Running
-from bookkeeper.master.index.shipments import Shipment, Shipping
+from bookkeeper.master.index.shipments import Shipment, Shipments
 from bookkeeper.master.operations.quarantine import range_args, range_of
 from bookkeeper.master.quarantine.quarantined_ranges import (
     RangeKey,
@@ -33,15 +33,15 @@ PHASES = {"retry_range": "retrying", "skip_range": "skipping"}
 
 
 @dataclass(frozen=True, slots=True)
-class QuarantineDesk:
+class QuarantineAdmin:
     """One reign's. ``tries``: how often blocks have to fail before they count as blocking."""
 
     table: MetadataTable
     reign: Reign
     clock: Clock
     fate: FateEngine
-    inbox: Inbox
-    shipping: Shipping
+    inbox: EventQueue
+    shipping: Shipments
     tries: int
 
     def told(self, table_names: Mapping[str, str]) -> list[QuarantinedRange]:

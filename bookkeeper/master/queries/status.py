@@ -14,7 +14,7 @@ from bookkeeper.master.cycle.assigner import barrier_limit, finished_of
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Retry, Shipment, Shipping
+from bookkeeper.master.index.shipments import Retry, Shipment, Shipments
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, advice, is_blocking
 from bookkeeper.model import Target, TargetKey
 
@@ -58,7 +58,7 @@ class Now:
 
 
 def target_states(
-    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+    files: Outstanding, shipping: Shipments, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> list[TargetState]:
     """States of every outstanding file for each wanted target, most lag first, :data:`STATUS_ROWS_MAX` at most.
 
@@ -75,7 +75,7 @@ def most_lag_first(state: TargetState) -> tuple[float, int, str, TargetKey]:
 
 
 def all_states(
-    files: Outstanding, shipping: Shipping, now: Now, wanted: Callable[[Target], bool], tries: int
+    files: Outstanding, shipping: Shipments, now: Now, wanted: Callable[[Target], bool], tries: int
 ) -> Iterator[TargetState]:
     """States of every outstanding file for each wanted target, one after another, in no order."""
     for entry in files.values():
@@ -89,7 +89,7 @@ def target_state(
     target: Target,
     progress: Progress,
     files: Outstanding,
-    shipping: Shipping,
+    shipping: Shipments,
     now: Now,
     tries: int,
 ) -> TargetState:

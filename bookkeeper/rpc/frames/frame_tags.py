@@ -26,7 +26,7 @@ TAG_BYTES = 16
 NONCE_BYTES = 12
 
 
-class FrameSeal:
+class FrameTags:
     """The tags of one side of a connection. Used by one thread at a time."""
 
     def __init__(self, send_key: bytes, receive_key: bytes) -> None:

@@ -18,7 +18,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, RefusedError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, foreign_protocol_answer
-from bookkeeper.rpc.frames.frame_tags import FrameSeal
+from bookkeeper.rpc.frames.frame_tags import FrameTags
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.handshake import Greeting, Kind, Message
 from bookkeeper.security.access import Entrance
@@ -70,7 +70,7 @@ class Admission:
         """The server speaks TLS, and the other side does not."""
         self.channel = b""
         """The binding of the TLS connection below."""
-        self.seal: FrameSeal | None = None
+        self.seal: FrameTags | None = None
         """What every frame that follows goes through; None: TLS does that, or nobody is asked for a secret."""
         self.admitted: Admitted | None = None
         """Set when it is over."""
@@ -108,7 +108,7 @@ class Admission:
         if message.kind is not Kind.PROOF or not handshake.is_proof(proof, message.body):
             raise NotAdmittedError(f"{self._who}: the proof for secret {secret.id} is wrong", self._facts)
         if not self.channel:
-            self.seal = FrameSeal(
+            self.seal = FrameTags(
                 handshake.server_frames_key(secret.key, words), handshake.client_frames_key(secret.key, words)
             )
         self.admitted = Admitted(greeting.role, greeting.instance_id, secret)

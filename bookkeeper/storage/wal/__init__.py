@@ -1,7 +1,7 @@
 """Write-ahead logs: blocks of records in files, group commit, range reads, recovery.
 
 Arrives: drafts of blocks from tablets (``GroupCommitter``). Leaves: blocks of any range of a log, as Arrow batches
-(``read_blocks``, or ``LogView`` for whatever is there), and what the master needs to know of a log (``recover``,
+(``read_blocks``, or ``WalView`` for whatever is there), and what the master needs to know of a log (``recover``,
 ``read_seal``, ``file_summary``).
 Survives a crash: every block whose sync was acknowledged, up to the seal. Reading order: ``block.proto``,
 ``block``, ``frame``, ``writer``, ``submission``, ``committer``, ``reader``, ``recovery``,
@@ -25,7 +25,7 @@ from bookkeeper.storage.wal.convert import (
 from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
 from bookkeeper.storage.wal.formats import BlockAt
 from bookkeeper.storage.wal.group import MergeLimits
-from bookkeeper.storage.wal.inspect import LogView, Tail
+from bookkeeper.storage.wal.inspect import Tail, WalView
 from bookkeeper.storage.wal.limits import CommitLimits
 from bookkeeper.storage.wal.reader import read_blocks, read_headers, read_headers_at, whole_behind
 from bookkeeper.storage.wal.recovery import (
@@ -54,7 +54,6 @@ __all__ = [
     "Group",
     "GroupCommitter",
     "Listener",
-    "LogView",
     "MergeLimits",
     "PlacedBlock",
     "Predecessor",
@@ -63,6 +62,7 @@ __all__ = [
     "Submission",
     "TabletSummary",
     "Tail",
+    "WalView",
     "WalWriter",
     "decode_batch",
     "delete_log",

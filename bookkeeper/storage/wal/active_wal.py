@@ -32,7 +32,7 @@ class EndedError(Exception):
     """Leaves a commit thread after ``die`` was called, should that return."""
 
 
-class CurrentLog:
+class ActiveWal:
     """The log at hand. Whatever does something raises EndedError once ``die`` was called and returned."""
 
     def __init__(

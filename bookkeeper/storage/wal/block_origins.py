@@ -1,8 +1,8 @@
 """Where received records were first written, as block headers and messages say it (rule R22).
 
 Arrives: values, or bytes from a file or the network. Leaves: messages of ``block.proto``, or a checked
-:class:`Descent`. Roots are numbered inside a message; number 0 is the log of the stream that brings the block, so that
-what comes straight from its root says nothing twice. Pure.
+:class:`BlockOrigins`. Roots are numbered inside a message; number 0 is the log of the stream that brings the block, so
+that what comes straight from its root says nothing twice. Pure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class BlockOrigins:
     """Of the records of a block, in their order; ``records`` () = not kept, because nobody gets them from here.
     ``partial``: other blocks brought some of what the claims name. ``places``: of the records only those at these
     places are here, None = all; they are counted when somebody asks, for mostly nobody does.
@@ -58,7 +58,7 @@ class Descent:
         """The records that are here."""
         return self.records if self.places is None else at_places(self.records, self.places)
 
-    def of(self, mask: npt.NDArray[np.bool_]) -> Descent:
+    def of(self, mask: npt.NDArray[np.bool_]) -> BlockOrigins:
         """Of the records that are here, those for which the mask is true."""
         places = np.flatnonzero(mask) if self.places is None else self.places[mask]
         return replace(self, places=places)
@@ -110,7 +110,7 @@ def of_families(claims: Iterable[Claim], families: Iterable[bytes]) -> tuple[Cla
     )
 
 
-def descent_to_pb(descent: Descent, own: Root) -> pb.Descent:
+def descent_to_pb(descent: BlockOrigins, own: Root) -> pb.Descent:
     """``own``: the root of the stream that brings the block, or the message."""
     numbers, records = {own: 0}, descent.here
     for root in [root for root, _ in records] + [claim.root for claim in descent.claims]:
@@ -172,7 +172,7 @@ def varints(numbers: npt.NDArray[np.int64]) -> bytes:
     return np.insert(lowest, np.concatenate(places), np.concatenate(higher).astype(np.uint8)).tobytes()
 
 
-def descent_from_pb(message: pb.Descent, own: Root) -> Descent:
+def descent_from_pb(message: pb.Descent, own: Root) -> BlockOrigins:
     """Inverse of :func:`descent_to_pb`; raises CorruptionError."""
     roots = [own, *(Root(root.instance_id, root.file, root.table_id) for root in message.roots)]
     try:
@@ -184,7 +184,7 @@ def descent_from_pb(message: pb.Descent, own: Root) -> Descent:
         )
     except (ValueError, OverflowError, IndexError) as error:
         raise CorruptionError(f"a block does not say where its records were written: {error}") from error
-    return Descent(records, claims, message.partial)
+    return BlockOrigins(records, claims, message.partial)
 
 
 def _runs(flat: Sequence[int]) -> Runs:
@@ -200,7 +200,7 @@ def _rows(claim: pb.Claim) -> RowRange:
     )
 
 
-def parse_descent(raw: bytes, own: Root) -> Descent:
+def parse_descent(raw: bytes, own: Root) -> BlockOrigins:
     """A descent as messages carry it; raises CorruptionError."""
     try:
         return descent_from_pb(pb.Descent.FromString(bytes(raw)), own)

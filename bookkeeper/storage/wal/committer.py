@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, NoSpaceError, UnavailableError
 from bookkeeper.runtime.process_exit import end_process
-from bookkeeper.storage.wal.active_wal import CurrentLog, EndedError
+from bookkeeper.storage.wal.active_wal import ActiveWal, EndedError
 from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock
 from bookkeeper.storage.wal.group import check_draft, effective_durability, form_blocks
 from bookkeeper.storage.wal.limits import CommitLimits, disk_bytes
@@ -76,7 +76,7 @@ class GroupCommitter:
         self._clock = clock
         self._limits = limits or CommitLimits()
         self._die = die
-        self._current = CurrentLog(open_wal, listener, fence, clock, self._limits, die)
+        self._current = ActiveWal(open_wal, listener, fence, clock, self._limits, die)
         self._queue = SubmissionQueue(self._limits)
         self._front = threading.Lock()
         """Whose holder takes, prepares and writes."""

@@ -32,7 +32,7 @@ class Tail:
     reason: str
 
 
-class LogView:
+class WalView:
     """An open log, as long as it is now. Raises NotFoundError, UnavailableError, IncompatibleError, CorruptionError."""
 
     def __init__(self, uri: str) -> None:

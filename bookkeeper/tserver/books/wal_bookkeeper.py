@@ -40,7 +40,7 @@ class _Sealed:
     seal: Seal
 
 
-class LogKeeper:
+class WalBookkeeper:
     """The listener of the group committer, and the books thread."""
 
     def __init__(

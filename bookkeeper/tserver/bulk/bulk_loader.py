@@ -44,7 +44,7 @@ from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, last_shares, path_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
-from bookkeeper.tserver.bulk.relay_log import OnwardLogs, OwnLog
+from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -204,7 +204,7 @@ class OpenTablet(CloseTablet):
         self._tablet.accepting = True
 
 
-class Adopter:
+class BulkLoader:
     """Executes the master's orders to take segments, in the thread of the call."""
 
     def __init__(
@@ -218,7 +218,7 @@ class Adopter:
         persistence: SessionRetries,
         nudge: Callable[[], None],
         die: Die,
-        onward: OnwardLogs,
+        onward: RelayLogs,
     ) -> None:
         """``nudge`` tells the master that there is something to replicate. ``onward``: see there."""
         self._onward = onward

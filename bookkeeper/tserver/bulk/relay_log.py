@@ -40,7 +40,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.segment_writer import SegmentOps
 from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, delete_log, origin_to_pb, stamp_from_pb, uri_of
-from bookkeeper.storage.wal.block_origins import EVERY_ROW, Claim, Descent, descent_to_pb
+from bookkeeper.storage.wal.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb
 from bookkeeper.storage.wal.seal import write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -67,13 +67,13 @@ def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
     """Rules R21 and R22: what a block of such a log says of where its records come from."""
     last = header.first_offset + header.record_count - 1
     runs = Runs.of((header.first_offset, last))
-    descent = Descent(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
+    descent = BlockOrigins(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
     header.provenance.extend(() if request.onward is None else request.onward.provenance)
     header.origin.CopyFrom(origin_to_pb(Origin(request.stream, header.first_offset - 1, last)))
     header.descent.CopyFrom(descent_to_pb(descent, root_of(request.stream)))
 
 
-class OnwardLogs:
+class RelayLogs:
     """Makes them, in the directory of this session's logs. Thread-safe."""
 
     def __init__(self, directory: Path, instance_id: str, session_id: str, clock: Clock) -> None:

@@ -49,7 +49,7 @@ from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
 from bookkeeper.storage.wal.files import uri_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
-from bookkeeper.tserver.bulk.bulk_loader import Adopter
+from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,
     Standing,
@@ -61,8 +61,8 @@ from bookkeeper.tserver.bulk.segment_offers import (
     shares_of,
     standing_of,
 )
-from bookkeeper.tserver.bulk.segment_uploads import Incoming, Upload
-from bookkeeper.tserver.origins.origin_marks import RootMarks
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads, Upload
+from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver, check_provenance, refuse_ended
 from bookkeeper.tserver.receive.table_map import Located, Locations
@@ -81,19 +81,19 @@ CALLS_MAX = 16
 Shares = Mapping[Extent, Mapping[int, SegmentEntry]]
 
 
-class Taker:
+class SegmentReceiver:
     """Judges offers, gathers files, and has tablets take them."""
 
     def __init__(
         self,
         receiver: Receiver,
-        adopter: Adopter,
+        adopter: BulkLoader,
         configuration: Configuration,
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
-        marks: RootMarks,
-        incoming: Incoming,
+        marks: OriginMarks,
+        incoming: SegmentUploads,
         pool: RpcPool,
         call_timeout_ms: float,
     ) -> None:
@@ -142,7 +142,7 @@ class Taker:
         return OfferAnswer(WANTED, held=self._incoming.begin(stream, offer.to_offset, files, check, onward))
 
     def put(self, part: SegmentPart) -> None:
-        """See :meth:`Incoming.put`."""
+        """See :meth:`SegmentUploads.put`."""
         self._streams.check(part.stream_session, part.stream)
         self._incoming.put(part)
 

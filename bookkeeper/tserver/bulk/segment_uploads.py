@@ -104,7 +104,7 @@ def check_whole(upload: Upload, file: _File) -> None:
         raise DeclinedError(f"a file of {upload.stream.file} is not as it says: {error.message}") from error
 
 
-class Incoming:
+class SegmentUploads:
     """Thread-safe. One upload a stream."""
 
     def __init__(

@@ -30,7 +30,7 @@ from bookkeeper.metadata.table import CellKey, MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
@@ -102,7 +102,7 @@ class Flusher:
         self,
         registry: Registry,
         path: CommitPath,
-        keeper: LogKeeper,
+        keeper: WalBookkeeper,
         metadata: MetadataTable,
         persistence: SessionRetries,
         clock: Clock,

@@ -26,7 +26,7 @@ from bookkeeper.rpc.contract.messages import TabletAssignment
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
 from bookkeeper.storage.wal import Block, path_of, read_headers, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
-from bookkeeper.tserver.books.wal_bookkeeper import LogKeeper
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
@@ -61,7 +61,7 @@ class Loader:
         self,
         registry: Registry,
         path: CommitPath,
-        keeper: LogKeeper,
+        keeper: WalBookkeeper,
         flusher: Flusher,
         metadata: MetadataTable,
         session: Session,

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from bookkeeper.model import RowRange, StreamKey
 from bookkeeper.origins import Held, Part, Root, Runs, root_of, union
 from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import Claim, Descent, descent_to_pb, joined
+from bookkeeper.storage.wal.block_origins import BlockOrigins, Claim, descent_to_pb, joined
 from bookkeeper.tserver.origins.partial_high_water import lie_in, those_of
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
@@ -33,7 +33,7 @@ LookUp = Callable[[Root], Held]
 @dataclass(frozen=True, slots=True)
 class Taken:
     """``blocks``: what is new of a message, perhaps nothing. ``held``: what is here of its roots then. ``claims`` and
-    ``partial`` as in :class:`Descent`.
+    ``partial`` as in :class:`BlockOrigins`.
     """
 
     blocks: tuple[ReceivedBlock, ...]
@@ -45,7 +45,7 @@ class Taken:
 def take(
     blocks: Sequence[ReceivedBlock], rows: RowRange, known: LookUp, begins: Callable[[Root], int], now_ms: int
 ) -> Taken:
-    """Judge the blocks of one message for the tablet of these rows. ``begins``: see :meth:`HeldRoots.begins`.
+    """Judge the blocks of one message for the tablet of these rows. ``begins``: see :meth:`OriginIntervals.begins`.
 
     All are compared with what was held before the message: a log holds a record once.
     """
@@ -105,7 +105,7 @@ def unknown_records(block: ReceivedBlock, look: LookUp) -> ReceivedBlock | None:
     return block if known is None else those_of(block, ~known)
 
 
-def known_records(block: ReceivedBlock, descent: Descent, look: LookUp) -> npt.NDArray[np.bool_] | None:
+def known_records(block: ReceivedBlock, descent: BlockOrigins, look: LookUp) -> npt.NDArray[np.bool_] | None:
     """For each record whether another path has brought it; None when that is plain for all: it has not."""
     if not any(part.runs.meets(runs) for root, runs in descent.records for part in look(root).parts):
         return None
@@ -134,4 +134,4 @@ def header_descent(taken: Taken, stream: StreamKey, travels: bool) -> pb.Descent
     records = joined(section for descent in descents for section in descent.here) if complete else ()
     if not records and not taken.claims:
         return None
-    return descent_to_pb(Descent(records, taken.claims, taken.partial), root_of(stream))
+    return descent_to_pb(BlockOrigins(records, taken.claims, taken.partial), root_of(stream))

@@ -54,7 +54,7 @@ def marks_of(sender: str) -> dict[Column, bytes]:
     return {keys.ROOT_HERE: values.EMPTY, keys.sender_column(sender): values.EMPTY}
 
 
-class RootMarks:
+class OriginMarks:
     """Announces logs. Thread-safe."""
 
     def __init__(self, metadata: MetadataTable, persistence: SessionRetries, clock: Clock) -> None:

@@ -29,7 +29,7 @@ from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, Rep
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.origins.origin_marks import RootMarks, logs_in
+from bookkeeper.tserver.origins.origin_marks import OriginMarks, logs_in
 from bookkeeper.tserver.receive.receive_streams import Streams, Turn
 from bookkeeper.tserver.receive.share_retry import FailedShare, ShareRetry, Tried
 from bookkeeper.tserver.receive.table_map import Located, Locations
@@ -110,7 +110,7 @@ class Receiver:
         locations: Locations,
         streams: Streams,
         index: ReceivedIndex,
-        marks: RootMarks,
+        marks: OriginMarks,
         pool: RpcPool,
         limits: BatchLimits,
         forward_timeout_ms: float,

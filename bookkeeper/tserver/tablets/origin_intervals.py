@@ -19,7 +19,7 @@ they stay apart when a path that brings some of a table's records is far ahead o
 """
 
 
-class HeldRoots:
+class OriginIntervals:
     """See above."""
 
     def __init__(self, applied: Mapping[Root, Held]) -> None:

@@ -25,12 +25,12 @@ from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
 from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import Descent
+from bookkeeper.storage.wal.block_origins import BlockOrigins
 from bookkeeper.storage.wal.shares import note_shares
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
 from bookkeeper.tserver.tablets.load_plan import Recovered, drop_passed, first_flush_id, raise_high_water
-from bookkeeper.tserver.tablets.origin_intervals import HeldRoots
+from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
 
 _TIMESTAMP = 4
@@ -53,7 +53,7 @@ class ReceivedBlock:
     first_offset: int
     last_offset: int
     share: Share
-    descent: Descent | None = None
+    descent: BlockOrigins | None = None
     """Where the records were first written; None: an older version does not say it."""
 
 
@@ -164,7 +164,7 @@ class ServedTablet:
         self.ahead: dict[StreamKey, tuple[Ahead, ...]] = dict(recovered.ahead)
         """Rows that hold more of a stream (see ``partial_high_water``). Changed by the commit thread."""
         self._in_flight: dict[StreamKey, int] = {}
-        self.held = HeldRoots(recovered.held)
+        self.held = OriginIntervals(recovered.held)
         """What it holds of each root (R22). Changed by the commit thread."""
         self._next_seq = recovered.next_seq
         self._applied_seq = recovered.next_seq - 1

@@ -22,7 +22,7 @@ from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet, Share, U
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class ClientWrite:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: WriteContext,
         shares: Sequence[tuple[ServedTablet, Share]],
         durability: Durability | None,
         attempt: Attempt = NO_ATTEMPT,
@@ -149,7 +149,7 @@ class ConfigBarrier(_Barrier):
 
     durability = Durability.LOG
 
-    def __init__(self, desk: Desk, view: ConfigView) -> None:
+    def __init__(self, desk: WriteContext, view: ConfigView) -> None:
         self._desk = desk
         self._view = view
 
@@ -166,7 +166,9 @@ class FlushBarrier(_Barrier):
     deleted with the flush.
     """
 
-    def __init__(self, desk: Desk, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]) -> None:
+    def __init__(
+        self, desk: WriteContext, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]
+    ) -> None:
         """``release``: what the tablet appends from now on is a first use of its log again."""
         self._desk = desk
         self._tablet = tablet
@@ -240,7 +242,7 @@ class ForgetRoots(_Barrier):
 class CommitPath:
     """Submits and waits. ``timeout_ms`` bounds each wait."""
 
-    def __init__(self, committer: Committer, desk: Desk, timeout_ms: float) -> None:
+    def __init__(self, committer: Committer, desk: WriteContext, timeout_ms: float) -> None:
         self.desk = desk
         self._committer = committer
         self._timeout_ms = timeout_ms

@@ -19,7 +19,7 @@ from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.commit import ClientWrite
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 
 CONDITIONS_MAX = 100
 PAGE_BYTES = 1024 * 1024
@@ -83,7 +83,7 @@ class ConditionalWrite:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: WriteContext,
         tablet: ServedTablet,
         share: Share,
         conditions: Sequence[Condition],

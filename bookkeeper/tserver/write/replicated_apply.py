@@ -30,7 +30,7 @@ from bookkeeper.tserver.origins.partial_high_water import unknown_parts
 from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, Share, Undo
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ReplicatedApply:
 
     durability = Durability.SYNC
 
-    def __init__(self, desk: Desk, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
+    def __init__(self, desk: WriteContext, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
         self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
         self._desk = desk
         self._tablet = tablet

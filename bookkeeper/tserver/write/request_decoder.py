@@ -27,7 +27,7 @@ from bookkeeper.storage.tablet import (
 )
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.storage.wal.block_origins import (
-    Descent,
+    BlockOrigins,
     descent_to_pb,
     exact_claims,
     parse_descent,
@@ -100,12 +100,12 @@ def received_block(
     return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
 
 
-def block_descent(block: SourceBlock, own: Root, straight: bool) -> Descent | None:
+def block_descent(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
     """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
     as_it_lies = ((own, Runs.of((block.first_offset, block.last_offset))),)
     whole = block.record_count == block.last_offset - block.first_offset + 1
     if block.descent is None:
-        return Descent(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
+        return BlockOrigins(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
     try:
         found = parse_descent(block.descent, own)
     except CorruptionError as error:

@@ -10,8 +10,8 @@ and the tablet may be here once more, with the same borders, when the first requ
 never heard of the later ones. So a request says when the tablet that it is meant for was given to its holder, as the
 client was told: the rank of the tablet's location, which rises with each move, split and merge. Who was given the
 tablet later does not take it. A master that begins to lead writes all locations again, at higher ranks: those are
-taken, for nobody else had the tablet between. :class:`Attempts` is used by the commit thread alone. Survives a crash:
-nothing, as requests that wait don't.
+taken, for nobody else had the tablet between. :class:`RequestDedup` is used by the commit thread alone. Survives a
+crash: nothing, as requests that wait don't.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_for_another(meant: int | None, placed: int) -> bool:
     return meant is not None and meant < placed
 
 
-class Attempts:
+class RequestDedup:
     """The latest attempt of each writer at each tablet that this tserver has seen."""
 
     def __init__(self, writers_max: int = WRITERS_MAX) -> None:

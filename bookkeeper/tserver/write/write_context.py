@@ -13,7 +13,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.tablet import Moment
 from bookkeeper.tserver.write.config_barrier import Gate
-from bookkeeper.tserver.write.request_dedup import Attempts
+from bookkeeper.tserver.write.request_dedup import RequestDedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ def says_the_same(one: TableView, other: TableView) -> bool:
     return one is other or (one.stamps == other.stamps and one.groups.groups == other.groups.groups)
 
 
-class Desk:
+class WriteContext:
     """See above."""
 
     def __init__(self, clock: Clock, view: ConfigView) -> None:
         self.clock = clock
         self.view = view
         """Changed by ``ConfigBarrier`` in the commit thread; others may read it."""
-        self.attempts = Attempts()
+        self.attempts = RequestDedup()
         self.gate = Gate()
         """For what is done under the configuration without a block in the log."""
         self.wal_uri: Callable[[], str] = lambda: ""

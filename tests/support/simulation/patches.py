@@ -24,7 +24,7 @@ from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
-from tests.support.simulation.primitives import SimExecutor, SimFuture, SimLanes, SimThreading
+from tests.support.simulation.primitives import SimExecutor, SimExecutors, SimFuture, SimThreading
 from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
@@ -89,7 +89,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("storage.wal.files", "map_file", read_file),
         ("master.fate.engine", "FAILED_KEPT_NS", 5_000_000_000),
         ("runtime.threads", "end_process", primitives.end_process),
-        ("master.leadership", "Lanes", SimLanes),
+        ("master.leadership", "KeyedExecutors", SimExecutors),
         ("master.leadership", "FateEngine", SimFateEngine),
         ("master.leadership", "FATE_THREADS", 2),
         ("master.leadership", "Placement", SimPlacement),

@@ -191,7 +191,7 @@ class SimExecutor:
         """Nothing is kept."""
 
 
-class SimLanes:
+class SimExecutors:
     """One task a lane (see ``bookkeeper.master.calls.keyed_executors``)."""
 
     def __init__(self) -> None:

@@ -127,9 +127,9 @@ def test_a_page_opens_with_words_for_its_reader(page: Path) -> None:
 def test_what_is_wrong_is_noticed() -> None:
     assert missing_names("`bookkeeper.master.barn`, `bookkeeper.master.cycle.cycle`") == ["bookkeeper.master.barn"]
     assert PATH.findall("`master/cycle.py`")
-    assert missing_names("`bookkeeper.master.index.file_entry.FileEntry.safe`, `bookkeeper.master.index.file_entry.FileEntry.unsaid`") == [
-        "bookkeeper.master.index.file_entry.FileEntry.unsaid"
-    ]
+    assert missing_names(
+        "`bookkeeper.master.index.file_entry.FileEntry.safe`, `bookkeeper.master.index.file_entry.FileEntry.unsaid`"
+    ) == ["bookkeeper.master.index.file_entry.FileEntry.unsaid"]
     assert not first_paragraph("# Title\n\n## Heading\n")
     assert not first_paragraph("# Title\n\n```console\n$ ls\n```\n")
 

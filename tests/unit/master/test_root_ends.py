@@ -17,7 +17,7 @@ from bookkeeper.errors import InvalidInputError, NotFoundError, UnauthorizedErro
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.master.origins.end_origins import forget_roots_args
-from bookkeeper.master.origins.origin_service import RootDesk
+from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
@@ -182,11 +182,11 @@ STREAM = StreamKey("south-instance", "file:///south/wal/t-1/000001.wal", "5", "1
 ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 
-def desk_of(world: World, master: Master) -> RootDesk:
+def desk_of(world: World, master: Master) -> OriginService:
     """What answers, without a network."""
     roots, own_id = master.collector.roots, world.settings.instance.instance_id
     peers = PeerMasters(world.pool, own_id, FileRoots())
-    return RootDesk(
+    return OriginService(
         world.table, master.reign, world.clock, master.tservers, peers, master.fate, roots.carried, own_id,
         world.config, roots.paths_apart_ms,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.replay.message_origins import claimed_families, descent_of, shipped, taken_since
 from bookkeeper.storage.wal import BlockHeader, Group, origin_to_pb, stamp_to_pb
 from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import EVERY_ROW, Claim, Descent, descent_to_pb, parse_descent
+from bookkeeper.storage.wal.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb, parse_descent
 from tests.support.ranges import a_range
 from tests.support.wal_files import TO_EAST, WEST
 
@@ -35,7 +35,7 @@ def header(groups: tuple[str, ...] | None = None, since: int = 5) -> BlockHeader
     )
 
 
-def received(descent: Descent, groups: tuple[str, ...] | None = None) -> BlockHeader:
+def received(descent: BlockOrigins, groups: tuple[str, ...] | None = None) -> BlockHeader:
     """The same three records, brought by another cluster."""
     made = header(groups)
     made.origin.CopyFrom(origin_to_pb(Origin(CAME_BY, 40, 43)))
@@ -43,7 +43,7 @@ def received(descent: Descent, groups: tuple[str, ...] | None = None) -> BlockHe
     return made
 
 
-def said(block: BlockHeader, *places: int, passed_to: int = 0, run_id: str = "") -> Descent | None:
+def said(block: BlockHeader, *places: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
     """What goes to east; ``places``: of these records alone."""
     raw = descent_of(
         block,
@@ -63,7 +63,7 @@ def test_the_root_of_the_stream_itself_is_not_spelled_out() -> None:
 
 
 def test_a_whole_block_says_nothing_of_its_records_and_claims_its_offsets() -> None:
-    assert said(header()) == Descent((), (Claim(OWN, Part(EVERY_ROW, None, Runs.of((11, 13))), 5),))
+    assert said(header()) == BlockOrigins((), (Claim(OWN, Part(EVERY_ROW, None, Runs.of((11, 13))), 5),))
 
 
 def test_of_some_records_their_offsets_are_said_and_the_whole_block_is_claimed_of_their_families() -> None:
@@ -107,7 +107,7 @@ def test_a_run_of_its_own_has_only_what_it_is_for() -> None:
 
 # ---- what came from another cluster
 
-WHOLE = Descent(((FAR, Runs.of((70, 71))), (SOUTH, Runs.of((41, 41)))), (Claim(FAR, HELD, 66), Claim(SOUTH, HELD)))
+WHOLE = BlockOrigins(((FAR, Runs.of((70, 71))), (SOUTH, Runs.of((41, 41)))), (Claim(FAR, HELD, 66), Claim(SOUTH, HELD)))
 
 
 def test_what_came_is_said_as_the_other_cluster_said_it() -> None:
@@ -122,7 +122,7 @@ def test_of_some_records_that_came_their_own_offsets_are_said() -> None:
 def test_what_came_in_part_claims_its_records_alone() -> None:
     found = said(received(replace(WHOLE, partial=True)), 0, 1)
     records = ((FAR, Runs.of((70, 71))),)
-    assert found == Descent(records, (Claim(FAR, Part(EVERY_ROW, None, Runs.of((70, 71)))),))
+    assert found == BlockOrigins(records, (Claim(FAR, Part(EVERY_ROW, None, Runs.of((70, 71)))),))
 
 
 def test_what_came_claims_the_families_that_travel() -> None:
@@ -137,7 +137,7 @@ def test_what_came_claims_the_families_that_travel() -> None:
 
 
 def test_a_log_that_does_not_keep_where_its_records_were_written_says_nothing() -> None:
-    assert said(received(Descent((), (Claim(FAR, HELD, 66),)))) is None
+    assert said(received(BlockOrigins((), (Claim(FAR, HELD, 66),)))) is None
 
 
 @pytest.mark.parametrize(("passed_to", "run_id", "since"), [(0, "", 66), (3, "", 0), (0, "again", 0)])

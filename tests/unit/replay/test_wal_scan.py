@@ -87,7 +87,7 @@ def test_parts_begin_and_end_with_blocks_and_keep_to_their_size(log: str) -> Non
 def test_a_log_below_the_size_is_one_part_and_its_headers_are_not_walked(
     log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bookkeeper.storage.wal.inspect.LogView.headers", lambda *_: pytest.fail("walked"))
+    monkeypatch.setattr("bookkeeper.storage.wal.inspect.WalView.headers", lambda *_: pytest.fail("walked"))
     assert len(plan([log], Wanted(tables=frozenset(["t1"])), 1 << 20)) == 1
 
 

@@ -27,7 +27,7 @@ from bookkeeper.master.cycle.assigner import (
 )
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Flight, Shipping
+from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, plan_world, report, scopes, shipping
@@ -250,7 +250,7 @@ def test_r11_work_of_files_or_targets_that_are_gone_is_void() -> None:
 # ---- peers
 
 
-def _failing(work: Shipping, cluster: TargetKey, now_ns: int = 0) -> None:
+def _failing(work: Shipments, cluster: TargetKey, now_ns: int = 0) -> None:
     work.report(report(W1, 0, key=cluster, error="connection refused"), now_ns)
 
 

@@ -11,13 +11,13 @@ import pytest
 from bookkeeper.coordination.config_changes import change_table, remove_table_record, set_table_properties
 from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.errors import LeaseLostError, OverloadedError, UnavailableError
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.cycle.cycle import Cycle, Pacer
-from bookkeeper.master.cycle.event_queue import Inbox
+from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher
 from bookkeeper.master.fate.fate_store import FateStore
-from bookkeeper.master.index.shipments import Report, Shipping
+from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.operations.tables import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
@@ -38,13 +38,13 @@ class Running:
 
     def __init__(self, world: World, master: Master, quarantine_table: MetadataTable | None = None) -> None:
         self.world, self.master = world, master
-        self.lanes, self.inbox = Lanes(), Inbox()
+        self.lanes, self.inbox = KeyedExecutors(), EventQueue()
         rng = random.Random(1)
         store = FateStore(world.table, master.reign)
         replicating = ReplicateFiles(store, world.clock)
         replicating.adopt(store.load())
         settings = world.settings.master
-        self.shipping = Shipping(settings.backoff_base_ms, settings.backoff_max_ms, rng)
+        self.shipping = Shipments(settings.backoff_base_ms, settings.backoff_max_ms, rng)
         self.given_up: list[RangeKey] = []
         table = world.table if quarantine_table is None else quarantine_table
         self.quarantine = Quarantine(table, master.reign, world.clock, world.settings.replication, self.given_up.append)

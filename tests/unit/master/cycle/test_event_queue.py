@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.master.calls.keyed_executors import QUEUE_MAX, Lanes
+from bookkeeper.master.calls.keyed_executors import QUEUE_MAX, KeyedExecutors
 from bookkeeper.master.cycle.cycle import Pacer
-from bookkeeper.master.cycle.event_queue import REPORTS_MAX, Inbox
+from bookkeeper.master.cycle.event_queue import REPORTS_MAX, EventQueue
 from bookkeeper.master.index.shipments import Report
 from bookkeeper.model import TargetKey
 
@@ -33,7 +33,7 @@ def test_a_single_nudge_after_a_quiet_time_does_not_wait() -> None:
 
 
 def test_news_are_taken_once_and_old_reports_make_room_for_new_ones() -> None:
-    inbox = Inbox()
+    inbox = EventQueue()
     inbox.nudge("a")
     inbox.nudge("a")
     inbox.ask_place()
@@ -50,7 +50,7 @@ def test_news_are_taken_once_and_old_reports_make_room_for_new_ones() -> None:
 
 def test_a_slow_lane_delays_no_other_and_a_full_one_says_so() -> None:
 
-    lanes, gate, done = Lanes(), threading.Event(), threading.Event()
+    lanes, gate, done = KeyedExecutors(), threading.Event(), threading.Event()
     assert lanes.submit("slow", lambda: wait_for(gate))
     assert lanes.submit("quick", done.set)
     assert done.wait(30)
@@ -67,7 +67,7 @@ def wait_for(gate: threading.Event) -> None:
 
 def test_an_error_of_a_job_ends_neither_lane_nor_process() -> None:
 
-    lanes, done = Lanes(), threading.Event()
+    lanes, done = KeyedExecutors(), threading.Event()
 
     def fails() -> None:
         raise UnavailableError("away")

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
-from bookkeeper.master.gc.gc_pace import REST_MAX_MS, CollectorPace
+from bookkeeper.master.gc.gc_pace import REST_MAX_MS, GcPace
 from tests.support.faults import fault
 
 INTERVAL_MS = 10_000
@@ -34,7 +34,7 @@ class Machine(SystemClock):
 
 def rest_after(took_ms: int, computed_ms: int) -> float:
     machine = Machine()
-    pace = CollectorPace(machine, INTERVAL_MS, machine.cpu_ns)
+    pace = GcPace(machine, INTERVAL_MS, machine.cpu_ns)
     with pace.measured():
         machine.run(took_ms, computed_ms)
     return pace.rest_ms
@@ -71,7 +71,7 @@ def test_red_an_outage_that_counts_as_work_is_paid_for_nine_times() -> None:
 
 def test_a_run_that_fails_is_measured_too_and_a_rest_is_that_of_the_last_run() -> None:
     machine = Machine()
-    pace = CollectorPace(machine, INTERVAL_MS, machine.cpu_ns)
+    pace = GcPace(machine, INTERVAL_MS, machine.cpu_ns)
     assert pace.rest_ms == INTERVAL_MS
 
     def fail() -> None:

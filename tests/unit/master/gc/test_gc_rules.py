@@ -12,7 +12,7 @@ from bookkeeper.errors import CorruptionError, LeaseLostError, LostBooksError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.master.index.snapshot import BrokenChainError
-from bookkeeper.master.origins.origin_gc import RootKeeper
+from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
@@ -74,7 +74,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     master = world.master()
     master.recovery.run_once()
     master.collect(1)
-    monkeypatch.setattr(RootKeeper, "before_it_goes", lambda *_: master.session.close())
+    monkeypatch.setattr(OriginGc, "before_it_goes", lambda *_: master.session.close())
     with pytest.raises(LeaseLostError):
         master.collect(1)
     assert path_of(file).exists()

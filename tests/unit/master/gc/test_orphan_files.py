@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import incoming_dir
-from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, Holding, Strays, is_left, is_stray
+from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, Holding, OrphanFiles, is_left, is_stray
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -32,14 +32,16 @@ def master(world: World) -> Master:
 
 
 @pytest.fixture
-def strays(world: World, master: Master) -> Strays:
+def strays(world: World, master: Master) -> OrphanFiles:
     settings = world.settings
     return made(world, master, settings.tables_dir, settings.wal_dir)
 
 
-def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> Strays:
+def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> OrphanFiles:
     live, rounds = master.tservers.live, world.rounds(master.reign)
-    return Strays(world.table, master.reign, world.clock, tables_dir, wal_dir, FLIGHT_MS, live, world.config, rounds)
+    return OrphanFiles(
+        world.table, master.reign, world.clock, tables_dir, wal_dir, FLIGHT_MS, live, world.config, rounds
+    )
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:
@@ -58,13 +60,13 @@ def name_it(world: World, uri: str, flush_id: int) -> None:
     world.table.put([RowPut(ROW, {keys.segment_column(uri): entry})], flush_id)
 
 
-def look_later(world: World, strays: Strays) -> list[str]:
+def look_later(world: World, strays: OrphanFiles) -> list[str]:
     world.clock.jump(FLIGHT_MS + LOOK_INTERVAL_MS)
     return strays.run_once()
 
 
 def test_what_cut_flushes_left_is_marked_and_deleted_when_no_write_can_be_in_flight(
-    world: World, master: Master, strays: Strays
+    world: World, master: Master, strays: OrphanFiles
 ) -> None:
     left = [segment(world, keys.first_flush_id(SERIAL - 1)), segment(world, FIRST, ".parquet.tmp")]
     assert strays.run_once() == []
@@ -75,7 +77,7 @@ def test_what_cut_flushes_left_is_marked_and_deleted_when_no_write_can_be_in_fli
     assert not [path for path in world.settings.tables_dir.rglob("*") if path.is_file()]
 
 
-def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, strays: Strays) -> None:
+def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, strays: OrphanFiles) -> None:
     named = segment(world, LAST)
     name_it(world, named, LAST)
     strays.run_once()
@@ -83,13 +85,15 @@ def test_a_segment_that_a_tablet_names_stays(world: World, master: Master, stray
     assert master.collect() == []
 
 
-def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, strays: Strays) -> None:
+def test_what_the_present_holder_may_be_writing_stays_however_long_it_takes(world: World, strays: OrphanFiles) -> None:
     segment(world, LAST + 1, ".parquet.tmp")
     strays.run_once()
     assert look_later(world, strays) == []
 
 
-def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(world: World, master: Master, strays: Strays) -> None:
+def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(
+    world: World, master: Master, strays: OrphanFiles
+) -> None:
     late = segment(world, keys.first_flush_id(SERIAL - 1))
     strays.run_once()
     name_it(world, late, keys.first_flush_id(SERIAL - 1))
@@ -97,7 +101,7 @@ def test_r4_a_late_flush_of_an_earlier_holder_keeps_its_files(world: World, mast
     assert master.collect() == []
 
 
-def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, strays: Strays) -> None:
+def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Master, strays: OrphanFiles) -> None:
     uri = segment(world, FIRST)
     strays.run_once()
     assert look_later(world, strays) == [uri]
@@ -105,7 +109,7 @@ def test_a_mark_does_not_delete_what_is_named_meanwhile(world: World, master: Ma
     assert master.collect() == []
 
 
-def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(world: World, strays: Strays) -> None:
+def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(world: World, strays: OrphanFiles) -> None:
     gone = world.settings.tables_dir / "9" / "t-00000"
     gone.mkdir(parents=True)
     stray, foreign = gone / f"{FIRST:010d}-a.parquet", gone / "notes.parquet"
@@ -115,7 +119,7 @@ def test_files_of_tablets_that_are_gone_are_strays_and_foreign_files_are_not(wor
     assert look_later(world, strays) == [uri_of(stray)]
 
 
-def test_looks_are_rare(world: World, strays: Strays) -> None:
+def test_looks_are_rare(world: World, strays: OrphanFiles) -> None:
     strays.run_once()
     segment(world, FIRST)
     strays.run_once()
@@ -162,7 +166,7 @@ def test_no_directory_of_tables_is_no_error(world: World, master: Master) -> Non
     assert made(world, master, nowhere, nowhere).run_once() == []
 
 
-def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: Strays) -> None:
+def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: OrphanFiles) -> None:
     living = world.tserver()
     incoming = incoming_dir(world.settings.tables_dir)
     for session in (living, "dead"):
@@ -173,7 +177,7 @@ def test_what_peers_were_sending_to_a_dead_tserver_goes(world: World, strays: St
     assert (incoming / living / "part").exists()
 
 
-def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, strays: Strays) -> None:
+def test_segments_beside_a_log_that_is_gone_go_and_others_stay(world: World, strays: OrphanFiles) -> None:
     directory = world.settings.wal_dir / "import"
     directory.mkdir(parents=True)
     for name in ("a.wal", "a.wal.segments", "a.wal.segment-00000", "b.wal.segments", "b.wal.segment-00000"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.master.gc import gc_rules
-from bookkeeper.master.gc.retention_reasons import Keeper
+from bookkeeper.master.gc.retention_reasons import RetentionReasons
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys, values
@@ -36,8 +36,8 @@ def rows_of(needs: dict[str, set[str]]) -> tuple[list[Row], list[Row], list[Rang
     return [Row(b"1;m", remnant), Row(b"1<", tablet)], books, ranges
 
 
-def keeper_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> Keeper:
-    keeper = Keeper(NAMES)
+def keeper_of(tablets: list[Row], books: list[Row], ranges: list[RangeKey]) -> RetentionReasons:
+    keeper = RetentionReasons(NAMES)
     for row in tablets:
         keeper.tablet(row)
     for row in books:
@@ -98,7 +98,7 @@ def test_the_largest_come_first_and_marked_files_are_there_too() -> None:
     first, second, third = FILES
     segment = "file:///tables/1/t/a.parquet"
     logs = [LogFile(first, "s1", False), LogFile(second, "s2", True)]
-    found = Keeper(NAMES).kept(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
+    found = RetentionReasons(NAMES).kept(logs, {first: 5, second: 9, segment: 7}, LIVE, {second, segment})
     assert [(file.file, file.bytes, [reason.kind for reason in file.reasons]) for file in found] == [
         (second, 9, ["deletion"]),
         (segment, 7, ["deletion"]),

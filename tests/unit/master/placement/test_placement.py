@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.books.tserver_recovery import unsealed_sessions
-from bookkeeper.master.calls.keyed_executors import Lanes
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.placement.load_retries import rest_ms
 from bookkeeper.master.placement.placement import RETURN_MS, ClusterState, Placement, may_load
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
@@ -40,7 +40,7 @@ class Placed:
     """One leader's placement, driven by hand."""
 
     def __init__(self, world: World, master: Master) -> None:
-        self.world, self.master, self.lanes = world, master, Lanes()
+        self.world, self.master, self.lanes = world, master, KeyedExecutors()
         self.changed: set[bytes] = set()
         self.placement = Placement(
             world.table,

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bookkeeper.master.calls.keyed_executors import QUEUE_MAX, Job, Lanes
-from bookkeeper.master.placement.tablet_orders import ORDER_LANES, Orders, order_lanes
+from bookkeeper.master.calls.keyed_executors import QUEUE_MAX, Job, KeyedExecutors
+from bookkeeper.master.placement.tablet_orders import ORDER_LANES, TabletOrders, order_lanes
 from tests.support.tservers import wait_until
 
 
-class ByHand(Lanes):
+class ByHand(KeyedExecutors):
     """Lanes whose jobs a test carries out."""
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ def lanes() -> ByHand:
 
 
 @pytest.fixture
-def give(lanes: ByHand, done: list[bytes]) -> tuple[Orders, Callable[[bytes], None]]:
-    orders = Orders(lanes, _table_of)
+def give(lanes: ByHand, done: list[bytes]) -> tuple[TabletOrders, Callable[[bytes], None]]:
+    orders = TabletOrders(lanes, _table_of)
 
     def add(row: bytes) -> None:
         orders.give("t", row, lambda: done.append(row))
@@ -54,7 +54,9 @@ def give(lanes: ByHand, done: list[bytes]) -> tuple[Orders, Callable[[bytes], No
     return orders, add
 
 
-def test_tables_take_turns(lanes: ByHand, give: tuple[Orders, Callable[[bytes], None]], done: list[bytes]) -> None:
+def test_tables_take_turns(
+    lanes: ByHand, give: tuple[TabletOrders, Callable[[bytes], None]], done: list[bytes]
+) -> None:
     _, add = give
     for number in range(100):
         add(b"1%02d" % number)
@@ -65,7 +67,7 @@ def test_tables_take_turns(lanes: ByHand, give: tuple[Orders, Callable[[bytes], 
 
 
 def test_a_tablet_that_a_client_waits_for_goes_first(
-    lanes: ByHand, give: tuple[Orders, Callable[[bytes], None]], done: list[bytes]
+    lanes: ByHand, give: tuple[TabletOrders, Callable[[bytes], None]], done: list[bytes]
 ) -> None:
     orders, add = give
     for number in range(100):
@@ -78,7 +80,7 @@ def test_a_tablet_that_a_client_waits_for_goes_first(
 
 
 def test_a_tablet_has_one_order_at_a_time(
-    lanes: ByHand, give: tuple[Orders, Callable[[bytes], None]], done: list[bytes]
+    lanes: ByHand, give: tuple[TabletOrders, Callable[[bytes], None]], done: list[bytes]
 ) -> None:
     _, add = give
     add(b"1")
@@ -92,7 +94,7 @@ def test_a_tablet_has_one_order_at_a_time(
 
 
 def test_orders_of_the_dead_are_dropped(
-    lanes: ByHand, give: tuple[Orders, Callable[[bytes], None]], done: list[bytes]
+    lanes: ByHand, give: tuple[TabletOrders, Callable[[bytes], None]], done: list[bytes]
 ) -> None:
     orders, add = give
     for number in range(10):
@@ -107,8 +109,8 @@ def test_orders_of_the_dead_are_dropped(
 
 
 def test_more_orders_than_a_lane_holds_are_all_carried_out() -> None:
-    lanes, count, lock = Lanes(), [0], threading.Lock()
-    orders = Orders(lanes, _table_of)
+    lanes, count, lock = KeyedExecutors(), [0], threading.Lock()
+    orders = TabletOrders(lanes, _table_of)
 
     def one() -> None:
         with lock:

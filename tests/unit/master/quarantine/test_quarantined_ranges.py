@@ -19,7 +19,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     scan_rows,
     write_rows,
 )
-from bookkeeper.master.queries.quarantine_admin import QuarantineDesk
+from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
 from bookkeeper.master.queries.status import Now, target_states
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.table import Cell, Row
@@ -235,10 +235,10 @@ def test_by_default_nothing_is_set_aside_until_a_person_says_so(world: World, ts
     running.lanes.stop()
 
 
-def _desk(world: World, running: Running) -> QuarantineDesk:
+def _desk(world: World, running: Running) -> QuarantineAdmin:
     master = running.master
     tries = world.settings.replication.quarantine_tries
-    return QuarantineDesk(world.table, master.reign, world.clock, master.fate, running.inbox, running.shipping, tries)
+    return QuarantineAdmin(world.table, master.reign, world.clock, master.fate, running.inbox, running.shipping, tries)
 
 
 def test_a_peer_that_refuses_everything_is_not_set_aside_bit_by_bit(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.file_entry_codec import Amount
-from bookkeeper.master.index.shipments import Flight, Shipping
+from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.master.queries.status import Now, TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
@@ -16,7 +16,7 @@ W1, W2, W3 = name("s1"), name("s2"), name("s1", 2)
 NOW = Now(boot_ns=1_000_000_000, wall_ms=61_000)
 
 
-def _state(made: FileEntry, work: Shipping | None = None, *others: FileEntry) -> TargetState:
+def _state(made: FileEntry, work: Shipments | None = None, *others: FileEntry) -> TargetState:
     (found,) = target_states(by_name(made), work or shipping(), NOW, lambda t: t.key == EAST, 5)
     if others:
         states = target_states(by_name(made, *others), work or shipping(), NOW, lambda t: t.key == EAST, 5)

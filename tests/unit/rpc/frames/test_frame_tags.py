@@ -11,16 +11,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER
-from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameSeal
+from bookkeeper.rpc.frames.frame_tags import TAG_BYTES, FrameTags
 from bookkeeper.rpc.frames.wire import Buffers
 from bookkeeper.rpc.trust import handshake
 
 TO_SERVER, TO_CLIENT = bytes(range(32)), bytes(range(32, 64))
 
 
-def both() -> tuple[FrameSeal, FrameSeal]:
+def both() -> tuple[FrameTags, FrameTags]:
     """A client's and a server's side."""
-    return FrameSeal(TO_SERVER, TO_CLIENT), FrameSeal(TO_CLIENT, TO_SERVER)
+    return FrameTags(TO_SERVER, TO_CLIENT), FrameTags(TO_CLIENT, TO_SERVER)
 
 
 def frame_of(*payload: bytes | memoryview) -> Buffers:
@@ -28,7 +28,7 @@ def frame_of(*payload: bytes | memoryview) -> Buffers:
     return [FRAME_HEADER.pack(sum(map(len, payload))) + first, *others]
 
 
-def sent_by(side: FrameSeal, *payload: bytes | memoryview) -> memoryview:
+def sent_by(side: FrameTags, *payload: bytes | memoryview) -> memoryview:
     """What arrives behind the header."""
     raw = b"".join(side.sealed(frame_of(*payload)))
     assert FRAME_HEADER.unpack_from(raw)[0] == len(raw) - FRAME_HEADER.size
@@ -52,7 +52,7 @@ def test_what_is_sealed_comes_out_however_it_is_cut(size: int) -> None:
         assert client.check(sent_by(server, *payload)) == b"x" + raw
 
 
-def is_passed(side: FrameSeal, raw: bytes | bytearray | memoryview, part_bytes: int) -> bool:
+def is_passed(side: FrameTags, raw: bytes | bytearray | memoryview, part_bytes: int) -> bool:
     """Whether the tag of a frame is right that is thrown away in parts of so many bytes."""
     passing = side.passing()
     for at in range(0, len(raw), part_bytes):

@@ -12,7 +12,15 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Held, Part, Root, Runs
 from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import Claim, Descent, descent_to_pb, joined, parse_descent, varint, varints
+from bookkeeper.storage.wal.block_origins import (
+    BlockOrigins,
+    Claim,
+    descent_to_pb,
+    joined,
+    parse_descent,
+    varint,
+    varints,
+)
 
 OWN = Root("east", "file:///1.wal", "t")
 OTHER = Root("we|st", "file:///a%b.wal", "ü")
@@ -66,7 +74,7 @@ full = sets.filter(bool).map(runs_of)
 roots = st.sampled_from([OWN, OTHER])
 parts = st.builds(Part, st.builds(RowRange, rows, rows), st.none() | st.binary(min_size=1, max_size=3), full)
 descents = st.builds(
-    Descent,
+    BlockOrigins,
     st.lists(st.tuples(roots, full), max_size=4).map(tuple),
     st.lists(st.builds(Claim, roots, parts, st.integers(0, 9)), max_size=4).map(tuple),
     st.booleans(),
@@ -74,7 +82,7 @@ descents = st.builds(
 
 
 @given(descents, roots)
-def test_a_descent_survives_the_way_through_bytes(descent: Descent, own: Root) -> None:
+def test_a_descent_survives_the_way_through_bytes(descent: BlockOrigins, own: Root) -> None:
     assert parse_descent(descent_to_pb(descent, own).SerializeToString(), own) == descent
 
 

@@ -17,8 +17,8 @@ from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.storage.wal import (
     FileHeader,
     FileOps,
-    LogView,
     Seal,
+    WalView,
     WalWriter,
     delete_log,
     path_of,
@@ -156,7 +156,7 @@ def test_a_log_is_copied_where_its_disk_can_not_be_read(
     assert len(copies(writer.path)) == 1
     writer.path.write_bytes(b"")
     assert rows_below(seal, writer.uri) == ROWS, "the copy is the log"
-    assert [at.last_offset for at in LogView(writer.uri).headers()] == [2, 3, 4]
+    assert [at.last_offset for at in WalView(writer.uri).headers()] == [2, 3, 4]
 
 
 def test_a_recovery_whose_own_sync_fails_seals_nothing(tmp_path: Path) -> None:

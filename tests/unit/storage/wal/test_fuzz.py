@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotFoundError, TransientError
-from bookkeeper.storage.wal import LogView, Seal, file_summary, path_of, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal import Seal, WalView, file_summary, path_of, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
@@ -86,7 +86,7 @@ def test_whatever_becomes_of_a_sealed_log_a_reader_gets_what_was_written_or_an_e
             read_all(uri)
     try:
         file_summary(uri)
-        view = LogView(uri)
+        view = WalView(uri)
         assert all(view.batch(at) is not None for at in view.headers())
     except DECLARED:
         pass
@@ -160,7 +160,7 @@ def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
     place = Place(int.from_bytes(head[28:32], "little"), len(head), 0)
     log = head + b"".join(map(bytes, pack_frame(BLOCK_MAGIC, block_header, pa.py_buffer(payload), place)))
     uri = bench.lay(log, None)
-    for act in (rows_until_an_error, recover, file_summary, lambda uri: [LogView(uri).tail()]):
+    for act in (rows_until_an_error, recover, file_summary, lambda uri: [WalView(uri).tail()]):
         try:
             act(uri)
         except DECLARED:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, InvalidInputError, NotFoundError
-from bookkeeper.storage.wal import FileHeader, FileOps, LogView, Seal, WalWriter, formats, path_of, read_headers, uri_of
+from bookkeeper.storage.wal import FileHeader, FileOps, Seal, WalView, WalWriter, formats, path_of, read_headers, uri_of
 from bookkeeper.storage.wal.files import open_source
 from bookkeeper.storage.wal.recovery import find_end, recover
 from bookkeeper.storage.wal.seal import raise_fence, write_seal
@@ -18,7 +18,7 @@ from tests.support.wal_files import WEST, Spec, append, write_wal
 SPECS = [Spec([b"a", b"b", b"c"]), Spec([b"d" * 500], compression="lz4"), Spec([b"e", b"f"], table_id="t2")]
 
 
-def rows_of(view: LogView, first: int = 1) -> list[bytes]:
+def rows_of(view: WalView, first: int = 1) -> list[bytes]:
     found: list[bytes] = []
     for at in view.headers(first):
         batch = view.batch(at)
@@ -33,7 +33,7 @@ ROWS = [row for spec in SPECS for row in spec.rows]
 
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_whole_log_is_seen_whole_and_has_no_tail(tmp_path: Path, seal: bool) -> None:
-    view = LogView(write_wal(tmp_path / "1.wal", SPECS, seal=seal))
+    view = WalView(write_wal(tmp_path / "1.wal", SPECS, seal=seal))
     assert rows_of(view) == ROWS
     assert view.tail().length == 0
     assert view.tail().reason == ""
@@ -47,7 +47,7 @@ def test_a_whole_log_is_seen_whole_and_has_no_tail(tmp_path: Path, seal: bool) -
 def test_a_view_from_an_offset_begins_with_the_block_that_holds_it(
     tmp_path: Path, first: int, rows: list[bytes]
 ) -> None:
-    assert rows_of(LogView(write_wal(tmp_path / "1.wal", SPECS)), first) == rows
+    assert rows_of(WalView(write_wal(tmp_path / "1.wal", SPECS)), first) == rows
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_cut_anywhere_it_gives_the_whole_blocks_and_says_what_is_left(
     content = whole.read_bytes()
     cut = content[:length] + bytes(zeros)
     copy.write_bytes(cut)
-    view = LogView(uri_of(copy))
+    view = WalView(uri_of(copy))
     alike = next(
         (at for at, (a, b) in enumerate(zip(content, cut, strict=False)) if a != b), min(len(content), len(cut))
     )
@@ -94,10 +94,10 @@ def test_it_ends_where_recovery_seals_and_refuses_what_recovery_refuses(
         expected = None
     if expected is None:
         with pytest.raises(CorruptionError) as caught:
-            rows_of(LogView(uri_of(copy)))
+            rows_of(WalView(uri_of(copy)))
         assert caught.value.details["file"] == uri_of(copy)
         return
-    view = LogView(uri_of(copy))
+    view = WalView(uri_of(copy))
     assert rows_of(view) == ROWS[: expected.offset]
     assert view.end_position == expected.position
 
@@ -105,10 +105,10 @@ def test_it_ends_where_recovery_seals_and_refuses_what_recovery_refuses(
 def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
     append(writer, SPECS[:1])
-    early = LogView(writer.uri)
+    early = WalView(writer.uri)
     append(writer, SPECS[1:])
     assert rows_of(early) == list(SPECS[0].rows)
-    assert rows_of(LogView(writer.uri)) == ROWS
+    assert rows_of(WalView(writer.uri)) == ROWS
     writer.abandon()
 
 
@@ -116,7 +116,7 @@ def test_a_log_that_grows_is_seen_as_long_as_it_was_when_opened(tmp_path: Path) 
 def test_a_log_whose_header_is_not_whole_has_no_blocks(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "1.wal"
     path.write_bytes(content)
-    view = LogView(uri_of(path))
+    view = WalView(uri_of(path))
     assert rows_of(view) == []
     assert view.file_header is None
     assert view.tail().length == len(content)
@@ -129,7 +129,7 @@ def test_behind_the_seal_there_is_nothing_to_see(tmp_path: Path) -> None:
     write_seal(writer.uri, Seal(writer.offset, writer.position), FileOps())
     append(writer, SPECS[1:])
     writer.abandon()
-    view = LogView(writer.uri)
+    view = WalView(writer.uri)
     assert rows_of(view) == list(SPECS[0].rows)
     tail = view.tail()
     assert (tail.position, tail.length, tail.reason) == (sealed, view.size - sealed, "behind the seal")
@@ -141,29 +141,29 @@ def test_a_sealed_log_may_not_end_early(tmp_path: Path) -> None:
     raw[-12] ^= 1
     path_of(uri).write_bytes(raw)
     with pytest.raises(CorruptionError, match="checksum") as caught:
-        rows_of(LogView(uri))
+        rows_of(WalView(uri))
     assert caught.value.details["position"] == str(list(read_headers(uri))[-1].position)
 
 
 def test_a_recovery_that_has_begun_is_seen(tmp_path: Path) -> None:
     uri = write_wal(tmp_path / "1.wal", SPECS)
-    assert not LogView(uri).fenced
+    assert not WalView(uri).fenced
     raise_fence(path_of(uri))
-    assert LogView(uri).fenced
-    assert LogView(uri).seal is None
+    assert WalView(uri).fenced
+    assert WalView(uri).seal is None
     recover(uri)
-    assert LogView(uri).seal == Seal(len(ROWS), path_of(uri).stat().st_size)
+    assert WalView(uri).seal == Seal(len(ROWS), path_of(uri).stat().st_size)
 
 
 def test_what_is_no_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFoundError, match=r"9\.wal"):
-        LogView(uri_of(tmp_path / "9.wal"))
+        WalView(uri_of(tmp_path / "9.wal"))
     with pytest.raises(InvalidInputError, match="is a directory"):
-        LogView(uri_of(tmp_path))
+        WalView(uri_of(tmp_path))
     (tmp_path / "x").write_bytes(b"#!/bin/sh\n" * 10)
     with pytest.raises(CorruptionError, match="does not start like a log"):
-        LogView(uri_of(tmp_path / "x"))
+        WalView(uri_of(tmp_path / "x"))
     uri = write_wal(tmp_path / "1.wal", SPECS)
     monkeypatch.setattr(formats, "FORMAT_VERSION", 0)
     with pytest.raises(IncompatibleError):
-        LogView(uri)
+        WalView(uri)

@@ -45,7 +45,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
     shares_of,
 )
 from bookkeeper.tserver.bulk.segment_receiver import declined_or_raise
-from bookkeeper.tserver.bulk.segment_uploads import Incoming
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.write.config_barrier import Gate
 from tests.support.jumping_clock import TestClock
@@ -138,8 +138,8 @@ def clock() -> TestClock:
 
 
 @pytest.fixture
-def incoming(tmp_path: Path, clock: TestClock) -> Incoming:
-    return Incoming(tmp_path / "incoming", clock, 600_000, pytest.fail)
+def incoming(tmp_path: Path, clock: TestClock) -> SegmentUploads:
+    return SegmentUploads(tmp_path / "incoming", clock, 600_000, pytest.fail)
 
 
 def _file(tmp_path: Path) -> OfferedFile:
@@ -155,7 +155,7 @@ def _part(start: int, content: bytes, number: int = 0) -> SegmentPart:
     return SegmentPart("t", STREAM, number, start, content)
 
 
-def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Incoming) -> None:
+def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: SegmentUploads) -> None:
     file = _file(tmp_path)
     assert incoming.begin(STREAM, 2, [file], unchecked) == (0,)
     incoming.put(_part(0, CONTENT[:4]))
@@ -173,13 +173,13 @@ def test_parts_that_come_again_are_passed_over(tmp_path: Path, incoming: Incomin
 
 
 @pytest.mark.parametrize("part", [_part(1, b"x"), _part(0, CONTENT + b"x"), _part(0, b"x", 1), _part(0, b"x", -1)])
-def test_parts_that_do_not_belong_are_refused(tmp_path: Path, incoming: Incoming, part: SegmentPart) -> None:
+def test_parts_that_do_not_belong_are_refused(tmp_path: Path, incoming: SegmentUploads, part: SegmentPart) -> None:
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(InvalidInputError):
         incoming.put(part)
 
 
-def test_files_that_did_not_get_to_tablets_stay_for_the_next_try(tmp_path: Path, incoming: Incoming) -> None:
+def test_files_that_did_not_get_to_tablets_stay_for_the_next_try(tmp_path: Path, incoming: SegmentUploads) -> None:
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
     with pytest.raises(UnavailableError), incoming.taken(STREAM):
@@ -188,7 +188,7 @@ def test_files_that_did_not_get_to_tablets_stay_for_the_next_try(tmp_path: Path,
 
 
 def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
-    tmp_path: Path, incoming: Incoming, clock: TestClock
+    tmp_path: Path, incoming: SegmentUploads, clock: TestClock
 ) -> None:
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     incoming.put(_part(0, CONTENT))
@@ -208,7 +208,7 @@ def test_what_nobody_sends_any_more_goes_and_what_is_used_stays(
         incoming.put(_part(4, CONTENT[4:]))
 
 
-def test_disk_for_files_on_their_way_is_bounded(tmp_path: Path, incoming: Incoming) -> None:
+def test_disk_for_files_on_their_way_is_bounded(tmp_path: Path, incoming: SegmentUploads) -> None:
     file = _file(tmp_path)
     with patch("bookkeeper.tserver.bulk.segment_uploads.TOTAL_BYTES_MAX", 15):
         incoming.begin(STREAM, 2, [file], unchecked)
@@ -226,7 +226,7 @@ class _FullDisk(FileOps):
 
 
 def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock) -> None:
-    incoming = Incoming(tmp_path / "incoming", clock, 600_000, pytest.fail, _FullDisk())
+    incoming = SegmentUploads(tmp_path / "incoming", clock, 600_000, pytest.fail, _FullDisk())
     incoming.begin(STREAM, 2, [_file(tmp_path)], unchecked)
     with pytest.raises(NoSpaceError, match="no space"):
         incoming.put(_part(0, CONTENT))

@@ -14,9 +14,9 @@ from bookkeeper.errors import OverloadedError
 from bookkeeper.metadata.origin_intervals_json import decode_held, encode_held
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Held, Part, Root, RootLog, Runs, joined_roots, root_of
-from bookkeeper.storage.wal.block_origins import Descent, exact_claims
+from bookkeeper.storage.wal.block_origins import BlockOrigins, exact_claims
 from bookkeeper.tserver.tablets import origin_intervals as bounds
-from bookkeeper.tserver.tablets.origin_intervals import HeldRoots
+from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from tests.support.faults import fault
@@ -114,7 +114,7 @@ def test_r22_a_state_that_names_rows_twice_is_read_as_one_part() -> None:
 
 
 def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> None:
-    roots = HeldRoots({a_root(number): holding((1, 9)) for number in range(3_000)})
+    roots = OriginIntervals({a_root(number): holding((1, 9)) for number in range(3_000)})
     assert roots.forget({a_log(1), a_log(5_000)})
     assert not roots.forget({a_log(1)})
     assert roots.remembered().keys() == {a_root(number) for number in range(3_000)} - {a_root(1)}
@@ -123,7 +123,7 @@ def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> 
 
 def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RUNS_MAX", 3)
-    roots = HeldRoots({a_root(1): holding((1, 2), (4, 5), (7, 8))})
+    roots = OriginIntervals({a_root(1): holding((1, 2), (4, 5), (7, 8))})
     assert not roots.has_room({a_root(2): holding((1, 1))})
     assert not roots.has_room({a_root(1): holding((1, 2), (4, 5), (7, 8), (11, 12))})
     joined = {a_root(1): holding((1, 8))}
@@ -134,7 +134,7 @@ def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pyte
 
 
 def test_what_was_staged_and_given_up_is_not_known() -> None:
-    roots = HeldRoots({a_root(1): holding((1, 2))})
+    roots = OriginIntervals({a_root(1): holding((1, 2))})
     first = roots.stage({a_root(1): holding((1, 4)), a_root(2): holding((1, 1))})
     second = roots.stage({a_root(1): holding((1, 6))})
     assert roots.known(a_root(1)) == holding((1, 6))
@@ -146,7 +146,7 @@ def test_what_was_staged_and_given_up_is_not_known() -> None:
 
 
 def test_r22_what_is_given_up_when_what_was_before_it_is_applied_leaves_nothing_in_flight() -> None:
-    roots, news = HeldRoots({}), {a_root(1): holding((1, 4))}
+    roots, news = OriginIntervals({}), {a_root(1): holding((1, 4))}
     roots.stage(news)
     given_up = roots.stage({a_root(1): holding((1, 6))})
     roots.apply(news)
@@ -161,7 +161,7 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
 ) -> None:
     (block,) = RANGE.blocks
     sections = ((root_of(STREAM), Runs.of((1, 1))),)
-    told = ReceivedBlock(1, 1, block.share, Descent(sections, exact_claims(sections)))
+    told = ReceivedBlock(1, 1, block.share, BlockOrigins(sections, exact_claims(sections)))
     received = ReceivedRange(STREAM, ("east",), 0, 0, 1, (told,))
     tablet = served(tmp_path)
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)

@@ -21,7 +21,7 @@ from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
 from bookkeeper.tserver.write.commit import ClientWrite
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply, join_shares
-from bookkeeper.tserver.write.write_context import Desk
+from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.must_raise import must_raise
 from tests.support.tservers import records
 
@@ -36,8 +36,8 @@ def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
     return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), Tenure(1, 1), 0)
 
 
-def desk() -> Desk:
-    made = Desk(SystemClock(), ConfigView(1, {"1": VIEW}))
+def desk() -> WriteContext:
+    made = WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
     made.wal_uri = lambda: "w1"
     return made
 

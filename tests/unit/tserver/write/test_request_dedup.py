@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bookkeeper.model import Extent
-from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt, Attempts, is_for_another
+from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt, RequestDedup, is_for_another
 
 LEFT, RIGHT = Extent("1", b"m", None), Extent("1", None, b"m")
 
 
 def test_an_attempt_counts_until_a_later_one_came_to_the_same_tablet() -> None:
-    attempts = Attempts()
+    attempts = RequestDedup()
     assert attempts.admit(Attempt("w", 2), LEFT)
     assert attempts.admit(Attempt("w", 2), LEFT), "one call may hold several batches of a tablet"
     assert not attempts.admit(Attempt("w", 1), LEFT)
@@ -19,7 +19,7 @@ def test_an_attempt_counts_until_a_later_one_came_to_the_same_tablet() -> None:
 
 
 def test_the_writer_that_is_silent_for_longest_is_forgotten() -> None:
-    attempts = Attempts(writers_max=2)
+    attempts = RequestDedup(writers_max=2)
     for writer in ("a", "b", "a", "c"):
         assert attempts.admit(Attempt(writer, 5), LEFT)
     assert not attempts.admit(Attempt("a", 4), LEFT)
