@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest import ExitCode
+
 STAGE_TIMEOUT_S = 900.0
 ALWAYS_PASSED_OVER = ["--ignore=tests/unit/docs", "--ignore=tests/unit/packaging", "--ignore=tests/unit/mutants"]
 """They read sources and papers, not what the code does."""
@@ -56,7 +58,10 @@ def changed(path: Path, text: str) -> Iterator[None]:
 
 
 def passes(stage: Stage, tree: Path) -> bool:
-    """Run a stage; False when a test fails, or hangs. Raises RuntimeError when pytest could not run any test."""
+    """Run a stage. Returns False when a test fails or hangs, or when a mutant ends the process of the tests.
+
+    Raises RuntimeError when pytest runs no test.
+    """
     scratch = Path(tempfile.gettempdir()) / f"mutants-{os.getpid()}"  # where clusters of tests may exchange files
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={scratch}"]
@@ -72,7 +77,7 @@ def passes(stage: Stage, tree: Path) -> bool:
             return False
         finally:
             _end(tests)
-    if code not in (0, 1, 2):
+    if code in (ExitCode.USAGE_ERROR, ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest ended with {code}: see {log.name}")
     return code == 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.sites import Module, draw
 from tests.mutants.trial import Stage, changed, passes, stages_of
 
@@ -57,4 +59,8 @@ def test_a_stage_imports_the_copy_and_says_whether_it_passes(tmp_path: Path) -> 
     assert passes(stage, tree)
     with changed(module, "LIMIT = 6\n"):
         assert not passes(stage, tree)
+    with changed(module, "import os\n\nos._exit(70)\n"):
+        assert not passes(stage, tree), "a mutant that ends the process is noticed"
+    with pytest.raises(RuntimeError, match="pytest ended with 4"):
+        passes(Stage("none", ("no_such_test.py",)), tree)
     assert passes(stage, tree)
