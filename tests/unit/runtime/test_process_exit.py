@@ -26,7 +26,7 @@ from bookkeeper.storage.wal import (
 )
 from tests.support.wal_commits import PATIENCE_S, Bench
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
