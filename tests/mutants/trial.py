@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest import ExitCode
+import pytest
 
 STAGE_TIMEOUT_S = 900.0
 ALWAYS_PASSED_OVER = ["--ignore=tests/unit/docs", "--ignore=tests/unit/packaging", "--ignore=tests/unit/mutants"]
@@ -77,7 +77,7 @@ def passes(stage: Stage, tree: Path) -> bool:
             return False
         finally:
             _end(tests)
-    if code in (ExitCode.USAGE_ERROR, ExitCode.NO_TESTS_COLLECTED):
+    if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise RuntimeError(f"pytest ended with {code}: see {log.name}")
     return code == 0
 
