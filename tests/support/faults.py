@@ -77,7 +77,7 @@ FAULTS: dict[str, Fault] = {
         "R15: nobody can tell when the lease of a process ends, for as long as that process lives",
     ),
     "retries-outlive-the-order-to-end": Fault(
-        "bookkeeper.runtime.threads",
+        "bookkeeper.runtime.session_retries",
         "SessionRetries.stop",
         lambda self: None,  # noqa: ARG005
         "a tserver that is told to end waits for as long as the disk of its books is full",
