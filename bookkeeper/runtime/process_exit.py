@@ -19,11 +19,13 @@ _log = logging.getLogger(__name__)
 def end_process(reason: str) -> None:
     """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this.
 
-    It ends also when nobody takes what it has to say.
+    The process also ends when nobody reads its last words, and when it has no memory or thread left for them.
     """
-    late = threading.Timer(_LAST_WORDS_S, os._exit, (EXIT_CODE,))
-    late.daemon = True
-    late.start()
-    _log.critical("this process ends: %s", reason)
-    logging.shutdown()
-    os._exit(EXIT_CODE)
+    try:
+        late = threading.Timer(_LAST_WORDS_S, os._exit, (EXIT_CODE,))
+        late.daemon = True
+        late.start()
+        _log.critical("this process ends: %s", reason)
+        logging.shutdown()
+    finally:
+        os._exit(EXIT_CODE)

@@ -123,3 +123,23 @@ def test_many_threads_all_get_their_answers_and_their_offsets(tmp_path: Path) ->
     b.committer.close()
     together = {offset: row for part in parts for offset, row in part.items()}
     assert dict(enumerate(rows_of(uri, 360), 1)) == together
+
+
+EXHAUSTED = """
+import threading
+from bookkeeper.runtime.process_exit import end_process
+
+def exhausted(timer):
+    raise RuntimeError("can't start new thread")
+
+threading.Timer.start = exhausted
+try:
+    end_process("the test says so")
+finally:
+    print("still here", flush=True)
+"""
+
+
+def test_a_process_without_a_thread_left_for_its_last_words_ends_all_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", EXHAUSTED], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_CODE, "")
