@@ -1,4 +1,4 @@
-"""What a leading master holds of the books in memory: a million files in a few hundred bytes each.
+"""The books as a leading master holds them in memory: a million files in a few hundred bytes each.
 
 ``log_names`` splits a name into a directory and a number; ``file_entry_codec`` packs numbers; ``barriers`` says what
 must be at a peer first (rule R24); ``file_entry`` is one outstanding file; ``log_index`` orders the logs of one

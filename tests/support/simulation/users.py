@@ -6,6 +6,7 @@ its user knows it; the laws compare that with what the tablets hold.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ class Write:
         }
 
 
-class Users:
+class Users(ABC):
     """The part of a world that its users make."""
 
     kernel: Kernel
@@ -76,9 +77,9 @@ class Users:
     promises: dict[str, Promises]
     _clients: int
 
+    @abstractmethod
     def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
         """See :class:`tests.support.simulation.world.World`."""
-        raise NotImplementedError
 
     def client(self, cluster: Cluster, name: str, run: Callable[[SimPool], object]) -> Task:
         """A process of a user."""

@@ -56,7 +56,7 @@ class Shelf:
         self._ask("stream_done", peer, tuple(streams))
 
     def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ReplicaSession:
-        raise NotImplementedError
+        raise AssertionError(f"a master opens no session: {peer}, {stream}, {settings.directory}")
 
     def _ask(self, *question: object) -> None:
         self.asked.append(question)
