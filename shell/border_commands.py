@@ -10,7 +10,7 @@ import click
 from bookkeeper.rpc.contract.messages import TabletLocation
 from shell import parameters
 from shell.output import Output, Record, printable
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")
 

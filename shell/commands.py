@@ -21,7 +21,7 @@ from shell import (
     user_commands,
 )
 from shell.output import Output, Record
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 
 @click.group(name="shell", context_settings={"help_option_names": ["-h", "--help"]})

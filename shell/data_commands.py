@@ -14,7 +14,7 @@ from shell import parameters
 from shell.conditions import condition_of, conditional, rejected
 from shell.output import Output, Record, parse_bytes, printable
 from shell.parameters import ColumnChoice
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _VISIBILITY = click.option(
     "--visibility", type=parse_bytes, default="", metavar="LABEL", help="Who may see it: A&(B|C)."

@@ -17,7 +17,7 @@ from bookkeeper.security.access import Given
 from shell.commands import commands
 from shell.completion import QUIT
 from shell.failures import ExitCode, one_line, run
-from shell.session import Session
+from shell.shell_session import Session
 
 
 def run_words(cluster: str, words: list[str], as_json: bool, given: Given | None = None) -> int:

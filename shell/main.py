@@ -17,7 +17,7 @@ from bookkeeper.config import load_settings
 from bookkeeper.security.access import Given
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.run import run_standalone
+from bookkeeper.standalone.foreground import run_standalone
 from shell.config_commands import config
 from shell.failures import run
 from shell.interactive import run_words

@@ -11,8 +11,8 @@ import click
 
 from bookkeeper.config import Settings, load_settings
 from bookkeeper.errors import NotFoundError
-from bookkeeper.monitor.server import url_of
-from bookkeeper.security.store import SecretStore
+from bookkeeper.monitor.web_server import url_of
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import is_asked, token_of
 from shell.output import Output
 

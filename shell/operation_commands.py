@@ -10,7 +10,7 @@ import json
 import click
 
 from shell.output import Output, utc
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _COLUMNS = ("operation", "kind", "step", "begun", "note")
 

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from bookkeeper.model import LocalityGroup
 from shell.output import parse_bytes
-from shell.session import Session
+from shell.shell_session import Session
 
 
 class NameType(click.ParamType[str]):

@@ -13,7 +13,7 @@ import click
 from bookkeeper.rpc.contract.messages import QuarantinedRange
 from shell import parameters
 from shell.output import Output, Record
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _COLUMNS = ("range_id", "table", "cluster", "file", "first", "last", "state", "since", "tries", "error")
 

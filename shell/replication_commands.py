@@ -18,7 +18,7 @@ from shell import parameters
 from shell.failures import WaitTimedOutError
 from shell.output import Output, Record
 from shell.quarantine_commands import quarantine
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _STATUS_COLUMNS = (
     "table",

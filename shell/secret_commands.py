@@ -15,7 +15,7 @@ import click
 
 from bookkeeper.config import SETTINGS_FILE, Settings, load_settings
 from bookkeeper.security.secret import Secret
-from bookkeeper.security.store import Kept, SecretStore
+from bookkeeper.security.secret_store import Kept, SecretStore
 from shell.output import Output, Record, utc
 from shell.parameters import names
 

@@ -9,7 +9,7 @@ import click
 
 from shell import parameters
 from shell.output import Output
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 
 @click.command()

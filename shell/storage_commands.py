@@ -17,7 +17,7 @@ from bookkeeper.rpc.contract.messages import ReplicationConfig
 from shell import parameters, replication_properties
 from shell.output import Output, Record, parse_bytes
 from shell.replication_properties import PeerChange, TargetChange, is_of_target
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, resolve_path=True), metavar="DIR")
 _TABLE = click.option("-t", "--table", type=parameters.TABLE, required=True, metavar="TABLE")

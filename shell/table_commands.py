@@ -11,7 +11,7 @@ from bookkeeper.model import LocalityGroup
 from bookkeeper.rpc.contract.messages import TableInfo
 from shell import parameters
 from shell.output import Output, Record, printable
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 
 def _group_records(groups: tuple[LocalityGroup, ...]) -> list[dict[str, object]]:

@@ -1,7 +1,7 @@
 """The shell on a terminal: a prompt, lines that can be edited, history, completion with Tab.
 
 Arrives: keys. Leaves: lines, each one command. Ctrl-C drops the line that is being typed, Ctrl-D ends the lines.
-Survives a crash: the history (:mod:`shell.history`).
+Survives a crash: the history (:mod:`shell.command_history`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.output import create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 
+from shell.command_history import PrivateHistory, history_file
 from shell.completion import candidates
-from shell.history import PrivateHistory, history_file
 from shell.names import WAIT_MS
-from shell.session import Session
+from shell.shell_session import Session
 
 
 def terminal_lines(commands: click.Group, session: Session) -> Iterator[str]:

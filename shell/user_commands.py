@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import click
 
-from bookkeeper.client.users import ROOT
+from bookkeeper.client.user_admin import ROOT
 from shell import parameters
 from shell.output import Output
-from shell.session import Session, in_session
+from shell.shell_session import Session, in_session
 
 _USER = click.option("-u", "--user", default=ROOT, show_default=True, metavar="NAME")
 

@@ -7,7 +7,7 @@ Read ``import_inputs`` (what is read), ``convert`` (sorted, divided, written), `
 
 from bookkeeper.bulk.adoption import incoming_dir, link_segments
 from bookkeeper.bulk.booked_segment import part_of_segment, segment_entry, segment_ref
-from bookkeeper.bulk.convert import convert
 from bookkeeper.bulk.import_inputs import read_inputs
+from bookkeeper.bulk.segment_conversion import convert
 
 __all__ = ["convert", "incoming_dir", "link_segments", "part_of_segment", "read_inputs", "segment_entry", "segment_ref"]

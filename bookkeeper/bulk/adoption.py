@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
-from bookkeeper.storage.tablet.segment_format import ENDING, merged_prefix
-from bookkeeper.storage.tablet.segment_reader import Segment
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal.files import make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.tablet.segments.segment_format import ENDING, merged_prefix
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.wal.wal_files import make_directory, path_of, sync_directory, uri_of
 
 
 def incoming_dir(tables_dir: Path) -> Path:

@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
-from bookkeeper.storage.wal.shares import LogShares, note_shares
+from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
 
 TAKEN_PREFIX = "taken-"
 """How the names of logs begin that stand for files of other clusters (``tserver.onward``)."""

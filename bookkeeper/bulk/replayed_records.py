@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bookkeeper.bulk.convert import CHUNK_BYTES, CHUNK_RECORDS
+from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import DeclinedError
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
-from bookkeeper.storage.tablet.entries import SEQ, to_records
-from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.sorting.entries import SEQ, to_records
 
 
 def in_written_order(refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:

@@ -1,13 +1,13 @@
 """The client of a cluster: :class:`Client` and what it gives out."""
 
+from bookkeeper.client.batch_writer import BatchWriter, WriterOptions
 from bookkeeper.client.client import Client
-from bookkeeper.client.conditional import absent, equals
+from bookkeeper.client.conditional_writer import absent, equals
 from bookkeeper.client.mutation import Mutation
-from bookkeeper.client.replication import Replication
+from bookkeeper.client.replication_admin import Replication
 from bookkeeper.client.scanner import Cell, Scanner, ScanRange
-from bookkeeper.client.tables import Tables
-from bookkeeper.client.users import Users
-from bookkeeper.client.writer import BatchWriter, WriterOptions
+from bookkeeper.client.table_admin import Tables
+from bookkeeper.client.user_admin import Users
 
 __all__ = [
     "BatchWriter",

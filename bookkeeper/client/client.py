@@ -15,30 +15,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from bookkeeper.client.conditional import ConditionalWriter
+from bookkeeper.client.batch_writer import BatchWriter, DurabilityName, WriterOptions
+from bookkeeper.client.conditional_writer import ConditionalWriter
 from bookkeeper.client.location_cache import LOCATE_BUDGET_MS, LocationCache
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.mutation import Mutation
-from bookkeeper.client.replication import Replication
+from bookkeeper.client.replication_admin import Replication
 from bookkeeper.client.retry import retrying
 from bookkeeper.client.scanner import Scanner, ScanRange
-from bookkeeper.client.table_map import TableMap, table_map
-from bookkeeper.client.tables import Tables
-from bookkeeper.client.users import Users
-from bookkeeper.client.writer import BatchWriter, DurabilityName, WriterOptions
+from bookkeeper.client.table_admin import Tables
+from bookkeeper.client.tablet_extents import TableMap, table_map
+from bookkeeper.client.user_admin import Users
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings, Settings, load_settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import Credentials, Given, client_credentials
 
 LOG = logging.getLogger(__name__)
 
 REASONS_BUDGET_MS = 1_000
 NEEDS_HELP = "needs help:"
-"""How the names of a master's facts begin that say so (``master.report``)."""
+"""How the names of a master's facts begin that say so (``master.status_report``)."""
 
 CONNECT_BUDGET_MS = 10_000.0
 """How long :meth:`Client.connect` looks for a master: one that was killed is back in a few seconds. An address that is

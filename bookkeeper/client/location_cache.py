@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from bookkeeper.client.table_map import TableMap, table_map
-from bookkeeper.client.tables import Tables
+from bookkeeper.client.table_admin import Tables
+from bookkeeper.client.tablet_extents import TableMap, table_map
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, IncompatibleError, NotFoundError, TransientError
 from bookkeeper.model import Extent
-from bookkeeper.rpc.client import UNREACHED
 from bookkeeper.rpc.contract.messages import TabletLocation
+from bookkeeper.rpc.rpc_pool import UNREACHED
 
 REMEMBERED_MS = 5_000
 """How long an answer of the master is used without asking again: a tserver that is stopped turns nobody away."""

@@ -15,7 +15,7 @@ from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NotLeaderError, TransientError, UnavailableError
 from bookkeeper.rpc.address import Address, format_quorum
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.rpc_pool import RpcPool
 
 FIND_TIMEOUT_MS = 5_000
 BUDGET_MS = 30_000

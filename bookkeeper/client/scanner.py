@@ -22,12 +22,12 @@ import pyarrow as pa
 from bookkeeper.client import location_cache
 from bookkeeper.client.location_cache import TablePlaces
 from bookkeeper.client.retry import retrying
-from bookkeeper.client.table_map import TableMap, UnservableTracker
+from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, NotServingError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA, Extent
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import ScanPage, ScanRequest
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.wal import decode_batch
 
 LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from bookkeeper.client.table_map import TableMap
+from bookkeeper.client.tablet_extents import TableMap
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import split_by_tablets
 

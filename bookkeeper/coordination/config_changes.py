@@ -32,7 +32,7 @@ from bookkeeper.coordination.config_tree import (
     table_path,
     user_path,
 )
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import (
     ConflictError,
     CorruptionError,

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 from urllib.parse import quote, unquote
 
-from bookkeeper.coordination.protocol import Coordination, Versioned
+from bookkeeper.coordination.coordination_protocol import Coordination, Versioned
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
 from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Stamp, Target, TargetKey
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.protocol import Coordination
 
 
 def open_coordination(settings: Settings, clock: Clock | None = None) -> Coordination:

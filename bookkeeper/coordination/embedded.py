@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import CoordinationSettings
+from bookkeeper.coordination.coordination_protocol import Leader, Session, SessionInfo, Versioned
 from bookkeeper.coordination.embedded_session import EmbeddedSession, look_at_lease
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead
-from bookkeeper.coordination.protocol import Leader, Session, SessionInfo, Versioned
 from bookkeeper.errors import (
     ConflictError,
     InvalidInputError,
@@ -60,7 +60,7 @@ class SessionProcess:
 
 
 class EmbeddedCoordination:
-    """See :class:`bookkeeper.coordination.protocol.Coordination`."""
+    """See :class:`bookkeeper.coordination.coordination_protocol.Coordination`."""
 
     def __init__(
         self,

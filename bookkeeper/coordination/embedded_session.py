@@ -70,7 +70,7 @@ def _read_record(descriptor: int) -> LeaseRecord | None:
 
 
 class EmbeddedSession:
-    """This process's own lease (see :class:`bookkeeper.coordination.protocol.Session`)."""
+    """This process's own lease (see :class:`bookkeeper.coordination.coordination_protocol.Session`)."""
 
     def __init__(self, session_id: str, path: Path, clock: Clock, boot_id: str, settings: CoordinationSettings) -> None:
         self._session_id = session_id

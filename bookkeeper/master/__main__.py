@@ -21,7 +21,7 @@ from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.metadata.owner import ROUND_NAME
-from bookkeeper.monitor.server import Monitor
+from bookkeeper.monitor.web_server import Monitor
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.security.tls import tls_files

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
-from bookkeeper.coordination.protocol import Coordination, Leader
+from bookkeeper.coordination.coordination_protocol import Coordination, Leader
 from bookkeeper.errors import BookkeeperError, TransientError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.retention_reasons import RetentionReasons
@@ -25,11 +25,11 @@ from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.master.queries.queries import status_message, table_names
-from bookkeeper.master.queries.status import Now, TargetState, all_states, most_lag_first
+from bookkeeper.master.queries.target_states import Now, TargetState, all_states, most_lag_first
 from bookkeeper.master.replication_changes import replication_configs
-from bookkeeper.master.report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
+from bookkeeper.master.status_report import OPERATIONS_SHOWN_MAX, operation_infos, operation_text, problems
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import scan_parts
+from bookkeeper.metadata.metadata_table import scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
     Books,

@@ -15,11 +15,11 @@ from bookkeeper.master.operations.export import ExportTable, ImportTable
 from bookkeeper.master.operations.properties import ChangeProperties
 from bookkeeper.master.operations.quarantine import RetryRange, SkipRange
 from bookkeeper.master.operations.read_only import SetReadOnly
-from bookkeeper.master.operations.replication import DisableReplication, EnableReplication
+from bookkeeper.master.operations.replicated_tables import DisableReplication, EnableReplication
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, AddSplits, MergeTablets
 from bookkeeper.master.operations.streams import ForgetStreams, StreamDone
-from bookkeeper.master.operations.tables import CreateTable, DeleteTable, SetGroups
-from bookkeeper.master.operations.users import SetAuthorizations
+from bookkeeper.master.operations.table_lifecycle import CreateTable, DeleteTable, SetGroups
+from bookkeeper.master.operations.user_changes import SetAuthorizations
 from bookkeeper.master.origins.end_origins import END_KIND, EndRoots, ForgetRoots
 
 

@@ -14,15 +14,15 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
-from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.errors import LeaseLostError, TransientError
 from bookkeeper.master.leadership import Leadership, assemble
 from bookkeeper.master.reign.leader import campaign
 from bookkeeper.master.service import CONCURRENCY, MasterService
-from bookkeeper.metadata.table import MetadataTable
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.security.access import entrance_of, peer_credentials, process_credentials
 

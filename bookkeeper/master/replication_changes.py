@@ -13,8 +13,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read
 from bookkeeper.errors import NotReadyError
 from bookkeeper.master.cycle.knowledge import expect_known
 from bookkeeper.master.leadership import Leadership
-from bookkeeper.master.operations.replication import disable_args, enable_args
-from bookkeeper.master.queries.status import TargetState, all_states
+from bookkeeper.master.operations.replicated_tables import disable_args, enable_args
+from bookkeeper.master.queries.target_states import TargetState, all_states
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import ReplicationChange, ReplicationConfig
 

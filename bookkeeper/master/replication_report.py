@@ -12,7 +12,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.cycle.knowledge import expect_known
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.queries.queries import status_message, table_names
-from bookkeeper.master.queries.status import target_state, target_states
+from bookkeeper.master.queries.target_states import target_state, target_states
 from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, ReplicationReport, TargetStatus
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, UnavailableError
 from bookkeeper.master import replication_changes
 from bookkeeper.master.fate.engine import Args
@@ -26,12 +26,12 @@ from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import STREAMS_MAX, forget_streams_args
-from bookkeeper.master.operations.tables import create_table_args, set_groups_args
-from bookkeeper.master.operations.users import set_authorizations_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
+from bookkeeper.master.operations.user_changes import set_authorizations_args
 from bookkeeper.master.queries.queries import table_names
 from bookkeeper.master.replication_changes import replication_configs
 from bookkeeper.master.replication_report import pending_report, quarantine_report, status_report
-from bookkeeper.master.report import leader_facts, operation_infos
+from bookkeeper.master.status_report import leader_facts, operation_infos
 from bookkeeper.master.table_compaction import compact
 from bookkeeper.model import LocalityGroup, RowRange, StreamKey
 from bookkeeper.origins import RootLog

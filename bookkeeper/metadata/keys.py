@@ -15,7 +15,7 @@ import re
 from urllib.parse import quote, unquote
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, OWNER_FAMILY, CellKey, Column, Row, prefix_stop
+from bookkeeper.metadata.metadata_table import CLOSED_RANK, MAX_RANK, OWNER_FAMILY, CellKey, Column, Row, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.origins import RootLog
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 
 if TYPE_CHECKING:
-    from bookkeeper.metadata.hbase_calls import HBaseAddress
+    from bookkeeper.metadata.hbase.hbase_calls import HBaseAddress
 
 HBASE_THRIFT_PORT = 9090
 
@@ -52,11 +52,11 @@ def open_metadata(
     """
     path = _path_of(url, directory)
     if path is not None:
-        from bookkeeper.metadata.sqlite import SqliteMetadataTable
+        from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 
         return SqliteMetadataTable(path, instance_id, least_round, busy_timeout_ms=retry_for_ms)
-    from bookkeeper.metadata.hbase import HBaseMetadataTable
-    from bookkeeper.metadata.hbase_calls import CallLimits
+    from bookkeeper.metadata.hbase.hbase_calls import CallLimits
+    from bookkeeper.metadata.hbase.hbase_store import HBaseMetadataTable
 
     limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
     return HBaseMetadataTable(_hbase_address(url), instance_id, least_round, limits)
@@ -71,12 +71,12 @@ def make_metadata(
     """
     path = _path_of(url, directory)
     if path is not None:
-        from bookkeeper.metadata.sqlite_books import make_sqlite_file
+        from bookkeeper.metadata.sqlite.sqlite_books import make_sqlite_file
 
         make_sqlite_file(path, instance_id, retry_for_ms)
         return
-    from bookkeeper.metadata.hbase_calls import CallLimits
-    from bookkeeper.metadata.hbase_table import make_hbase_table
+    from bookkeeper.metadata.hbase.hbase_calls import CallLimits
+    from bookkeeper.metadata.hbase.hbase_table import make_hbase_table
 
     limits = CallLimits(timeout_ms=timeout_ms, retry_for_ms=retry_for_ms)
     make_hbase_table(_hbase_address(url), instance_id, limits)
@@ -95,7 +95,7 @@ def _path_of(url: str, directory: Path) -> Path | None:
 
 
 def _hbase_address(url: str) -> HBaseAddress:
-    from bookkeeper.metadata.hbase_calls import HBaseAddress
+    from bookkeeper.metadata.hbase.hbase_calls import HBaseAddress
 
     parts = urlsplit(url)
     return HBaseAddress(parts.hostname or "", _port(url), unquote(parts.path[1:]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import IncompatibleError, LostBooksError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import OWNER_FAMILY, MetadataTable, OwnerReader, Row
+from bookkeeper.metadata.metadata_table import OWNER_FAMILY, MetadataTable, OwnerReader, Row
 
 FORMAT_VERSION = 3
 """Of the rows, columns and values that :mod:`bookkeeper.metadata.keys` and ``values`` define."""

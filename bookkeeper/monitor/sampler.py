@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.monitor.history import History, point_of
+from bookkeeper.monitor.lag_history import History, point_of
 from bookkeeper.monitor.observation import KeptFile, Observation, Source
 
 LOG = logging.getLogger(__name__)

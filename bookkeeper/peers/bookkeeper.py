@@ -38,10 +38,10 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Acked, Message, Peer, WholeAnswer, WholeFile
 from bookkeeper.peers.segment_files import SentBytes, is_about_form, offer_of, parts_of
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.client import UNREACHED, RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import TAKEN, WANTED
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
 from bookkeeper.security.access import peer_credentials
 
 SENDERS_MAX = 16

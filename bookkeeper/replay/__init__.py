@@ -1,8 +1,7 @@
 """Replay: ships ranges of WALs to peers inside Spark tasks.
 
-Arrives: range descriptors (Arrow). Leaves: blocks, through a replica system, to a peer; and one result row per range.
-Survives a crash: the record of what was shipped, which is for people. Nothing else has to: what a peer acknowledged is
-written to the books by the caller, and what is sent twice is dropped by the receiver. Reading order: ``ranges``,
-``filters``, ``stream``, ``shipping``, ``job``, ``session``, ``daemon``, ``slots``, ``journal``, ``service``. Only
-``job``, ``session`` and ``daemon`` know Spark.
+In the order of a range: ``service`` takes it (``process`` runs the service), ``slots`` bounds the jobs under way,
+``spark`` makes a job, ``stream`` ships inside a task, ``progress`` and ``journal`` say what was shipped. ``ranges`` has
+the descriptors and results. The journal is for people: a peer's acknowledgement goes to the books through the caller,
+and the receiver drops records that are sent twice.
 """

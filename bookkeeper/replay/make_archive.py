@@ -1,10 +1,9 @@
 """``python -m bookkeeper.replay.make_archive``: makes the class archive for this Java and this pyspark, once.
 
-Arrives: nothing. Leaves: the archive (about 150 MB, see :mod:`bookkeeper.replay.class_archive`), made by a JVM that did
-once what the replay process does; or nothing to do, when it is there or there is no Java. Takes most of a minute.
-Survives a crash: nothing but a file that no one uses and that the next one overwrites. One at a time.
-Ends with 0, or 1 and a line when it can't be made: all works without, and starts slower. What the JVM says is on
-standard error.
+Arrives: nothing. Leaves: the archive (about 150 MB, see :mod:`bookkeeper.replay.spark.class_archive`), made by a JVM
+that did once what the replay process does; or nothing to do, when it is there or there is no Java. Takes most of a
+minute. Survives a crash: nothing but a file that no one uses and that the next one overwrites. One at a time. Ends with
+0, or 1 and a line when it can't be made: all works without, and starts slower. What the JVM says is on standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bookkeeper.replay.class_archive import SILENT, archive_directory, archive_key, find_archive, keep_archive
+from bookkeeper.replay.spark.class_archive import SILENT, archive_directory, archive_key, find_archive, keep_archive
 
 LIMIT_S = 600
 """For the JVM to end: it writes the archive then."""
@@ -49,9 +48,9 @@ def train(directory: Path, java_options: str) -> subprocess.Popen[bytes]:
     from pyspark.errors import PySparkException
 
     from bookkeeper.config import new_settings
-    from bookkeeper.replay.job import run_job
     from bookkeeper.replay.service import one_line, warm_up_ranges
-    from bookkeeper.replay.session import expect_end, jvm_process, start_session
+    from bookkeeper.replay.spark.spark_job import run_job
+    from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session
 
     settings = new_settings(directory, "archive")
     try:

@@ -25,7 +25,6 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError, unavailable
 from bookkeeper.model import TargetKey
-from bookkeeper.replay.job import run_job
 from bookkeeper.replay.journal import Journal
 from bookkeeper.replay.progress import StreamProgress
 from bookkeeper.replay.ranges import (
@@ -41,9 +40,10 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.session import expect_end, jvm_process, start_session
-from bookkeeper.replay.shipping import files_of
 from bookkeeper.replay.slots import TaskSlots
+from bookkeeper.replay.spark.spark_job import run_job
+from bookkeeper.replay.spark.spark_session import expect_end, jvm_process, start_session
+from bookkeeper.replay.stream.range_shipping import files_of
 
 LOG = logging.getLogger(__name__)
 

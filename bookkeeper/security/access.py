@@ -16,7 +16,7 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import NotAdmittedError
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.security.secret import Secret, read_secret
-from bookkeeper.security.store import SUFFIX, SecretStore
+from bookkeeper.security.secret_store import SUFFIX, SecretStore
 from bookkeeper.security.tls import TlsFiles, caller_context, server_context, tls_files
 
 SECRET_FILE_VARIABLE = "BOOKKEEPER_SECRET_FILE"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bookkeeper.config import Settings
 from bookkeeper.errors import RefusedError
-from bookkeeper.security.store import SECRETS_DIR
+from bookkeeper.security.secret_store import SECRETS_DIR
 
 UMASK = 0o077
 DIRECTORY_MODE = 0o700

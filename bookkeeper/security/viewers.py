@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bookkeeper.config import Settings
 from bookkeeper.security.secret import Secret
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ from contextlib import closing
 
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
-from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.master.index import snapshot
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_path
 from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, look_at_owner, round_of
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.sqlite_file import damaged
 
 RETRY_MS = 5_000

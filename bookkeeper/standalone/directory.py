@@ -24,7 +24,7 @@ from bookkeeper.errors import ExistsError, InvalidInputError
 from bookkeeper.metadata.opening import sqlite_path
 from bookkeeper.security.file_roots import private_roots
 from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
-from bookkeeper.security.store import SECRETS_DIR, SecretStore
+from bookkeeper.security.secret_store import SECRETS_DIR, SecretStore
 from bookkeeper.sqlite_file import check_journal
 from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import settle_store

@@ -3,9 +3,10 @@
 Arrives: a file and its write-ahead file, which nobody uses. Leaves: the same content, in a new file where the disk
 lacked some of it. Survives a crash: each file is replaced whole, and the next start looks again.
 
-When ``fsync`` fails, Linux marks the pages clean, and ``storage/wal/proven.py`` says what follows. SQLite tells its
-caller that the commit failed; but when all processes are gone, the next one finds that commit whole in the write-ahead
-file, and what it commits behind it has a hole before it on the disk. A power failure then takes commits that succeeded.
+When ``fsync`` fails, Linux marks the pages clean, and ``storage/wal/reading/seal_proof.py`` says what follows. SQLite
+tells its caller that the commit failed; but when all processes are gone, the next one finds that commit whole in the
+write-ahead file, and what it commits behind it has a hole before it on the disk. A power failure then takes commits
+that succeeded.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from bookkeeper.bulk.exported_table import copy_file
 from bookkeeper.sqlite_file import JOURNAL_SUFFIX
-from bookkeeper.storage.wal.files import CALL_BYTES, DiskSource, FileOps, beside, sync_directory
+from bookkeeper.storage.wal.wal_files import CALL_BYTES, DiskSource, FileOps, beside, sync_directory
 
 NEW_SUFFIX = ".new"
 """Of a file that is being written anew; one that is left is written over."""

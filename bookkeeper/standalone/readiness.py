@@ -13,7 +13,7 @@ from bookkeeper.client import Client
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import TransientError
 
 POLL_MS = 100

@@ -18,12 +18,12 @@ from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import read_config
-from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.metadata.flight import books_flight_ms
-from bookkeeper.metadata.table import MetadataTable
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
@@ -40,12 +40,12 @@ from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher, FlushLimits
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
-from bookkeeper.tserver.master_link import MasterLink
+from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
 from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.receive.receiving_tablets import Locations
 from bookkeeper.tserver.receive.share_retry import ShareRetry
-from bookkeeper.tserver.receive.table_map import Locations
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of

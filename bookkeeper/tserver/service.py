@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.coordination.protocol import Session
+from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import (
     CorruptionError,
     InvalidInputError,
@@ -59,7 +59,7 @@ from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
 from bookkeeper.tserver.write.commit import CommitPath, ForgetRoots, ForgetStreams, SyncBarrier
-from bookkeeper.tserver.write.conditional import (
+from bookkeeper.tserver.write.conditional_write import (
     ConditionalWrite,
     check_conditional,
     holds_now,

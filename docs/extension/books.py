@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column
+from bookkeeper.metadata.metadata_table import CellKey, Column
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Held, Part, Root, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table

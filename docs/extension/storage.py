@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from bookkeeper.errors import BookkeeperError, TransientError
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.tablet.entries import ENTRY_SCHEMA
-from bookkeeper.storage.wal import frame
+from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
+from bookkeeper.storage.wal.blocks import frame
 from docs.extension.markdown import code, doc, table
 
 _SCHEMAS = {"mutation": MUTATION_SCHEMA, "entry": ENTRY_SCHEMA}

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from bookkeeper.clock import SystemClock
-from shell.demo.run import Plan, run_demo
+from shell.demo.acts import Plan, run_demo
 from shell.demo.screen import Screen
 from shell.failures import ExitCode, run
 from shell.parameters import INT_COUNT, INT_MAX, LONG

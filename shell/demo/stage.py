@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bookkeeper.client import Client
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import HBaseProcess

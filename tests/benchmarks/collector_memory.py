@@ -32,9 +32,9 @@ from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.owner import owner_value
-from bookkeeper.metadata.sqlite_cells import PART_CELLS
-from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import uri_of
 from tests.benchmarks.figure import Figure

@@ -21,7 +21,7 @@ from bookkeeper.config import Settings, new_settings, write_settings
 from bookkeeper.model import MUTATION_SCHEMA, Stamp
 from bookkeeper.replay.ranges import Range
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.wal.wal_files import path_of
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
 from tests.benchmarks.plain_copy import Peer, copy_plain, drain_peer

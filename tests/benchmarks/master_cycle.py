@@ -24,7 +24,7 @@ from bookkeeper.master.cycle.assigner import PeerQueue, in_order, waiting_work
 from bookkeeper.master.index.snapshot import SNAPSHOT_FAMILIES
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Extent, Target, TargetShare
 from tests.benchmarks.figure import Figure
 from tests.support.tservers import Ground

@@ -34,8 +34,8 @@ from bookkeeper.master.cycle.assigner import PeerQueue
 from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.sqlite_cells import PART_CELLS
-from bookkeeper.metadata.table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
 from bookkeeper.model import TargetKey, TargetShare
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.master_cycle import LONG_LEASES, full_look

@@ -36,7 +36,7 @@ from bookkeeper.storage.wal import (
     read_blocks,
     uri_of,
 )
-from bookkeeper.storage.wal.files import FileOps, map_file, write_all
+from bookkeeper.storage.wal.wal_files import FileOps, map_file, write_all
 from tests.benchmarks.figure import Figure
 
 RECORDS = 4096

@@ -1,4 +1,6 @@
-"""The laws of :class:`bookkeeper.coordination.protocol.Coordination`, for every implementation, with real processes."""
+"""The laws of :class:`bookkeeper.coordination.coordination_protocol.Coordination`, for every implementation, with real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.coordination.config_changes import next_count
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess
 

@@ -17,12 +17,12 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.config import RpcSettings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import NotAdmittedError, UnauthorizedError
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.security.access import SECRET_FILE_VARIABLE, client_credentials, file_credentials
 from bookkeeper.security.secret import read_secret
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import cookie_of, token_of
 from shell.failures import ExitCode
 from tests.support.cluster import Cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import sqlite_url
-from bookkeeper.metadata.table import MetadataTable
 from tests.contract import test_metadata_table as laws
 from tests.support.books import made_books
 from tests.support.faults import fault

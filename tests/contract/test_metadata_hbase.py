@@ -13,10 +13,10 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
-from bookkeeper.metadata.hbase import PART_CELLS, HBaseMetadataTable
-from bookkeeper.metadata.hbase_calls import CallLimits, HBaseAddress
+from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress
+from bookkeeper.metadata.hbase.hbase_store import PART_CELLS, HBaseMetadataTable
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, RowPut
 from tests.support.books import OWNER, made_books
 from tests.support.hbase import HBaseInstance
 from tests.support.metadata_stores import hbase_url

@@ -11,8 +11,8 @@ import pytest
 
 from bookkeeper.errors import LostBooksError
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import Cell, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
-from bookkeeper.metadata.table import Cell, Column, MetadataTable, RowPut
 from bookkeeper.standalone.hbase_process import HBaseProcess, why_not_runnable
 from tests.support.books import OWNER, made_books
 from tests.support.faults import fault

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bookkeeper.metadata.metadata_table import (
+    CLOSED_RANK,
+    MAX_RANK,
+    CellKey,
+    Column,
+    MetadataTable,
+    RowPut,
+    prefix_stop,
+)
 from bookkeeper.metadata.opening import sqlite_url
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, CellKey, Column, MetadataTable, RowPut, prefix_stop
 from tests.support.books import made_books
 from tests.support.hbase import HBaseInstance
 from tests.support.metadata_model import MetadataModel

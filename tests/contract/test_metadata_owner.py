@@ -8,9 +8,9 @@ import pytest
 
 from bookkeeper.errors import BookkeeperError, ExistsError, IncompatibleError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
 from bookkeeper.metadata.owner import FORMAT_VERSION, look_at_owner, owner_of, round_of
-from bookkeeper.metadata.table import CellKey, Column, MetadataTable, RowPut
 from tests.support.faults import fault
 from tests.support.metadata_stores import Store
 from tests.support.must_raise import must_raise

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bookkeeper.metadata import hbase, sqlite_cells
-from bookkeeper.metadata.hbase import HBaseMetadataTable
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.metadata.hbase import hbase_store
+from bookkeeper.metadata.hbase.hbase_store import HBaseMetadataTable
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.metadata.sqlite import sqlite_cells
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault
 
@@ -19,9 +20,9 @@ NAMES = tuple(b"%02d" % number for number in range(20))
 
 @pytest.fixture(autouse=True)
 def _parts_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for store in (sqlite_cells, hbase):
+    for store in (sqlite_cells, hbase_store):
         monkeypatch.setattr(store, "PART_CELLS", 7)
-    monkeypatch.setattr(hbase, "PAGE_BYTES", 10)
+    monkeypatch.setattr(hbase_store, "PAGE_BYTES", 10)
 
 
 def _filled(table: MetadataTable) -> MetadataTable:

@@ -6,8 +6,8 @@ import itertools
 import random
 import tracemalloc
 
-from bookkeeper.metadata.limits import VALUE_BYTES_MAX
-from bookkeeper.metadata.table import FAMILIES, Cell, CellKey, Column, MetadataTable, RowPut, prefix_stop
+from bookkeeper.metadata.metadata_limits import VALUE_BYTES_MAX
+from bookkeeper.metadata.metadata_table import FAMILIES, Cell, CellKey, Column, MetadataTable, RowPut, prefix_stop
 
 REPL, LOG = Column("repl", b"f"), Column("log", b"f")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut, SliceReader, get_slice
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, Row, RowPut, SliceReader, get_slice
 from tests.support.failing_metadata import FailingMetadata
 
 ROW = b"1;row'with%odd\x00bytes"

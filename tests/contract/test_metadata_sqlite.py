@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, NotFoundError, UnavailableError
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, RowPut
 from bookkeeper.metadata.opening import sqlite_url
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.sqlite_cells import CHUNK_CELLS
-from bookkeeper.metadata.table import Cell, CellKey, Column, RowPut
+from bookkeeper.metadata.sqlite.sqlite_cells import CHUNK_CELLS
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from tests.support.books import OWNER, sqlite_books
 from tests.support.metadata_processes import COLUMN
 

@@ -13,8 +13,8 @@ import pytest
 
 from bookkeeper.errors import InvalidInputError, PermanentError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, Cell, CellKey, Column, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from bookkeeper.metadata.metadata_table import CLOSED_RANK, MAX_RANK, Cell, CellKey, Column, MetadataTable, Row, RowPut
 from tests.support.metadata_model import MetadataModel
 from tests.support.metadata_processes import COLUMN, put_ranks, put_shuffled_ranks
 from tests.support.metadata_stores import Store

@@ -15,7 +15,7 @@ from bookkeeper.errors import GapError, RefusedError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.parquet import ParquetSystem
-from bookkeeper.peers.parquet.store import open_store
+from bookkeeper.peers.parquet.file_store import open_store
 from bookkeeper.peers.protocol import Acked, BlockFacts, InstalledSystem, Message, Peer, ReplicaSession, ReplicaSystem
 from bookkeeper.peers.registry import BUILT_IN, GROUP, Registry
 from bookkeeper.rpc.contract.messages import SourceBlock

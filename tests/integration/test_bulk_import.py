@@ -14,7 +14,7 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.journal import read_journal
-from bookkeeper.replay.segment_transfer import AS_SEGMENTS
+from bookkeeper.replay.stream.segment_transfer import AS_SEGMENTS
 from tests.support.cluster import Cluster
 
 pytestmark = pytest.mark.integration

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.client import Client, table_map
+from bookkeeper.client import Client
 from bookkeeper.client import scanner as scanner_module
+from bookkeeper.client.tablet_extents import table_map
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import SETTINGS_FILE, load_settings
 from bookkeeper.coordination.connect import open_coordination

@@ -17,7 +17,7 @@ from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
 from bookkeeper.rpc.contract.messages import QuarantinedRange
 from bookkeeper.storage.wal import read_headers
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.wal.wal_files import path_of
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage

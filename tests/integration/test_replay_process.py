@@ -17,11 +17,11 @@ from bookkeeper.config import Sections, explain, new_settings, write_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
 from bookkeeper.model import Stamp, TargetKey
-from bookkeeper.replay.class_archive import archive_directory, archive_key, find_archive
 from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
-from bookkeeper.replay.session import SCRATCH
+from bookkeeper.replay.spark.class_archive import archive_directory, archive_key, find_archive
+from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.wal import read_blocks
 from tests.support.cluster import Cluster

@@ -18,10 +18,10 @@ import combiners
 from bookkeeper.client import Mutation
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import StreamKey, TargetKey
-from bookkeeper.replay.filters import Share, decide
 from bookkeeper.replay.ranges import Range
+from bookkeeper.replay.stream.filters import Share, decide
 from bookkeeper.storage.wal import read_blocks
 from combiners import ReplicationStatus
 from tests.support.faults import fault

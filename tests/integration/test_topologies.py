@@ -20,9 +20,9 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import ExistsError, PermanentError
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
-from bookkeeper.replay.segment_transfer import AS_SEGMENTS
+from bookkeeper.replay.stream.segment_transfer import AS_SEGMENTS
 from bookkeeper.storage.wal import read_headers
-from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.storage.wal.wal_files import uri_of
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 

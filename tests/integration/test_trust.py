@@ -20,7 +20,7 @@ from bookkeeper.errors import (
     UnauthorizedError,
 )
 from bookkeeper.security.access import SECRET_FILE_VARIABLE
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from tests.support.certificates import Authority, tls_overrides
 from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.tservers import wait_until

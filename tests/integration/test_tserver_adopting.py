@@ -9,19 +9,19 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from bookkeeper.bulk import convert, segment_entry
-from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk import segment_entry
 from bookkeeper.bulk.import_log import ImportLogs
+from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import Extent, Stamp, StreamKey, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb
-from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.storage.wal.wal_files import uri_of
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
 from tests.support.must_raise import must_raise

@@ -14,7 +14,7 @@ from bookkeeper.errors import CorruptionError, NotServingError, RefusedError
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment
 from tests.support.faults import fault

@@ -16,12 +16,12 @@ from bookkeeper.bulk import segment_entry
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotServingError, TransientError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import TabletData
-from bookkeeper.storage.tablet.entries import SortedBlock
-from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.maintenance import flusher as flushing
 from bookkeeper.tserver.maintenance.compactor import Compactor

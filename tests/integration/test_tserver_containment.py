@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent
 from tests.support.compactions import QUIET, parts_of
 from tests.support.faults import fault
@@ -117,7 +117,7 @@ def test_a_compaction_that_nobody_can_make_is_its_tablets_problem(west: Ground) 
 def test_a_state_that_no_store_takes_is_the_problem_of_a_compaction(west: Ground) -> None:
     """It was not written, which is known before anything is: the tablet is served on."""
     node = _served(west)
-    with patch("bookkeeper.metadata.limits.VALUE_BYTES_MAX", 100):
+    with patch("bookkeeper.metadata.metadata_limits.VALUE_BYTES_MAX", 100):
         node.process.parts.compactor.ask(parts_of(node, RIGHT)[1], 0)
         wait_until(lambda: RIGHT in _problems(west, node), "a named problem")
         assert "bytes of values in one put" in _problems(west, node)[RIGHT]

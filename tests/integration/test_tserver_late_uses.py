@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent
 from tests.support.faults import fault
 from tests.support.local_pair import Books

@@ -11,7 +11,7 @@ import pytest
 from bookkeeper.errors import ConflictError
 from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch

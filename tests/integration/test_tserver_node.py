@@ -22,11 +22,11 @@ from bookkeeper.errors import (
 )
 from bookkeeper.master.books import wal_closer
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, RowPut
+from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
 from bookkeeper.storage.wal import Block, Submission, encode_batch, file_summary, path_of, read_seal, recover
-from bookkeeper.storage.wal.files import FileOps
+from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.tserver.write.commit import CommitPath
 from combiners import CLOSED
 from tests.support.must_raise import must_raise

@@ -16,12 +16,12 @@ from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent, LocalityGroup, StreamKey, Target
 from bookkeeper.origins import Part, Runs, root_of
-from bookkeeper.replay import segment_transfer as shipping
-from bookkeeper.replay.filters import provenance_for
-from bookkeeper.replay.message_origins import descent_of
+from bookkeeper.replay.stream import segment_transfer as shipping
+from bookkeeper.replay.stream.filters import provenance_for
+from bookkeeper.replay.stream.message_origins import descent_of
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of, read_headers, read_seal, stamp_from_pb
-from bookkeeper.storage.wal.block_origins import EVERY_ROW, Claim, parse_descent
+from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_descent
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
 from tests.support.faults import fault

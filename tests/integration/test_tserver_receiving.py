@@ -20,7 +20,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.rpc.contract.messages import WriteBatch
 from bookkeeper.storage.wal import encode_batch, stream_from_pb

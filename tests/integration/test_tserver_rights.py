@@ -11,13 +11,13 @@ import pytest
 
 from bookkeeper.errors import BookkeeperError, UnauthorizedError
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.offer_messages import SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.trust.rights import PEER_METHODS
 from bookkeeper.security.access import file_credentials
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from tests.support.tservers import Ground, ground, records, replicate_request, source_block, wait_until
 
 pytestmark = pytest.mark.integration

@@ -8,8 +8,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from bookkeeper.replay.wal_scan import SCAN_SCHEMA
-from bookkeeper.replay.wal_source import register_wal_source
+from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA
+from bookkeeper.replay.spark.wal_source import register_wal_source
 from bookkeeper.storage.wal import FileHeader, WalWriter, path_of, read_headers
 from tests.support.wal_files import Spec, append, write_wal
 

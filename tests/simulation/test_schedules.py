@@ -9,7 +9,7 @@ schedule  rules                     where
 5-7, 9    R5, R6, R9                ``test_schedules_targets``
 10, 11    R12                       here
 12        R14                       here
-13        R13                       here; its bulk import: ``tests/unit/replay/test_segment_transfer``
+13        R13                       here; its bulk import: ``tests/unit/replay/stream/test_segment_transfer``
 14        R10                       ``test_schedules_files``
 15, 16    R15                       here
 17, 28    R17                       ``test_schedules_files``

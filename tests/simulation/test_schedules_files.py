@@ -13,7 +13,7 @@ from dataclasses import replace
 from bookkeeper.coordination.config_changes import set_table_state
 from bookkeeper.master.cycle.assigner import next_range
 from bookkeeper.master.index.shipments import Shipments
-from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.model import Barrier
 from tests.support.faults import fault
 from tests.support.master_logs import LAST, used

@@ -16,7 +16,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.reign.leader import RankAboveError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
 from tests.support.master_logs import LAST, sealed

@@ -28,7 +28,7 @@ from bookkeeper.rpc.frames.wire import Buffers
 from bookkeeper.rpc.trust.rights import CLIENT_METHODS, PEER_METHODS
 from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from tests.soak.faults import InvariantError
 from tests.soak.fuzz import FUZZ_INSTANCE, FUZZ_TABLES, Attack, Attacker, Names
 from tests.soak.trace import Trace

@@ -18,8 +18,8 @@ from functools import partial
 import psutil
 
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.protocol import Coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.storage.wal import read_seal, uri_of
 from tests.support.cluster import Cluster

@@ -10,9 +10,9 @@ import random
 from pathlib import Path
 
 from bookkeeper.storage.wal import BlockHeader, encode_batch, uri_of
-from bookkeeper.storage.wal.files import map_file
-from bookkeeper.storage.wal.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame, read_frame
-from bookkeeper.storage.wal.recovery import find_end
+from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame, read_frame
+from bookkeeper.storage.wal.reading.wal_recovery import find_end
+from bookkeeper.storage.wal.wal_files import map_file
 from tests.support.wal_files import records
 
 TORN_ROWS = [b"torn-%03d" % number for number in range(50)]

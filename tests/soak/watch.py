@@ -16,7 +16,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, Row
+from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.storage.wal import path_of
 from combiners import CLOSED
 from tests.support.books import books_of

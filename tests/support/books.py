@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config import Settings
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import make_metadata, open_metadata
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.sqlite_books import make_sqlite_file
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.sqlite.sqlite_books import make_sqlite_file
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 
 OWNER = "tests"
 """The instance of books that belong to no cluster."""

@@ -12,7 +12,7 @@ from bookkeeper.master.fate.fate_store import FIRST_STEP, FateRecord
 from bookkeeper.master.fate.fate_store import parse_record as _parse_record
 from bookkeeper.master.splits.split_rules import Change, Write
 from bookkeeper.master.splits.split_rules import in_order as _in_order
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 
 
 def _at_its_first_step(row: Row) -> FateRecord | None:

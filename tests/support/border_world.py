@@ -13,7 +13,7 @@ from itertools import pairwise
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, CellKey, Column, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import RowRange, StreamKey, join_ranges
 from tests.support.metadata_model import MetadataModel

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination.config_changes import next_count
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.protocol import Coordination
 
 LEASE_MS, RENEW_MS, MARGIN_MS = 900, 100, 200
 

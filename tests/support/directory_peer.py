@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from bookkeeper.peers.parquet.store import RemoteStore
+from bookkeeper.peers.parquet.file_store import RemoteStore
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots
 
 

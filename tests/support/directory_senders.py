@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import ParquetSystem
-from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, Store
+from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, Store
 from bookkeeper.peers.protocol import BlockFacts, Message, Peer, ReplicaSession
 from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from bookkeeper.security.store import FileFact
+from bookkeeper.security.secret_store import FileFact
 
 ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "roots-are-everywhere": (
@@ -22,7 +22,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "every user of the machine reads records, and holds the lock of a cluster",
     ),
     "only-directories-are-looked-at": (
-        "bookkeeper.security.store",
+        "bookkeeper.security.secret_store",
         "look_at",
         lambda directory: (FileFact("", 0, 0, 0, directory.stat().st_mtime_ns),) if directory.is_dir() else (),
         "a secret that was replaced in place lets its old holder in, and keeps its new one out",
@@ -76,7 +76,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a handshake that was meant for one instance holds at another",
     ),
     "any-instance-will-do": (
-        "bookkeeper.rpc.client",
+        "bookkeeper.rpc.rpc_pool",
         "refuse_other_instance",
         lambda hello, meant: None,  # noqa: ARG005
         "R23: who took the address of a peer, and asks for no secret, gets what was meant for that peer",
@@ -118,7 +118,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a peer's secret opens every table",
     ),
     "any-name-will-do": (
-        "bookkeeper.rpc.client",
+        "bookkeeper.rpc.rpc_pool",
         "refuse_impostor",
         lambda hello, proven, offers: None,  # noqa: ARG005
         "R23: who has one secret of this cluster's stands for another peer",
@@ -136,7 +136,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a peer of a newer protocol is not told so",
     ),
     "silent-guests-stay": (
-        "bookkeeper.rpc.server",
+        "bookkeeper.rpc.rpc_server",
         "RpcServer._make_room",
         lambda self: None,  # noqa: ARG005
         "handshakes that nobody ends take the places of others",
@@ -160,7 +160,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "whoever answers at an address is believed",
     ),
     "forgotten-secrets-stay": (
-        "bookkeeper.rpc.server",
+        "bookkeeper.rpc.rpc_server",
         "is_forgotten",
         lambda admitted, accepted: False,  # noqa: ARG005
         "who was turned away stays as long as it likes",
@@ -178,7 +178,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a secret that others can read is used all the same",
     ),
     "viewers-come-in-everywhere": (
-        "bookkeeper.security.store",
+        "bookkeeper.security.secret_store",
         "opens_ports",
         lambda kind: True,  # noqa: ARG005
         "who may look at the monitor comes in at the ports of processes",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.bulk import convert, segment_entry
-from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk import segment_entry
 from bookkeeper.bulk.exported_table import Exported, ExportedTablet, copy_file
+from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.tservers import records
 
 GROUPS = (LocalityGroup("g", (b"f",)),)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from bookkeeper.errors import TransientError, UnavailableError
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 
 Wanted = Callable[[str, Sequence[bytes]], bool]
 """Whether a call fails: its name, and ``family:qualifier`` of the columns it touches."""

@@ -24,7 +24,7 @@ from bookkeeper.rpc.contract.messages import (
     WriteBatch,
     WriteResult,
 )
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.storage.tablet import split_by_tablets
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from tests.support.rpc_peer import serving

@@ -83,7 +83,7 @@ FAULTS: dict[str, Fault] = {
         "a tserver that is told to end waits for as long as the disk of its books is full",
     ),
     "damage-is-waited-for": Fault(
-        "bookkeeper.client.table_map",
+        "bookkeeper.client.tablet_extents",
         "is_hopeless",
         lambda since_ns, now_ns: False,  # noqa: ARG005
         "whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
@@ -108,13 +108,13 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- metadata table
     "newest-write-wins": Fault(
-        "bookkeeper.metadata.sqlite",
+        "bookkeeper.metadata.sqlite.sqlite_store",
         "PUT_SQL",
         "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0)",
         "a late writer turns a cell back, and shows what was deleted",
     ),
     "deletes-leave-no-tombstone": Fault(
-        "bookkeeper.metadata.sqlite",
+        "bookkeeper.metadata.sqlite.sqlite_store",
         "DELETE_SQL",
         "DELETE FROM cells WHERE row = ? AND family = ? AND qualifier = ? AND rank <= ? AND ? IS NOT NULL",
         "R4: a write that was in flight brings back what was removed",
@@ -127,43 +127,43 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- log
     "answered-before-the-sync": Fault(
-        "bookkeeper.storage.wal.committer",
+        "bookkeeper.storage.wal.writing.group_committer",
         "needs_sync",
         lambda asked: False,  # noqa: ARG005
         "L1: a write acknowledged at sync is lost with the machine",
     ),
     "sync-counts-what-came-meanwhile": Fault(
-        "bookkeeper.storage.wal.writer",
+        "bookkeeper.storage.wal.writing.wal_writer",
         "durable_reach",
         lambda began, ended: ended,  # noqa: ARG005
         "L1: what was written while another group was synced is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
-        "bookkeeper.storage.wal.committer",
+        "bookkeeper.storage.wal.writing.group_committer",
         "GroupCommitter._books_agree",
         lambda self, ready, blocks: True,  # noqa: ARG005
         "R12: a write is acknowledged that the books do not know: readable here, never shipped",
     ),
     "no-fence": Fault(
-        "bookkeeper.storage.wal.active_wal",
+        "bookkeeper.storage.wal.writing.active_wal",
         "ActiveWal.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
     "seal-not-looked-at": Fault(
-        "bookkeeper.storage.wal.active_wal",
+        "bookkeeper.storage.wal.writing.active_wal",
         "is_fenced",
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges what it wrote behind the seal",
     ),
     "counted-without-fence": Fault(
-        "bookkeeper.storage.wal.recovery",
+        "bookkeeper.storage.wal.reading.wal_recovery",
         "raise_fence",
         lambda path: None,  # noqa: ARG005
         "R15: an owner that lives acknowledges between counting and sealing",
     ),
     "the-page-cache-is-believed": Fault(
-        "bookkeeper.storage.wal.proven",
+        "bookkeeper.storage.wal.reading.seal_proof",
         "is_on_disk",
         lambda path, count, ops: True,  # noqa: ARG005
         "R15: after a failed sync a log is sealed with records that the disk does not have",
@@ -175,32 +175,32 @@ FAULTS: dict[str, Fault] = {
         "L1: after a failed sync, books that are committed behind it are lost with the machine's power",
     ),
     "damage-is-a-torn-tail": Fault(
-        "bookkeeper.storage.wal.recovery",
+        "bookkeeper.storage.wal.reading.wal_recovery",
         "refuse_blocks_behind",
         lambda uri, source, position, salt, error, give_up_unproven: None,  # noqa: ARG005
         "L1: whole blocks behind a damaged one are cut off silently",
     ),
     "read-past-the-seal": Fault(
-        "bookkeeper.storage.wal.formats",
+        "bookkeeper.storage.wal.reading.log_formats",
         "readable_bytes",
         lambda source, seal: source.size,  # noqa: ARG005
         "R15: what a zombie wrote behind the seal is shipped",
     ),
     "none-is-never-logged": Fault(
-        "bookkeeper.storage.wal.committer",
+        "bookkeeper.storage.wal.writing.group_committer",
         "effective_durability",
         lambda asked, drafts: asked,  # noqa: ARG005
         "a peer would get what the primary never logged, or nothing at all",
     ),
     "everything-merges": Fault(
-        "bookkeeper.storage.wal.group",
+        "bookkeeper.storage.wal.writing.block_merge",
         "mergeable",
         lambda left, right: True,  # noqa: ARG005
         "R18: a block claims more, or less, of a stream than it holds",
     ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
-        "bookkeeper.storage.wal.submission_queue",
+        "bookkeeper.storage.wal.writing.submission_queue",
         "has_to_begin",
         lambda entry: False,  # noqa: ARG005
         "a condition is judged without what was written just before it",
@@ -380,13 +380,13 @@ FAULTS: dict[str, Fault] = {
         "R12: a use that a power loss left behind the seal stays in the books, and its log for ever",
     ),
     "disk-is-not-reserved": Fault(
-        "bookkeeper.storage.wal.writer",
+        "bookkeeper.storage.wal.writing.wal_writer",
         "WalWriter.reserve",
         lambda self, length: None,  # noqa: ARG005
         "a full disk is met in the middle of a block, and ends the server",
     ),
     "rolls-do-not-look-ahead": Fault(
-        "bookkeeper.storage.wal.writer",
+        "bookkeeper.storage.wal.writing.wal_writer",
         "is_full",
         lambda error: False,  # noqa: ARG005
         "a full disk ends the server because a log is due to end",

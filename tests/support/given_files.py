@@ -9,10 +9,9 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from bookkeeper.bulk import convert
-from bookkeeper.bulk.convert import Place
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import WholeLog, keep_segments, whole_of
+from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.model import Extent, Stamp, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.protocol import WholeFile
@@ -20,7 +19,7 @@ from bookkeeper.peers.segment_files import offer_of, parts_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
 from bookkeeper.tserver.bulk.segment_offers import files_of, onward_of, shares_of
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
@@ -97,7 +96,7 @@ def given_files(
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
     logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, stamped)], [""])
-    with patch("bookkeeper.bulk.convert.CHUNK_RECORDS", 1):
+    with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]
     keep_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import happybase
 
-from bookkeeper.metadata.hbase_table import ALL_FAMILIES
+from bookkeeper.metadata.hbase.hbase_table import ALL_FAMILIES
 from tests.support.hbase import HBaseInstance
 
 TIMEOUT_MS = 120_000

@@ -15,8 +15,8 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.coordination.protocol import Coordination
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.books import books_of

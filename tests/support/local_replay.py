@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from bookkeeper.config import Settings
-from bookkeeper.coordination.protocol import Coordination, Session
+from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
@@ -21,9 +21,9 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.shipping import Sessions, Shipper
+from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.security.access import entrance_of
 
 

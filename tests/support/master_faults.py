@@ -16,7 +16,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
-from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
+from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE
 from bookkeeper.peers.parquet.system import DirectoryIdentity, ParquetSystem, read_identity
@@ -343,7 +343,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R23: a cluster replicates to itself",
     ),
     "splits-of-any-length": (
-        "bookkeeper.master.operations.tables",
+        "bookkeeper.master.operations.table_lifecycle",
         "check_splits",
         lambda rows: None,  # noqa: ARG005
         "bad input changes nothing: a table is left half made when its rows turn out to be too long for the books",

@@ -14,7 +14,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Barrier, Extent, Target, TargetKey
 from tests.support.master_world import open_status
 

@@ -27,7 +27,7 @@ from bookkeeper.coordination.config_changes import (
 )
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.coordination.protocol import Coordination, Leader, Session
+from bookkeeper.coordination.coordination_protocol import Coordination, Leader, Session
 from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
 from bookkeeper.master.calls.peer_masters import PeerMasters
@@ -38,23 +38,23 @@ from bookkeeper.master.gc.gc_runner import GcRunner
 from bookkeeper.master.leadership import batch_limits
 from bookkeeper.master.operation_kinds import all_operations
 from bookkeeper.master.operations.context import Context
-from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.metadata.opening import open_metadata
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Barrier, Target, TargetKey
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
-from bookkeeper.storage.wal.block_pb2 import Stamp
-from bookkeeper.storage.wal.writer import WalWriter
+from bookkeeper.storage.wal.blocks.block_pb2 import Stamp
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock
 from tests.support.trust import trust_everybody

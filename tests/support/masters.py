@@ -17,12 +17,12 @@ from typing import Self, TypeVar
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotLeaderError, NotServingError, TransientError, UnavailableError
 from bookkeeper.master.leadership import Leadership
 from bookkeeper.master.process import MasterProcess
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.services import Master
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import process_credentials
 from tests.support.books import books_of
 from tests.support.trust import trust_everybody

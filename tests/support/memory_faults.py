@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bookkeeper.storage.wal.ipc_message import MessageForm
+from bookkeeper.storage.wal.blocks.ipc_message import MessageForm
 
 
 def _announce_first(receiver: Any, stream: Any, peer: str | None) -> Any:
@@ -15,7 +15,7 @@ def _announce_first(receiver: Any, stream: Any, peer: str | None) -> Any:
 
 MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "any-form-of-message-will-do": (
-        "bookkeeper.storage.wal.block",
+        "bookkeeper.storage.wal.blocks.block",
         "read_form",
         lambda message: MessageForm(0, len(message), is_compressed=False),
         "a few kilobytes of an older form of Arrow's messages take gigabytes",

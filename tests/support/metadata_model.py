@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bookkeeper.metadata.table import Cell, CellKey, RowPut
+from bookkeeper.metadata.metadata_table import Cell, CellKey, RowPut
 
 FOR_GOOD = 2**63
 

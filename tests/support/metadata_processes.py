@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
-from bookkeeper.metadata.table import Column, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import Column, MetadataTable, RowPut
 from tests.support.books import made_books
 
 COLUMN = Column("repl", b"file:/w/1.wal")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import sqlite_url
-from bookkeeper.metadata.table import MetadataTable
 from tests.support.books import made_books
 from tests.support.hbase import HBaseInstance
 

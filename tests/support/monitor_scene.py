@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from bookkeeper.client import Mutation
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import token_of
 from tests.support.cluster import Cluster
 

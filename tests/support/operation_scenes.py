@@ -27,15 +27,15 @@ from bookkeeper.master.operations.export import copy_args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.read_only import read_only_args
-from bookkeeper.master.operations.replication import disable_args, enable_args
+from bookkeeper.master.operations.replicated_tables import disable_args, enable_args
 from bookkeeper.master.operations.split_merge import MERGE_KIND, SPLIT_KIND, add_splits_args, merge_args
 from bookkeeper.master.operations.streams import stream_done_args
-from bookkeeper.master.operations.tables import create_table_args, set_groups_args
-from bookkeeper.master.operations.users import set_authorizations_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
+from bookkeeper.master.operations.user_changes import set_authorizations_args
 from bookkeeper.master.origins.end_origins import END_KIND
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, write_rows
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Column, RowPut
+from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, LocalityGroup, RowRange, StreamKey, Target, TargetKey
 from bookkeeper.rpc.contract.messages import CopyRequest, ImportRequest, WorkItem, WorkReport

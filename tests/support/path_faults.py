@@ -10,7 +10,7 @@ from bookkeeper.master.origins.origin_books import hand_down as _hand_down
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Held, Part, Root, Runs
-from bookkeeper.storage.wal.block_origins import Claim
+from bookkeeper.storage.wal.blocks.block_origins import Claim
 from bookkeeper.tserver.origins.origin_dedup import header_descent as _header_descent
 
 
@@ -45,19 +45,19 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R22: what one path left out, and another one brings, is lost",
     ),
     "files-begin-where-they-were-handed-on": (
-        "bookkeeper.replay.segment_transfer",
+        "bookkeeper.replay.stream.segment_transfer",
         "root_in",
         lambda header: None,  # noqa: ARG005
         "R22: a file that a cluster between hands on is taken for another one than that which its origin sends",
     ),
     "enabled-since-ever": (
-        "bookkeeper.replay.message_origins",
+        "bookkeeper.replay.stream.message_origins",
         "taken_since",
         lambda since, current: 1,  # noqa: ARG005
         "R22: what was written while a path was disabled counts as brought by it",
     ),
     "path-passes-what-is-set-aside": (
-        "bookkeeper.replay.message_origins",
+        "bookkeeper.replay.stream.message_origins",
         "taken_since",
         lambda since, current: since,  # noqa: ARG005
         "R22: what is in quarantine on one path counts as brought by it",

@@ -19,7 +19,7 @@ from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, Stamp, TargetKey
 from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
-from bookkeeper.replay.stream import RangeStream
+from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, encode_batch, stamp_to_pb

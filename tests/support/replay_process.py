@@ -27,10 +27,10 @@ from bookkeeper.replay.ranges import (
     ranges_to_table,
     results_from_table,
 )
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 
 START_S = 240.0
 """A Spark session on a busy machine takes its time."""

@@ -6,7 +6,7 @@ from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.master.origins.end_origins import forget_roots_args
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.values import EMPTY, Received
 from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog

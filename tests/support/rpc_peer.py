@@ -11,12 +11,12 @@ from typing import Any
 
 from bookkeeper.config import RpcSettings
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import caller
 from bookkeeper.rpc.frames.envelope import method_codec
 from bookkeeper.rpc.frames.frame_tags import FrameTags
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.handshake import Challenge, Kind, Message
 from bookkeeper.security.access import Credentials, Entrance

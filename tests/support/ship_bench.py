@@ -12,7 +12,7 @@ from pathlib import Path
 from bookkeeper.config import Settings, new_settings
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range, RangeResult
-from bookkeeper.replay.shipping import Sessions, Shipper
+from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from tests.support.memory_peer import MemoryPeer, MemorySystem
 from tests.support.wal_files import EAST, NORTH, Spec
 

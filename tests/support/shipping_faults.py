@@ -9,8 +9,8 @@ from typing import Any
 from bookkeeper.model import Stamp
 from bookkeeper.peers.parquet.layout import first_run as _first_run
 from bookkeeper.peers.parquet.system import ParquetSession
-from bookkeeper.replay.filters import WHOLE
-from bookkeeper.replay.stream import RangeStream
+from bookkeeper.replay.stream.block_stream import RangeStream
+from bookkeeper.replay.stream.filters import WHOLE
 from bookkeeper.tserver.shipping.worker_plan import Fact
 from bookkeeper.tserver.shipping.worker_plan import range_to_ship as _range_to_ship
 
@@ -30,7 +30,7 @@ def settle_the_newest(stream: RangeStream) -> None:
 
 SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "today's-configuration-counts": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "stamp_for",
         lambda header, target: Stamp(target, None),  # noqa: ARG005
         "R13: a block that was written before its target was enabled is shipped",
@@ -60,49 +60,49 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "two runs send the same records at the same time",
     ),
     "incarnations-are-one": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "stamp_for",
         lambda header, target: next((Stamp(target, None) for s in header.stamps if s.cluster == target.cluster), None),
         "R5: a target that was disabled and enabled again gets what was written for its old self",
     ),
     "files-for-every-target": (
-        "bookkeeper.replay.segment_transfer",
+        "bookkeeper.replay.stream.segment_transfer",
         "wanted_segments",
         lambda r, whole, header: whole.segments,  # noqa: ARG005
         "R13: a target gets groups, or whole imports, that are not for it",
     ),
     "loop-not-seen": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "would_loop",
         lambda provenance, peer_instance_id: False,  # noqa: ARG005
         "R21: data is sent to a cluster that it has passed",
     ),
     "provenance-is-the-file's": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "would_loop",
         lambda provenance, peer_instance_id, seen=set(): seen.update(provenance) or peer_instance_id in seen,
         "R21: a cluster's own writes stop travelling once something of the peer lies in the same log",
     ),
     "groups-ignored": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "share_of",
         lambda groups, stamp: WHOLE,  # noqa: ARG005
         "R13: groups that are not replicated travel",
     ),
     "sender-leaves-no-trace": (
-        "bookkeeper.replay.filters",
+        "bookkeeper.replay.stream.filters",
         "provenance_for",
         lambda header, own_instance_id: tuple(header.provenance),  # noqa: ARG005
         "R21: the sender is missing in the provenance, and its data comes back",
     ),
     "hole-behind-the-fact": (
-        "bookkeeper.replay.stream",
+        "bookkeeper.replay.stream.block_stream",
         "starts_behind",
         lambda current, acked: True,  # noqa: ARG005
         "R19: a range is shipped while records before it are missing",
     ),
     "answers-count-as-they-come": (
-        "bookkeeper.replay.stream",
+        "bookkeeper.replay.stream.block_stream",
         "RangeStream._settle",
         settle_the_newest,
         "R19: a message is acknowledged, one in front of it never was, and counts as acknowledged, too",
@@ -140,7 +140,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "an offline peer delays another",
     ),
     "names-are-given-twice": (
-        "bookkeeper.peers.parquet.store",
+        "bookkeeper.peers.parquet.file_store",
         "take_name",
         lambda temporary, target, ops: temporary.replace(target) is not None,  # noqa: ARG005
         "R18: of two writers of a name in a change log the last one wins",

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bookkeeper.metadata import keys, sqlite_cells
-from bookkeeper.metadata.table import MAX_RANK, CellKey, Row
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
+from bookkeeper.metadata.sqlite import sqlite_cells
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.tablet.entries import RowWords
+from bookkeeper.storage.tablet.sorting.entries import RowWords
 from bookkeeper.storage.wal import Block
-from bookkeeper.storage.wal.shares import LogShares
+from bookkeeper.storage.wal.blocks.shares import LogShares
 from bookkeeper.tserver.bulk.bulk_loader import with_log as _with_log
 from bookkeeper.tserver.bulk.relay_log import RelayLogs, seal
 from bookkeeper.tserver.bulk.segment_offers import Standing
@@ -74,7 +75,7 @@ def _counting_all_records(shares: LogShares, blocks: Iterable[Block]) -> LogShar
 
 STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "any-time-will-do": (
-        "bookkeeper.storage.tablet.routing",
+        "bookkeeper.storage.tablet.batch_routing",
         "is_too_late",
         lambda newest_ms, latest_ms: False,  # noqa: ARG005
         "a delete of a user or a peer, with a time that nobody lives to see, hides a cell for ever",
@@ -158,7 +159,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "of equal timestamps, what was written before an import hides it",
     ),
     "a-log-is-one-targets": (
-        "bookkeeper.storage.wal.shares",
+        "bookkeeper.storage.wal.blocks.shares",
         "LogShares.counting",
         _counting_all_records,
         "the lag of a table counts the records of others in the same log",
@@ -182,7 +183,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "R15: a tablet is given to another tserver while a log that has records of it is not sealed",
     ),
     "cut-logs-are-short-logs": (
-        "bookkeeper.storage.wal.recovery",
+        "bookkeeper.storage.wal.reading.wal_recovery",
         "refuse_less",
         lambda uri, end, promised: None,  # noqa: ARG005
         "L1: acknowledged records are gone with the end of a log, and nobody says so",
@@ -212,25 +213,25 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "R9: tables that an older copy of the configuration does not know count as complete",
     ),
     "proofs-last-for-ever": (
-        "bookkeeper.metadata.hbase_pool",
+        "bookkeeper.metadata.hbase.hbase_pool",
         "is_proven",
         lambda proven_ns, now_ns: proven_ns is not None,  # noqa: ARG005
         "L2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
     ),
     "cells-are-believed": (
-        "bookkeeper.metadata.sqlite_cells",
+        "bookkeeper.metadata.sqlite.sqlite_cells",
         "is_sound",
         lambda record: True,  # noqa: ARG005
         "L7: a flipped bit in the books passes silently, and a file goes that nobody has",
     ),
     "long-rows-end-with-their-first-part": (
-        "bookkeeper.metadata.sqlite",
+        "bookkeeper.metadata.sqlite.sqlite_store",
         "read_parts",
         lambda *read: _first_of(list(_read_parts(*read))),
         "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
     ),
     "long-rows-of-hbase-end-with-their-first-part": (
-        "bookkeeper.metadata.hbase",
+        "bookkeeper.metadata.hbase.hbase_store",
         "may_go_on",
         lambda part: False,  # noqa: ARG005
         "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
@@ -248,13 +249,13 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "L1: what was committed behind a bad frame is passed over silently",
     ),
     "any-log-will-do": (
-        "bookkeeper.storage.wal.recovery",
+        "bookkeeper.storage.wal.reading.wal_recovery",
         "check_own",
         lambda uri, file_header: None,  # noqa: ARG005
         "L7: a whole log of another session passes as this one's records",
     ),
     "an-index-may-lead-anywhere": (
-        "bookkeeper.storage.tablet.segment_reader",
+        "bookkeeper.storage.tablet.segments.segment_reader",
         "lies_within",
         lambda index, size: True,  # noqa: ARG005
         "L7: a file of some kilobytes asks for any amount of memory",
@@ -284,13 +285,13 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a tablet at its last sequence number ends its tserver",
     ),
     "numbers-of-files-are-believed": (
-        "bookkeeper.storage.tablet.segment_check",
+        "bookkeeper.storage.tablet.segments.segment_check",
         "is_as_said",
         lambda found, said: True,  # noqa: ARG005
         "R18: a peer's file uses up the numbers of a tablet, which nobody can write to any more",
     ),
     "any-size-is-decoded": (
-        "bookkeeper.storage.tablet.segment_check",
+        "bookkeeper.storage.tablet.segments.segment_check",
         "is_too_large",
         lambda size, most: False,  # noqa: ARG005
         "L7: a file of some kilobytes takes gigabytes when it is read",
@@ -302,49 +303,49 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a clock that jumps ahead and back loses what was young",
     ),
     "checksums-not-compared": (
-        "bookkeeper.storage.tablet.segment_reader",
+        "bookkeeper.storage.tablet.segments.segment_reader",
         "matches",
         lambda content, check: True,  # noqa: ARG005
         "L7: garbage in a segment passes silently",
     ),
     "freezing-hides-memory": (
-        "bookkeeper.storage.tablet.data",
+        "bookkeeper.storage.tablet.tablet_data",
         "frozen_state",
         lambda state, fresh: replace(state, active=fresh),
         "a reader misses acknowledged records while they are flushed",
     ),
     "flushed-before-segments": (
-        "bookkeeper.storage.tablet.data",
+        "bookkeeper.storage.tablet.tablet_data",
         "flushed_state",
         lambda state, opened: replace(state, frozen=None),  # noqa: ARG005
         "a reader misses acknowledged records after they were flushed",
     ),
     "a-page-forgets-its-cell": (
-        "bookkeeper.storage.tablet.resume",
+        "bookkeeper.storage.tablet.scans.scan_position",
         "Resume.begun",
         property(lambda self: None),  # noqa: ARG005
         "versions are counted anew in each page: a scan shows some that do not count",
     ),
     "a-part-forgets-deletes": (
-        "bookkeeper.storage.tablet.data",
+        "bookkeeper.storage.tablet.tablet_data",
         "families_outside",
         lambda families: frozenset(),  # noqa: ARG005
         "L1: what was deleted comes back from an older segment",
     ),
     "deletes-hide-nothing": (
-        "bookkeeper.storage.tablet.scan",
+        "bookkeeper.storage.tablet.scans.scan",
         "are_deletes",
         lambda entries: ~entries.column("timestamp").is_valid().to_numpy(zero_copy_only=False),
         "a delete hides the entries of its cell that are not newer",
     ),
     "words-are-rows": (
-        "bookkeeper.storage.tablet.entries",
+        "bookkeeper.storage.tablet.sorting.entries",
         "RowWords.between",
         _inside,
         "a small range lacks rows that are in it",
     ),
     "page-begins-at-its-row": (
-        "bookkeeper.storage.tablet.resume",
+        "bookkeeper.storage.tablet.scans.scan_position",
         "after_cell",
         lambda cell: cell[:1],
         "a scan gives each cell once, however it is cut into pages",
@@ -374,7 +375,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "R18: a put that is sent again after its delete and a compaction comes back from the dead",
     ),
     "labels-are-for-show": (
-        "bookkeeper.storage.tablet.visibility",
+        "bookkeeper.storage.tablet.scans.visibility",
         "Sight.mask",
         lambda self, entries: None,  # noqa: ARG005
         "a cell is shown to somebody who may not see it",
@@ -392,7 +393,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
         "a scan sees with authorizations that its user does not have",
     ),
     "files-go-while-they-are-read": (
-        "bookkeeper.storage.tablet.data",
+        "bookkeeper.storage.tablet.tablet_data",
         "TabletData.is_read",
         lambda self, uris: False,  # noqa: ARG005
         "a scan loses the file under it",

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bookkeeper.rpc.channel import Channel
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.rpc.rpc_pool import RpcPool
 
 REAL_HOST = "127.0.0.1"
 VARIABLE = "BOOKKEEPER_TEST_STRAITS"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.tablet import Asked, ScanPage, Sight, TabletData
-from bookkeeper.storage.tablet.cells import EVERYTHING, Retention
+from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING, Retention
 
 Cell = tuple[bytes, bytes, bytes, bytes]
 

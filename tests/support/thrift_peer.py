@@ -18,7 +18,7 @@ from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, Str
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.memory_peer import MemoryPeer
 
 

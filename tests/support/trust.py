@@ -16,7 +16,7 @@ from unittest.mock import patch
 from bookkeeper.config import Settings
 from bookkeeper.security.access import SECRET_FILE_VARIABLE
 from bookkeeper.security.secret import Secret, write_secret
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 
 PAIR = Secret(
     "00000000000000aa", "peer", "tests", "", "tests", 0, hashlib.sha256(b"clusters of tests").digest(), all_tables=True

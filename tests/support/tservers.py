@@ -31,10 +31,9 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import TransientError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, Extent, LocalityGroup, StreamKey, Target
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -45,10 +44,11 @@ from bookkeeper.rpc.contract.messages import (
     WriteBatch,
 )
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import Block, decode_batch, encode_batch, read_headers, recover
-from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.storage.wal.wal_files import uri_of
 from bookkeeper.tserver.process import TServerProcess
 from combiners import OPEN, ReplicationStatus
 from tests.support.books import books_of

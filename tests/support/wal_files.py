@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from bookkeeper.model import MUTATION_SCHEMA, Stamp, TargetKey
 from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, encode_batch, read_headers, stamp_to_pb
-from bookkeeper.storage.wal.files import path_of
-from bookkeeper.storage.wal.frame import ALIGNMENT, frame_bytes
-from bookkeeper.storage.wal.writer import WalWriter
+from bookkeeper.storage.wal.blocks.frame import ALIGNMENT, frame_bytes
+from bookkeeper.storage.wal.wal_files import path_of
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 WEST, EAST, NORTH = "instance-west", "instance-east", "instance-north"
 """Instance ids: west is the source of the files, the others are peers."""

@@ -16,7 +16,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.storage.wal import read_seal, uri_of
 from tests.support.books import books_of
 

@@ -19,7 +19,7 @@ import psutil
 
 from bookkeeper.client import Client
 from bookkeeper.clock import SystemClock
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from tests.support.cluster import Cluster
 from tests.support.hbase_home import HBaseHome
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk

@@ -26,7 +26,7 @@ from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
+from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import file_summary, read_seal, recover
 

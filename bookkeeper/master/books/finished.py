@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 import combiners
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
-from bookkeeper.metadata.table import Cell
+from bookkeeper.metadata.metadata_table import Cell
 from combiners import ReplicationStatus, is_fully_replicated
 
 

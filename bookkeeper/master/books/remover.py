@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bookkeeper.master.books.finished import is_complete
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Column, Row
+from bookkeeper.metadata.metadata_table import CellKey, Column, Row
 
 
 def is_removable(entry: FileEntry, cycle: int) -> bool:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bookkeeper.coordination.config_tree import ClusterConfig
-from bookkeeper.coordination.protocol import SessionInfo
+from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, scan_parts
+from bookkeeper.metadata.metadata_table import MetadataTable, scan_parts
 from bookkeeper.storage.wal import Promise, recover
 
 LOG = logging.getLogger(__name__)

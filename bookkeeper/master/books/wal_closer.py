@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Barrier, TargetShare
 from bookkeeper.storage.wal import FileSummary, Seal
 from combiners import ReplicationStatus

@@ -16,7 +16,7 @@ from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.index.file_entry import FileEntry, merge_statuses
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 
 BOOKS_FAMILIES = ("repl", "done")

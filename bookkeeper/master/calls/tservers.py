@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import TransientError, UnavailableError
 from bookkeeper.master.index.log_files import LOG_SUFFIX, LogFile
 from bookkeeper.model import Extent
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.wal import uri_of
-from bookkeeper.storage.wal.seal import SEAL_SUFFIX
+from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 
 LOG = logging.getLogger(__name__)
 

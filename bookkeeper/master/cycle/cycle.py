@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock
 from bookkeeper.config import MasterSettings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
-from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books, Owners, View, configuration
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions

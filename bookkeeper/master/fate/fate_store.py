@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import CorruptionError, TransientError
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import EMPTY, FateOp, FateStep, Json
 
 LOG = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, Row
+from bookkeeper.metadata.metadata_table import CellKey, Row
 
 IMPORT_KIND = "import_directory"
 """Kind of the operation that imports."""

@@ -33,7 +33,7 @@ from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut, scan_parts
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import delete_log
 

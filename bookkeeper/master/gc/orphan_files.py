@@ -31,10 +31,10 @@ from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
-from bookkeeper.storage.wal.recovery import SEGMENT_SUFFIX
+from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
 LOOK_INTERVAL_MS = 60_000
 """ms between looks at all segment files; only disk space waits."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.monitor.observation import KeptFile, Reason
 
 KEPT_MAX = 20_000

@@ -20,7 +20,7 @@ from bookkeeper.master.index import file_entry_codec, log_names
 from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, NO_PROGRESS, Amount, Parts, Progress
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Column
+from bookkeeper.metadata.metadata_table import Column
 from bookkeeper.model import Target, TargetKey
 from combiners import CLOSED, ReplicationStatus
 

@@ -28,7 +28,7 @@ from bookkeeper.master.index.file_entry import (
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location")

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
 
-from bookkeeper.bulk import convert, part_of_segment, read_inputs, segment_entry
-from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk import part_of_segment, read_inputs, segment_entry
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import keep_segments
 from bookkeeper.bulk.manifest import Imported
+from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import PermanentError, TransientError, UnavailableError
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step, Wait, shared
@@ -44,15 +44,15 @@ from bookkeeper.master.operations.requests import (
     give_receipt,
     open_request,
 )
-from bookkeeper.master.operations.tables import chained_tablets
+from bookkeeper.master.operations.table_lifecycle import chained_tablets
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import ImportRequest
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.storage.wal.files import make_directory, uri_of
+from bookkeeper.storage.wal.wal_files import make_directory, uri_of
 
 ADOPT_AGAIN_MS = 200
 CONVERT_AGAIN_MS = 200

@@ -14,13 +14,13 @@ from typing import cast
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Wait
 from bookkeeper.master.reign.leader import Reign
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots

@@ -49,19 +49,19 @@ from bookkeeper.master.operations.requests import (
     open_request,
     request_stream,
 )
-from bookkeeper.master.operations.tables import chained_tablets, tablet_rows, wait_for_homes
+from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet_rows, wait_for_homes
 from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import CopyRequest
 from bookkeeper.security.private_files import shared_mode
 from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.tablet.routing import is_too_late
-from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
-from bookkeeper.storage.tablet.segment_format import ENDING
-from bookkeeper.storage.wal.files import FileOps, make_directory, path_of, sync_directory, uri_of
+from bookkeeper.storage.tablet.batch_routing import is_too_late
+from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
+from bookkeeper.storage.tablet.segments.segment_format import ENDING
+from bookkeeper.storage.wal.wal_files import FileOps, make_directory, path_of, sync_directory, uri_of
 
 AGAIN_MS = 200
 TAIL_BYTES_MIN = 16 << 20

@@ -24,7 +24,7 @@ from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcom
 from bookkeeper.master.operations.context import Context, number, text
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey, read_rows, write_rows
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, Target, TargetKey
 from bookkeeper.replay.ranges import stream_of

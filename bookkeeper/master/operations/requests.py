@@ -14,7 +14,7 @@ from bookkeeper.errors import InvalidInputError
 from bookkeeper.master.operations.context import Context
 from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey
 

@@ -38,12 +38,12 @@ from bookkeeper.master.operations.context import (
     text,
     texts,
 )
-from bookkeeper.master.operations.tables import chained_tablets, check_splits, wait_for_homes
+from bookkeeper.master.operations.table_lifecycle import chained_tablets, check_splits, wait_for_homes
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_plan import Splittable, plan_splits, size_of
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import Json, Location
 from bookkeeper.model import Extent, RowRange
 from bookkeeper.rpc.contract.services import TServer

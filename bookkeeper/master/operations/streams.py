@@ -14,7 +14,7 @@ from typing import cast
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Running, Step, Wait
 from bookkeeper.master.operations.context import Context, text, texts
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import FateOp, Json
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.origins import RootLog, root_of

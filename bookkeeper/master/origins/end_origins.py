@@ -25,7 +25,7 @@ from bookkeeper.master.origins.origin_books import (
 )
 from bookkeeper.master.origins.origin_termination import Route, in_order_of_telling
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.metadata.values import Json
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
 from bookkeeper.errors import NotFoundError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.origins import RootLog
 from bookkeeper.peers.registry import BUILT_IN, split_quorum

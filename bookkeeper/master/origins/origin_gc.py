@@ -18,7 +18,7 @@ from bookkeeper.master.origins.origin_books import RootRow, hand_down, instances
 from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.origins import RootLog
 

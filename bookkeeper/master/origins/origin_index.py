@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
 from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
-from bookkeeper.storage.wal.block_origins import descent_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
 
 LOG = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from bookkeeper.master.origins.origin_index import OriginIndex
 from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 

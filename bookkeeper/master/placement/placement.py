@@ -31,7 +31,7 @@ from bookkeeper.master.placement.tablet_moves import TabletMoves
 from bookkeeper.master.placement.tablet_orders import TabletOrders
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import Location
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment

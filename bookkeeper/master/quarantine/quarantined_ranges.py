@@ -23,7 +23,7 @@ from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.shipments import Shipment, Shipments, WorkKey
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, TargetKey
 

@@ -24,7 +24,7 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     write_rows,
 )
 from bookkeeper.master.reign.leader import Reign
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, QuarantinedRange, TargetStatus

@@ -28,10 +28,10 @@ from bookkeeper.master.index.snapshot import (
     tablet_view,
     take_snapshot,
 )
-from bookkeeper.master.queries.status import TargetState, pending_of_marks
+from bookkeeper.master.queries.target_states import TargetState, pending_of_marks
 from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, Row, scan_parts
+from bookkeeper.metadata.metadata_table import MetadataTable, Row, scan_parts
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, TabletLocation, TableUsage, TargetStatus

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.rpc.contract.messages import TableUsage
 from bookkeeper.storage.tablet import unique_part

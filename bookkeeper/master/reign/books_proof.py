@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import LostBooksError, PermanentError
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.owner import (
     COPY_STEP,
     ROUND_NAME,
@@ -27,7 +28,6 @@ from bookkeeper.metadata.owner import (
     lost,
     round_of,
 )
-from bookkeeper.metadata.table import MetadataTable, RowPut
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from bookkeeper.coordination.protocol import Coordination, Leader, Session
+from bookkeeper.coordination.coordination_protocol import Coordination, Leader, Session
 from bookkeeper.errors import LeaseLostError, TransientError
 from bookkeeper.metadata import keys
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.model import Extent
 
 TABLETS_AT_ONCE = 64

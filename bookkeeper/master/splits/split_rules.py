@@ -45,7 +45,7 @@ from typing import Any, cast
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey, join_ranges
 from bookkeeper.origins import joined_roots

@@ -23,8 +23,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import layout, records
+from bookkeeper.peers.parquet.file_store import Store, open_store
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE, Part
-from bookkeeper.peers.parquet.store import Store, open_store
 from bookkeeper.peers.protocol import Acked, Identity, Message, Peer
 from bookkeeper.security.file_roots import FileRoots
 

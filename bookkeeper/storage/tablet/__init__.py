@@ -1,18 +1,11 @@
-"""A tablet's data: memtable, segments, scans and flushes.
+"""A tablet's data: memtable, segments, scans, flushes and compactions.
 
-Arrives: committed record batches, numbered; references to segments from the books. Leaves: pages of a scan, and new
-segments, of flushes and compactions. Read in the order of the data: ``routing`` (the door), ``memtable``, ``flush`` and
-``segment_writer``, then ``segment_reader``, ``merge``, ``cells``, ``visibility``, ``scan``, ``compaction``; ``entries``
-and ``order`` say what comes before what; ``data`` ties it all.
+In the order of the data: ``batch_routing`` checks a batch and divides it by tablets, ``memtable`` keeps committed
+entries, ``flush`` writes them as a segment, ``compaction`` chooses segments to merge; ``tablet_data`` ties them
+together. Rooms below: ``sorting`` (order of entries), ``segments`` (files), ``scans`` (pages).
 """
 
-from bookkeeper.storage.tablet.cache import BlockCache
-from bookkeeper.storage.tablet.cells import Asked
-from bookkeeper.storage.tablet.compaction import INPUTS_MAX, Merge, due_merges, smallest
-from bookkeeper.storage.tablet.data import TabletData
-from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
-from bookkeeper.storage.tablet.memtable import FrozenMemtable
-from bookkeeper.storage.tablet.routing import (
+from bookkeeper.storage.tablet.batch_routing import (
     check_limits,
     check_times,
     places_in_tablets,
@@ -20,11 +13,17 @@ from bookkeeper.storage.tablet.routing import (
     take_sorted,
     validate_batch,
 )
-from bookkeeper.storage.tablet.scan import ScanPage
-from bookkeeper.storage.tablet.segment_format import NewSegment, SegmentRef, parse_name, unique_part
-from bookkeeper.storage.tablet.segment_writer import leftovers
-from bookkeeper.storage.tablet.settings import BatchLimits, TabletSettings
-from bookkeeper.storage.tablet.visibility import Sight, check_label, check_labels, sight_of
+from bookkeeper.storage.tablet.compaction import INPUTS_MAX, Merge, due_merges, smallest
+from bookkeeper.storage.tablet.memtable import FrozenMemtable
+from bookkeeper.storage.tablet.scans.cell_versions import Asked
+from bookkeeper.storage.tablet.scans.scan import ScanPage
+from bookkeeper.storage.tablet.scans.visibility import Sight, check_label, check_labels, sight_of
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name, unique_part
+from bookkeeper.storage.tablet.segments.segment_writer import leftovers
+from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
 
 __all__ = [
     "INPUTS_MAX",

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bookkeeper.config.table_properties import TableProperties
-from bookkeeper.storage.tablet.cells import Begun, Retention, counting, standing
-from bookkeeper.storage.tablet.groups import family_mask
-from bookkeeper.storage.tablet.merge import Round
-from bookkeeper.storage.tablet.order import Mask
-from bookkeeper.storage.tablet.scan import are_deletes, times_of
-from bookkeeper.storage.tablet.segment_format import SegmentRef
+from bookkeeper.storage.tablet.scans.cell_versions import Begun, Retention, counting, standing
+from bookkeeper.storage.tablet.scans.scan import are_deletes, times_of
+from bookkeeper.storage.tablet.segments.locality_groups import family_mask
+from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
+from bookkeeper.storage.tablet.sorting.merge import Round
+from bookkeeper.storage.tablet.sorting.order import Mask
 
 INPUTS_MAX = 32
 """Segments of one merge: each costs memory for a row group or two."""

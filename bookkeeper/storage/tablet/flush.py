@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.groups import GroupMap, mask_for_groups
-from bookkeeper.storage.tablet.merge import Cursor, Round, merge_round
-from bookkeeper.storage.tablet.order import Mask
-from bookkeeper.storage.tablet.segment_format import NewSegment
-from bookkeeper.storage.tablet.segment_writer import SegmentOps, SegmentWriter, publish
-from bookkeeper.storage.tablet.settings import TabletSettings
-from bookkeeper.storage.wal.files import make_directory
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
+from bookkeeper.storage.tablet.sorting.order import Mask
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.wal.wal_files import make_directory
 
 ROUND_RECORDS = 1 << 15
 ROUND_BYTES = 32 << 20

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from bookkeeper.storage.columns import min_max_row
-from bookkeeper.storage.tablet.entries import RowWords, SortedBlock
-from bookkeeper.storage.tablet.merge import RunSource
-from bookkeeper.storage.tablet.order import sort_entries
-from bookkeeper.storage.tablet.range_select import Part, part_of_sorted, part_of_unsorted, sources_of
-from bookkeeper.storage.tablet.settings import TabletSettings
+from bookkeeper.storage.tablet.sorting.entries import RowWords, SortedBlock
+from bookkeeper.storage.tablet.sorting.merge import RunSource
+from bookkeeper.storage.tablet.sorting.order import sort_entries
+from bookkeeper.storage.tablet.sorting.range_select import Part, part_of_sorted, part_of_unsorted, sources_of
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
 
 OVERDUE_FACTOR = 4
 """Times ``young_blocks_max`` that may wait for a sort that runs beside the appends."""

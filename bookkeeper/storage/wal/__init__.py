@@ -1,18 +1,13 @@
 """Write-ahead logs: blocks of records in files, group commit, range reads, recovery.
 
-Arrives: drafts of blocks from tablets (``GroupCommitter``). Leaves: blocks of any range of a log, as Arrow batches
-(``read_blocks``, or ``WalView`` for whatever is there), and what the master needs to know of a log (``recover``,
-``read_seal``, ``file_summary``).
-Survives a crash: every block whose sync was acknowledged, up to the seal. Reading order: ``block.proto``,
-``block``, ``frame``, ``writer``, ``submission``, ``committer``, ``reader``, ``recovery``,
-``inspect``.
+Rooms: ``blocks`` (the bytes), ``writing`` (from a submission to a sync and a seal), ``reading`` (ranges, tools,
+recovery). ``wal_files`` is the only module that touches files. A log keeps every block whose sync was acknowledged, up
+to its seal.
 """
 
 from bookkeeper.runtime.process_exit import end_process
-from bookkeeper.storage.wal.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
-from bookkeeper.storage.wal.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
-from bookkeeper.storage.wal.committer import GroupCommitter
-from bookkeeper.storage.wal.convert import (
+from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
+from bookkeeper.storage.wal.blocks.block_messages import (
     origin_from_pb,
     origin_to_pb,
     shares_from_pb,
@@ -22,13 +17,10 @@ from bookkeeper.storage.wal.convert import (
     stream_to_pb,
     target_from_pb,
 )
-from bookkeeper.storage.wal.files import FileOps, path_of, uri_of
-from bookkeeper.storage.wal.formats import BlockAt
-from bookkeeper.storage.wal.group import MergeLimits
-from bookkeeper.storage.wal.inspect import Tail, WalView
-from bookkeeper.storage.wal.limits import CommitLimits
-from bookkeeper.storage.wal.reader import read_blocks, read_headers, read_headers_at, whole_behind
-from bookkeeper.storage.wal.recovery import (
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
+from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers, read_headers_at, whole_behind
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
+from bookkeeper.storage.wal.reading.wal_recovery import (
     FileSummary,
     Promise,
     TabletSummary,
@@ -37,9 +29,14 @@ from bookkeeper.storage.wal.recovery import (
     last_shares,
     recover,
 )
-from bookkeeper.storage.wal.seal import read_seal
-from bookkeeper.storage.wal.submission import Durability, Listener, Seal, Submission
-from bookkeeper.storage.wal.writer import WalWriter
+from bookkeeper.storage.wal.reading.wal_view import Tail, WalView
+from bookkeeper.storage.wal.wal_files import FileOps, path_of, uri_of
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits
+from bookkeeper.storage.wal.writing.commit_limits import CommitLimits
+from bookkeeper.storage.wal.writing.group_committer import GroupCommitter
+from bookkeeper.storage.wal.writing.seal import read_seal
+from bookkeeper.storage.wal.writing.submission import Durability, Listener, Seal, Submission
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 __all__ = [
     "Block",

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LeaseLostError, TransientError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey
 from bookkeeper.runtime.session_retries import SessionRetries

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
 from bookkeeper.storage.wal import Block, Seal
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.wal.wal_files import path_of
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
 
 LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.model import Barrier, TargetShare
 from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
 from bookkeeper.tserver.tablets.wal_order import WalPlace, barrier_at

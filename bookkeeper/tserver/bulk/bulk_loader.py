@@ -30,8 +30,8 @@ from bookkeeper.bulk import link_segments, segment_ref
 from bookkeeper.bulk.booked_segment import SEQ_MAX
 from bookkeeper.errors import BookkeeperError, DeclinedError, InvalidInputError, RefusedError, UnavailableError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.limits import check_puts
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_limits import check_puts
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
 from bookkeeper.origins import Held, Part, Root, Runs
@@ -39,8 +39,8 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
-from bookkeeper.storage.tablet.segment_reader import Segment
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, last_shares, path_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status

@@ -38,10 +38,10 @@ from bookkeeper.model import Origin
 from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, delete_log, origin_to_pb, stamp_from_pb, uri_of
-from bookkeeper.storage.wal.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb
-from bookkeeper.storage.wal.seal import write_seal
+from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb
+from bookkeeper.storage.wal.writing.seal import write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
 from bookkeeper.tserver.tablets.block_targets import TableView
 

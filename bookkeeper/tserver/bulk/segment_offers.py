@@ -14,7 +14,7 @@ from enum import Enum
 
 from bookkeeper.bulk import part_of_segment
 from bookkeeper.bulk.booked_segment import SEQ_MAX
-from bookkeeper.bulk.convert import CHUNK_BYTES, CHUNK_RECORDS
+from bookkeeper.bulk.segment_conversion import CHUNK_BYTES, CHUNK_RECORDS
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey

@@ -6,9 +6,8 @@ crash: the tablets that took their share. The others take theirs when the file i
 whoever has it drops what comes again, and the sender's fact stays where it was until all have it (R19).
 
 A file that crosses the borders of tablets is taken by each of them, which reads the rows that lie in it. Each file is
-decoded once, by the tserver that it came to, before any tablet hears of it (``storage.tablet.segment_check``): what it
-says of its records is what it holds.
-Rules: R13, R14, R18, R20 and R21.
+decoded once, by the tserver that it came to, before any tablet hears of it (``storage.tablet.segments.segment_check``):
+what it says of its records is what it holds. Rules: R13, R14, R18, R20 and R21.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent, StreamKey
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import ApplyRequest
 from bookkeeper.rpc.contract.offer_messages import (
     DECLINED,
@@ -45,9 +43,10 @@ from bookkeeper.rpc.contract.offer_messages import (
     SegmentPart,
     SegmentsOffer,
 )
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
-from bookkeeper.storage.tablet.segment_check import Bounds, check_segment
-from bookkeeper.storage.wal.files import uri_of
+from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
+from bookkeeper.storage.wal.wal_files import uri_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_offers import (
@@ -65,7 +64,7 @@ from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads, Upload
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver, check_provenance, refuse_ended
-from bookkeeper.tserver.receive.table_map import Located, Locations
+from bookkeeper.tserver.receive.receiving_tablets import Located, Locations
 from bookkeeper.tserver.write.configuration import Configuration
 
 LOG = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from dataclasses import replace
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.limits import check_puts
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_limits import check_puts
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest

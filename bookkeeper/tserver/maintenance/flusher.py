@@ -26,7 +26,7 @@ from bookkeeper.errors import (
     UnavailableError,
     unavailable,
 )
-from bookkeeper.metadata.table import CellKey, MetadataTable
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import SegmentRef

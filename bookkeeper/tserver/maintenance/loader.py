@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 
 from bookkeeper.bulk import segment_ref
-from bookkeeper.coordination.protocol import Session
+from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotLeaderError, UnavailableError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment
 from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings

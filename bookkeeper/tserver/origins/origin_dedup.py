@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from bookkeeper.model import RowRange, StreamKey
 from bookkeeper.origins import Held, Part, Root, Runs, root_of, union
-from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import BlockOrigins, Claim, descent_to_pb, joined
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, descent_to_pb, joined
 from bookkeeper.tserver.origins.partial_high_water import lie_in, those_of
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from bookkeeper.clock import Clock
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Column, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import Column, MetadataTable, RowPut
 from bookkeeper.origins import RootLog
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock

@@ -24,15 +24,15 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import root_of
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.origins.origin_marks import OriginMarks, logs_in
 from bookkeeper.tserver.receive.receive_streams import Streams, Turn
+from bookkeeper.tserver.receive.receiving_tablets import Located, Locations
 from bookkeeper.tserver.receive.share_retry import FailedShare, ShareRetry, Tried
-from bookkeeper.tserver.receive.table_map import Located, Locations
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit import CommitPath

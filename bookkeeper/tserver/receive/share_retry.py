@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, NoSpaceError, NotServingError, UnavailableError
-from bookkeeper.tserver.receive.table_map import Located
+from bookkeeper.tserver.receive.receiving_tablets import Located
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.write.replicated_apply import Applied
 

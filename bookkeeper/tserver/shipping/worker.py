@@ -14,12 +14,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from bookkeeper.config import Settings
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, OverloadedError, UnavailableError
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Tell
 
 LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.tserver.shipping.worker_plan import Fact
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from bookkeeper.config import Settings
-from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import BookkeeperError, CorruptionError, NotFoundError, UnavailableError
-from bookkeeper.metadata.table import MetadataTable
+from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import BlockRange
-from bookkeeper.replay.filters import share_up_to
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
@@ -28,8 +27,9 @@ from bookkeeper.replay.ranges import (
     ranges_to_table,
     results_from_table,
 )
-from bookkeeper.rpc.client import RpcPool
+from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.tserver.shipping import worker_books

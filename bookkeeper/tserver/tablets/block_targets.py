@@ -16,8 +16,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
 from bookkeeper.model import Stamp
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.convert import stamp_to_pb
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block_messages import stamp_to_pb
 
 ReadOnly = Literal["", "table", "cluster"]
 """What refuses users' writes: nothing, the table itself, or the whole cluster."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Row
+from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, StreamKey
 from bookkeeper.origins import Held, Root, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
-from bookkeeper.storage.wal.block_origins import descent_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
 from bookkeeper.tserver.tablets.wal_order import WalPlace
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")

@@ -24,9 +24,9 @@ from bookkeeper.origins import Root, RootLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
 from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
-from bookkeeper.storage.wal import block_pb2 as pb
-from bookkeeper.storage.wal.block_origins import BlockOrigins
-from bookkeeper.storage.wal.shares import note_shares
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
+from bookkeeper.storage.wal.blocks.shares import note_shares
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
 from bookkeeper.tserver.tablets.load_plan import Recovered, drop_passed, first_flush_id, raise_high_water

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, Row, RowPut
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.tablets import load_plan

@@ -14,7 +14,7 @@ import threading
 
 from bookkeeper.clock import Clock
 from bookkeeper.coordination.config_tree import read_config
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, NotFoundError
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.tablets.block_targets import TableView, view_of

@@ -26,7 +26,7 @@ from bookkeeper.storage.tablet import (
     take_sorted,
 )
 from bookkeeper.storage.wal import decode_batch, encode_batch
-from bookkeeper.storage.wal.block_origins import (
+from bookkeeper.storage.wal.blocks.block_origins import (
     BlockOrigins,
     descent_to_pb,
     exact_claims,

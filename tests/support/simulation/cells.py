@@ -1,8 +1,8 @@
 """The books as HBase keeps them: versions by rank, tombstones, scans that are not atomic, batches that may be cut.
 
-Arrives: calls of the protocol ``bookkeeper.metadata.table``. Each row of a put, each cell of a delete and each row of
-a scan is a step of its own. Leaves: what the highest rank says that no tombstone hides. Rule R1 is a law here: one rank
-is never written with two values.
+Arrives: calls of the protocol ``bookkeeper.metadata.metadata_table``. Each row of a put, each cell of a delete and each
+row of a scan is a step of its own. Leaves: what the highest rank says that no tombstone hides. Rule R1 is a law here:
+one rank is never written with two values.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.owner import owner_value
-from bookkeeper.metadata.table import PURGE_RANK, Cell, CellKey, Column, Row, RowPut
 from tests.support.simulation.kernel import Kernel
 
 COMPACTION_KEEPS_NS = 400 * 1_000_000_000

@@ -14,12 +14,12 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.config_changes import create_table_record, define_cluster, next_count, set_table_state
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.process import MasterProcess
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import Extent, LocalityGroup, TargetKey
-from bookkeeper.storage.wal.files import uri_of
-from bookkeeper.storage.wal.seal import COPY_SUFFIX
+from bookkeeper.storage.wal.wal_files import uri_of
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX
 from bookkeeper.tserver.process import TServerProcess
 from tests.support.simulation.cells import SimTable
 from tests.support.simulation.disk import lose_power

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from bookkeeper.errors import NotFoundError
-from bookkeeper.storage.wal.files import FileOps, MappedSource
+from bookkeeper.storage.wal.wal_files import FileOps, MappedSource
 from tests.support.page_cache import PageCache, path_of_descriptor, write_position
 from tests.support.simulation.primitives import kernel
 

@@ -85,7 +85,7 @@ class Net:
 
 
 class SimServer:
-    """Stands for ``bookkeeper.rpc.server.RpcServer``."""
+    """Stands for ``bookkeeper.rpc.rpc_server.RpcServer``."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Answer:
 
 
 class SimPool:
-    """Stands for ``bookkeeper.rpc.client.RpcPool``."""
+    """Stands for ``bookkeeper.rpc.rpc_pool.RpcPool``."""
 
     def __init__(self, hello: Hello, settings: object = None, clock: object = None, credentials: object = None) -> None:
         del settings, clock, credentials

@@ -19,7 +19,7 @@ from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.security.access import Entrance
 from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
-from bookkeeper.storage.wal.seal import is_fenced, raise_fence
+from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence
 from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
@@ -40,9 +40,9 @@ def threaded() -> list[str]:
     found = [
         "runtime.session_retries",
         "runtime.threads",
-        "storage.wal.committer",
-        "storage.wal.active_wal",
-        "storage.wal.submission_queue",
+        "storage.wal.writing.group_committer",
+        "storage.wal.writing.active_wal",
+        "storage.wal.writing.submission_queue",
     ]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
@@ -80,13 +80,13 @@ def edges() -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
         ("bulk.import_log", "WalWriter", NewbornWriter),
-        ("storage.wal.submission_queue", "Future", SimFuture),
-        ("storage.wal.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
-        ("storage.wal.recovery", "FileOps", SimFileOps),
-        ("storage.wal.recovery", "map_file", read_file),
-        ("storage.wal.recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
-        ("storage.wal.writer", "FileOps", SimFileOps),
-        ("storage.wal.files", "map_file", read_file),
+        ("storage.wal.writing.submission_queue", "Future", SimFuture),
+        ("storage.wal.writing.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("storage.wal.reading.wal_recovery", "FileOps", SimFileOps),
+        ("storage.wal.reading.wal_recovery", "map_file", read_file),
+        ("storage.wal.reading.wal_recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
+        ("storage.wal.writing.wal_writer", "FileOps", SimFileOps),
+        ("storage.wal.wal_files", "map_file", read_file),
         ("master.fate.engine", "FAILED_KEPT_NS", 5_000_000_000),
         ("runtime.threads", "end_process", primitives.end_process),
         ("master.leadership", "KeyedExecutors", SimExecutors),
@@ -140,7 +140,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("peers.bookkeeper", "parts_of", small_parts_of),
         ("peers.bookkeeper", "RpcPool", network.SimPool),
         ("peers.bookkeeper", "ThreadPoolExecutor", SimExecutor),
-        ("replay.shipping", "read_blocks", with_pause("read", read_blocks)),
+        ("replay.stream.range_shipping", "read_blocks", with_pause("read", read_blocks)),
     ]
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.config import Settings
-from bookkeeper.coordination.protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import (
@@ -14,7 +14,7 @@ from bookkeeper.replay.ranges import (
     ranges_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.shipping import Sessions, Shipper
+from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from tests.support.simulation.network import SimServer
 from tests.support.simulation.primitives import SimClock, kernel

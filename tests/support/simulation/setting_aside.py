@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Column
+from bookkeeper.metadata.metadata_table import Column
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import QuarantinedRange
 from tests.support.simulation.tablets import Entry

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef
-from bookkeeper.storage.tablet.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from tests.support.simulation.primitives import kernel
 
 

@@ -1,4 +1,5 @@
-"""Sessions, leadership and the configuration tree of one cluster (see ``bookkeeper.coordination.protocol``).
+"""Sessions, leadership and the configuration tree of one cluster (see
+``bookkeeper.coordination.coordination_protocol``).
 
 Every call is one step. A session is first lost for its owner and then dead for others, as the lease and its margin
 promise (``bookkeeper.coordination.lease`` has its own tests); it renews itself as long as nobody says otherwise.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bookkeeper.coordination.protocol import Leader, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import Leader, SessionInfo, Versioned
 from bookkeeper.errors import ConflictError, LeaseLostError, UnavailableError
 from tests.support.simulation.kernel import Kernel, Process
 

@@ -9,15 +9,15 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from bookkeeper.bulk import convert as run_convert
 from bookkeeper.bulk import link_segments, segment_entry, segment_ref
-from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk.segment_conversion import Place
+from bookkeeper.bulk.segment_conversion import convert as run_convert
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import Asked, GroupMap, SegmentRef, TabletData, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.tablet_model import Record, to_batch
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", b"p", b"h"), Extent("1", None, b"p")]
@@ -61,7 +61,7 @@ def test_each_segment_lies_in_one_tablet_and_one_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("chunk_records", [1, 2, 100])
 def test_of_equal_timestamps_the_later_record_wins(tmp_path: Path, chunk_records: int) -> None:
-    with patch("bookkeeper.bulk.convert.CHUNK_RECORDS", chunk_records):
+    with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", chunk_records):
         refs = _convert(tmp_path / "1", [to_batch([_put(b"a", b"1")]), to_batch([_put(b"a", b"2"), _put(b"b", b"1")])])
     assert _shown(EXTENTS[0], refs) == [(b"a", b"2"), (b"b", b"1")]
     assert _shown(EXTENTS[0], refs[::-1]) == [(b"a", b"2"), (b"b", b"1")]
@@ -78,7 +78,10 @@ def test_a_shift_gives_an_import_its_place_among_what_was_written(tmp_path: Path
 
 def test_an_import_of_too_many_segments_is_refused(tmp_path: Path) -> None:
     batch = to_batch([_put(b"a", b"1"), _put(b"z", b"1")])
-    with patch("bookkeeper.bulk.convert.SEGMENTS_MAX", 1), pytest.raises(InvalidInputError, match="in parts"):
+    with (
+        patch("bookkeeper.bulk.segment_conversion.SEGMENTS_MAX", 1),
+        pytest.raises(InvalidInputError, match="in parts"),
+    ):
         _convert(tmp_path / "i", [batch])
 
 

@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.bulk.exported_table import Exported, copy_file
 from bookkeeper.bulk.manifest import NAME
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from tests.support.exports import GROUPS, PROPERTIES, make_export
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.bulk import convert, part_of_segment, segment_entry
-from bookkeeper.bulk.convert import Place
+from bookkeeper.bulk import part_of_segment, segment_entry
 from bookkeeper.bulk.log_segments import MANIFEST_SUFFIX, Lengths, keep_segments, sha256_of, whole_of
+from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.errors import CorruptionError
 from bookkeeper.model import Extent, LocalityGroup, RowRange
 from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import delete_log, path_of
-from bookkeeper.storage.wal.files import beside, uri_of
+from bookkeeper.storage.wal.wal_files import beside, uri_of
 from tests.support.tablet_model import Record, to_batch
 
 GROUPS = GroupMap({"geo": [b"g"]})

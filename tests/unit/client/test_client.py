@@ -17,8 +17,8 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import RpcSettings, new_settings, write_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_quorum
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.messages import FileMark, TableInfo, TargetStatus
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from tests.support.fake_cluster import TABLE, FakeCluster
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bookkeeper.client import Cell, Client
-from bookkeeper.client import table_map as table_map_module
+from bookkeeper.client import Cell, Client, tablet_extents
 from bookkeeper.client.scanner import PAGE_BYTES, PAGE_BYTES_MAX, admit_page
-from bookkeeper.client.table_map import table_map
+from bookkeeper.client.tablet_extents import table_map
 from bookkeeper.errors import CorruptionError, NotFoundError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletLocation
@@ -54,7 +53,7 @@ def test_a_small_page_that_takes_much_memory_is_refused_before_it_does() -> None
 
 
 def test_a_tablet_that_a_person_has_to_help_ends_the_scan_long_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_map_module, "HELPLESS_MS", 200)
+    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 200)
     with FakeCluster(*extents_of(b"g", b"p"), tservers=3) as cluster, Client.connect(cluster.quorum) as client:
         _filled(cluster)
         cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bookkeeper.client import tablet_queues
 from bookkeeper.client.mutation import Mutation, encode_mutations
-from bookkeeper.client.table_map import TableMap
+from bookkeeper.client.tablet_extents import TableMap
 from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
 from bookkeeper.model import Extent
 from tests.support.fake_cluster import extents_of

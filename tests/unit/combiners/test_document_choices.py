@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.model import TargetKey
 from combiners import CLOSED, ReplicationStatus, combine, range_needing_replication
 from tests.support.metadata_model import MetadataModel

@@ -15,8 +15,8 @@ CLOCK = "bookkeeper/clock.py"
 ALLOWED = {
     CLOCK: frozenset({"time.time_ns", "time.clock_gettime_ns", "time.CLOCK_BOOTTIME", "time.thread_time_ns"}),
     # The pause between two tries of one call, until a caller hands in another: it reads no clock.
-    "bookkeeper/metadata/hbase_calls.py": frozenset({"time.sleep"}),
-    "bookkeeper/metadata/sqlite.py": frozenset({"time.sleep"}),
+    "bookkeeper/metadata/hbase/hbase_calls.py": frozenset({"time.sleep"}),
+    "bookkeeper/metadata/sqlite/sqlite_store.py": frozenset({"time.sleep"}),
 }
 """All of ``time`` and the clocks of ``datetime`` that anybody uses, and why others than the clock do."""
 

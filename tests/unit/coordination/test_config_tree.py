@@ -14,8 +14,8 @@ from bookkeeper.config import CoordinationSettings
 from bookkeeper.coordination import config_tree as tree
 from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConfig, parse_config, read_config
+from bookkeeper.coordination.coordination_protocol import Versioned
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.protocol import Versioned
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
 from bookkeeper.model import LocalityGroup, Stamp, Target, TargetKey
 from tests.support.faults import fault

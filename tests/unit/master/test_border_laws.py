@@ -20,7 +20,7 @@ from bookkeeper.master.index.snapshot import BrokenChainError, take_snapshot
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Ahead, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
 from bookkeeper.tserver.tablets.load_plan import drop_passed

@@ -20,9 +20,9 @@ from bookkeeper.master.operations.split_merge import (
     claimed_rows,
     merge_args,
 )
-from bookkeeper.master.operations.tables import SPLIT_BYTES_MAX
+from bookkeeper.master.operations.table_lifecycle import SPLIT_BYTES_MAX
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Row, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.model import RowRange
 from tests.support.border_world import LETTERS, Meaning, ends_of, held_row, hold, meaning, segment
 from tests.support.cuts import Crash, cut_at

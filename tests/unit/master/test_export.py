@@ -18,7 +18,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.rpc.contract.messages import CopyRequest
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import path_of
 from tests.support.exports import BATCH, GROUPS, make_export
 from tests.support.faults import fault

@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.master import leadership
-from bookkeeper.metadata.table import MetadataTable, Row
+from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from tests.support import masters
 from tests.support.books import books_of
 from tests.support.faults import fault

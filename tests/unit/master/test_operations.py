@@ -12,12 +12,12 @@ from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, RefusedError, UnavailableError
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.clusters import cluster_args
-from bookkeeper.master.operations.replication import disable_args, enable_args
+from bookkeeper.master.operations.replicated_tables import disable_args, enable_args
 from bookkeeper.master.operations.streams import forget_streams_args, stream_of
-from bookkeeper.master.operations.tables import create_table_args, set_groups_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args, set_groups_args
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.limits import KEY_BYTES_MAX
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_limits import KEY_BYTES_MAX
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
 from bookkeeper.standalone.directory import init_cluster

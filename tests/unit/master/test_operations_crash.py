@@ -17,7 +17,7 @@ import pytest
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.engine import FAILED_KEPT_NS, Args
 from bookkeeper.master.operations.split_merge import SPLIT_KIND, add_splits_args
-from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault

@@ -14,10 +14,10 @@ import pytest
 from bookkeeper.errors import BookkeeperError, InvalidInputError, UnavailableError
 from bookkeeper.master.cycle import replicate_file
 from bookkeeper.master.fate.fate_store import FateStore
-from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args
 from bookkeeper.master.reign.leader import campaign
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.cuts import Crash, cut_at
 from tests.support.faults import fault

@@ -9,7 +9,7 @@ from bookkeeper.errors import ReadOnlyError
 from bookkeeper.master.fate.engine import Args
 from bookkeeper.master.operations.properties import change_properties_args
 from bookkeeper.master.operations.read_only import read_only_args
-from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bookkeeper.coordination.config_tree import TableConfig
-from bookkeeper.master.queries.status import TargetState, target_states
+from bookkeeper.master.queries.target_states import TargetState, target_states
 from bookkeeper.master.replication_changes import changed_keys, disabling_warnings, enabling_warnings
 from bookkeeper.model import Target, TargetKey
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, shipping

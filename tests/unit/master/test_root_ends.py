@@ -19,13 +19,13 @@ from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.master.origins.end_origins import forget_roots_args
 from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import Received
 from bookkeeper.model import StreamKey, TargetKey
 from bookkeeper.origins import RootLog, root_of
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.origin_messages import HandedOn, RootQuestion, RootStanding
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster

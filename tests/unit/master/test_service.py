@@ -25,11 +25,11 @@ from bookkeeper.errors import (
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.monitoring import MasterSource
 from bookkeeper.model import LocalityGroup, StreamKey
-from bookkeeper.rpc.client import RpcPool, plain_hello
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.services import Master
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import client_credentials, file_credentials, peer_credentials
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase_process import free_ports
 from tests.support.faults import fault

@@ -6,8 +6,8 @@ import pytest
 
 from bookkeeper.coordination.config_changes import create_table_record
 from bookkeeper.errors import RefusedError
-from bookkeeper.master.operations.replication import enable_args
-from bookkeeper.master.operations.tables import create_table_args
+from bookkeeper.master.operations.replicated_tables import enable_args
+from bookkeeper.master.operations.table_lifecycle import create_table_args
 from tests.support.master_world import World
 
 SYSTEM = ["root", "metadata", "METADATA", "!METADATA", "accumulo.metadata", "Bookkeeper.books", "hbase:meta"]

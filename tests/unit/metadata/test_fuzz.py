@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import combiners
 from bookkeeper.coordination.config_tree import parse_config
-from bookkeeper.coordination.protocol import Versioned
+from bookkeeper.coordination.coordination_protocol import Versioned
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.tserver.tablets.load_plan import parse_tablet
 from tests.support.damage import damaged
 from tests.support.faults import fault

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CLOSED_RANK, MAX_RANK, Column, prefix_stop
+from bookkeeper.metadata.metadata_table import CLOSED_RANK, MAX_RANK, Column, prefix_stop
 from bookkeeper.model import StreamKey, TargetKey
 
 TABLE_IDS = st.from_regex(r"[a-z0-9]{1,3}", fullmatch=True)

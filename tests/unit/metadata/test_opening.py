@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.metadata.metadata_table import Column, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_url
-from bookkeeper.metadata.table import Column, RowPut
 
 
 @pytest.mark.parametrize("name", ["metadata.db", "a b.db", "50%.db", "what?.db", "#1.db", "ü.db"])

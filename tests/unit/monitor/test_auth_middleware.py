@@ -15,8 +15,8 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import MonitorSettings, Settings, new_settings
 from bookkeeper.monitor.pages import PAGES
-from bookkeeper.monitor.server import Monitor
-from bookkeeper.security.store import SecretStore
+from bookkeeper.monitor.web_server import Monitor
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import cookie_of, token_of, viewers_of
 from tests.support.faults import fault
 from tests.support.monitor_source import LEADING, SetSource

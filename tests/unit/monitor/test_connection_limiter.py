@@ -18,7 +18,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor import connection_limiter
 from bookkeeper.monitor.connection_limiter import PLACES_MAX, Phase, Visit, who_makes_room
-from bookkeeper.monitor.server import Monitor
+from bookkeeper.monitor.web_server import Monitor
 from bookkeeper.security.tls import TlsFiles
 from tests.support.certificates import Authority
 from tests.support.faults import fault

@@ -13,7 +13,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import MonitorSettings
 from bookkeeper.monitor import pages
 from bookkeeper.monitor.pages import PAGES, age, size
-from bookkeeper.monitor.server import Monitor
+from bookkeeper.monitor.web_server import Monitor
 from tests.support.monitor_scene import read
 from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, WHOEVER, SetSource, books, kept, status
 

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.monitor import sampler as module
-from bookkeeper.monitor.history import CLUSTERS_MAX, History, point_of
+from bookkeeper.monitor.lag_history import CLUSTERS_MAX, History, point_of
 from bookkeeper.monitor.observation import Lag
 from bookkeeper.monitor.sampler import Sampler, rest_ms
 from tests.support.faults import fault

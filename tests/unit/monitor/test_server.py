@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import MonitorSettings
-from bookkeeper.monitor import server as module
+from bookkeeper.monitor import web_server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
-from bookkeeper.monitor.server import Monitor
+from bookkeeper.monitor.web_server import Monitor
 from tests.support.certificates import Authority
 from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, WHOEVER, SetSource, books, kept, status
 

@@ -21,9 +21,9 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import ParquetSystem
+from bookkeeper.peers.parquet.file_store import LocalStore, RemoteStore, open_store
 from bookkeeper.peers.parquet.layout import check_table, first_run, last_file, parts_of, stream_directory
 from bookkeeper.peers.parquet.records import CHANGE_SCHEMA
-from bookkeeper.peers.parquet.store import LocalStore, RemoteStore, open_store
 from bookkeeper.peers.protocol import BlockFacts, InstalledSystem, Message, Peer
 from bookkeeper.rpc.contract.messages import SourceBlock
 from bookkeeper.security.file_roots import ANYWHERE, FileRoots

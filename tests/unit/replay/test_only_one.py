@@ -11,7 +11,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config import new_settings
 from bookkeeper.errors import RefusedError
 from bookkeeper.replay.process import only_one, serve
-from bookkeeper.replay.session import SCRATCH
+from bookkeeper.replay.spark.spark_session import SCRATCH
 
 
 def test_a_second_replay_process_of_one_directory_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MetadataTable, RowPut
-from bookkeeper.replay.filters import Share, decide
+from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
+from bookkeeper.replay.stream.filters import Share, decide
 from bookkeeper.storage.wal import read_blocks, read_seal
 from combiners import ReplicationStatus
 from tests.support.books import sqlite_books

@@ -33,7 +33,7 @@ from bookkeeper.replay.service import (
     unshipped,
     warm_up_ranges,
 )
-from bookkeeper.replay.session import session_conf, spark_master
+from bookkeeper.replay.spark.spark_session import session_conf, spark_master
 from tests.support.ranges import a_range
 from tests.support.wal_files import EAST, NORTH
 
@@ -83,7 +83,7 @@ def test_tasks_are_never_tried_twice_at_once_and_small_tables_are_not_cut_again(
     assert conf["spark.speculation"] == "false"
     assert conf["spark.scheduler.mode"] == "FAIR"
     assert conf["spark.sql.execution.arrow.localRelationThreshold"] == "0"
-    assert conf["spark.python.daemon.module"] == "bookkeeper.replay.daemon"
+    assert conf["spark.python.daemon.module"] == "bookkeeper.replay.spark.daemon"
     assert all(value for value in conf.values())
 
 

@@ -13,11 +13,11 @@ from tests.support.faults import fault
 from tests.support.ship_bench import Bench
 from tests.support.wal_files import WEST
 from tests.unit.peers import test_bookkeeper_system as system_laws
-from tests.unit.replay import test_ahead as ahead_laws
-from tests.unit.replay import test_filters as filter_laws
-from tests.unit.replay import test_segment_transfer as whole_laws
-from tests.unit.replay import test_shipping as shipping_laws
 from tests.unit.replay import test_slots as slot_laws
+from tests.unit.replay.stream import test_ahead as ahead_laws
+from tests.unit.replay.stream import test_filters as filter_laws
+from tests.unit.replay.stream import test_segment_transfer as whole_laws
+from tests.unit.replay.stream import test_shipping as shipping_laws
 from tests.unit.tserver.shipping import test_worker_plan as plan_laws
 
 PURE = [

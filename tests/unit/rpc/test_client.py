@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.rpc.address import Address, format_quorum, parse_address, parse_quorum
-from bookkeeper.rpc.client import IDLE_CONNECTIONS_MAX
+from bookkeeper.rpc.rpc_pool import IDLE_CONNECTIONS_MAX
 from tests.support.rpc_peer import Echo, Gate, pooled, serving
 
 

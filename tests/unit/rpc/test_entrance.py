@@ -15,9 +15,9 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, UnauthorizedError
-from bookkeeper.rpc.client import UNREACHED, plain_hello, refuse_impostor
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_pool import UNREACHED, plain_hello, refuse_impostor
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.admission import QUIET_MS, RefusalLog
 from bookkeeper.rpc.trust.handshake import HEAD, Challenge, Kind

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError, OverloadedError, UnauthorizedError
-from bookkeeper.rpc.client import plain_hello
 from bookkeeper.rpc.contract.schema import load_contract
 from bookkeeper.rpc.dispatch import Conversation, Dispatcher
 from bookkeeper.rpc.frames.budget import Budget, MemoryLimits
 from bookkeeper.rpc.frames.call_sizes import BULK_METHODS, HELLO_BYTES_MAX, call_bytes_max
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, HEAD_BYTES_MAX, method_codec
 from bookkeeper.rpc.frames.partial_frame import SCRATCH_BYTES, FrameBuffers, PartialFrame, grown_bytes
+from bookkeeper.rpc.rpc_pool import plain_hello
 from bookkeeper.rpc.trust.admission import Admitted
 from bookkeeper.security.secret import Kind, new_secret
 from tests.support.faults import fault

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import pytest
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotAdmittedError, RefusedError, UnavailableError
-from bookkeeper.rpc.client import plain_hello
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
 from bookkeeper.rpc.frames.transport import channel_binding
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_pool import plain_hello
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.handshake import Kind
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret

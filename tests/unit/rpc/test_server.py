@@ -26,7 +26,7 @@ from bookkeeper.rpc.connection import LOW_WATER_BYTES
 from bookkeeper.rpc.contract.faults import ERRORS_BY_CODE, from_fault, internal_fault, to_fault
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Fault, Hello
 from bookkeeper.rpc.frames.envelope import method_codec
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
 
 

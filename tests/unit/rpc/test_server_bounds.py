@@ -13,7 +13,7 @@ import pytest
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import InvalidInputError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.rpc_peer import SERVER_HELLO, Echo, Gate, pooled, serving
 

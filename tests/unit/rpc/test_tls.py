@@ -23,7 +23,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.server import RpcServer
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import new_secret

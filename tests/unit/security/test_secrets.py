@@ -26,7 +26,7 @@ from bookkeeper.security.access import (
     process_credentials,
 )
 from bookkeeper.security.secret import Secret, format_secret, new_secret, parse_secret, read_secret, write_secret
-from bookkeeper.security.store import SETTLED_NS, SecretStore
+from bookkeeper.security.secret_store import SETTLED_NS, SecretStore
 from bookkeeper.security.viewers import cookie_of, holder_of, token_of
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.faults import fault
@@ -267,7 +267,9 @@ def test_a_change_is_seen_at_once_and_nothing_is_read_without_one(store: SecretS
     _settle(store)
     first = store.accepted()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bookkeeper.security.store.read_secret", lambda path: pytest.fail(f"{path} is read again"))
+        patched.setattr(
+            "bookkeeper.security.secret_store.read_secret", lambda path: pytest.fail(f"{path} is read again")
+        )
         assert store.accepted() == first
     for number in range(20):
         made = SecretStore(store.directory.parent).make_for_peer(f"p{number}", "west", "i-west")

@@ -12,7 +12,7 @@ from shell.completion import Candidate, candidates
 from shell.interactive import table_defaults
 from shell.names import Known, Names
 from shell.parameters import CLUSTER, TABLE
-from shell.session import Session
+from shell.shell_session import Session
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.replay.journal import JournalContent, RunBegan, Shipped
 from bookkeeper.replay.ranges import TASK_FAILED_CODE
-from shell.demo.report import shipped_text
+from shell.demo.demo_report import shipped_text
 from shell.demo.tally import Totals, sum_up
 from shell.demo.verdict import compare
 from shell.demo.workload import CellKey, batches, expected_cells, load_airports, operations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shell.history import ENTRIES_MAX, PrivateHistory, history_file
+from shell.command_history import ENTRIES_MAX, PrivateHistory, history_file
 
 
 def lines(path: Path) -> list[str]:

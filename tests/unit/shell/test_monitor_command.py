@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.security.store import SecretStore
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import token_of
 from bookkeeper.standalone.directory import init_cluster
 from shell.failures import ExitCode

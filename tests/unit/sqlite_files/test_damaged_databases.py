@@ -16,8 +16,8 @@ from bookkeeper.coordination.config_changes import next_count, register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError, RefusedError
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.table import CellKey, Column, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.sqlite_file import check_journal
 from tests.support.books import OWNER, sqlite_books
 from tests.support.faults import fault

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.coordination.embedded_store import EmbeddedStore
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from tests.support.books import OWNER, sqlite_books
 
 FULL = 2

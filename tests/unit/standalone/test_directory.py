@@ -22,11 +22,11 @@ from bookkeeper.errors import (
     RefusedError,
     TransientError,
 )
-from bookkeeper.master.operations.tables import new_tablet_rows
+from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.metadata.opening import sqlite_url
 from bookkeeper.metadata.owner import ROUND_NAME
-from bookkeeper.metadata.table import CellKey, RowPut
 from bookkeeper.standalone.books import make_books
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from tests.support.books import books_of

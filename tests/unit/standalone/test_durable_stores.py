@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import CorruptionError
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.table import Column, RowPut
+from bookkeeper.metadata.metadata_table import Column, RowPut
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from bookkeeper.standalone.durable_stores import settle_store
 from bookkeeper.storage.wal import FileOps
-from bookkeeper.storage.wal.files import sync_directory
+from bookkeeper.storage.wal.wal_files import sync_directory
 from tests.support.books import OWNER, sqlite_books
 from tests.support.failing_disk import FailingDisk, failing_disk
 from tests.support.faults import fault

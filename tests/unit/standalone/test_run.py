@@ -11,7 +11,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.errors import RefusedError
 from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.run import Task, _announce, _fence, run_standalone
+from bookkeeper.standalone.foreground import Task, _announce, _fence, run_standalone
 from bookkeeper.standalone.supervisor import Supervisor
 
 

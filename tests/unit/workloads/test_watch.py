@@ -10,8 +10,8 @@ import pytest
 
 import combiners
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.sqlite import SqliteMetadataTable
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.model import TargetKey
 from combiners import ReplicationStatus
 from tests.soak.watch import Watch

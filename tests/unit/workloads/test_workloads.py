@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, Location
 from bookkeeper.model import StreamKey, TargetKey
 from tests.soak.__main__ import store_of, turns

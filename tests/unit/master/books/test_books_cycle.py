@@ -10,7 +10,7 @@ from bookkeeper.master.cycle.assigner import barrier_limit, next_range
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey, MetadataTable, PartReader, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, PartReader, RowPut
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.storage.wal import uri_of
 from combiners import CLOSED, OPEN

@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.master.books import books_cycle, remover
 from bookkeeper.master.books.remover import MissingFile
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import CellKey
+from bookkeeper.metadata.metadata_table import CellKey
 from bookkeeper.model import TargetKey
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, by_name, entry, name, scopes, status_value, tablet_row

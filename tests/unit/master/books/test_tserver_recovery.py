@@ -9,9 +9,9 @@ import pytest
 from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.books.tserver_recovery import ROUNDS_TO_TRY_AGAIN, unsealed_sessions
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.storage.wal import read_headers, read_seal
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.faults import fault
 from tests.support.master_world import World, open_status
 

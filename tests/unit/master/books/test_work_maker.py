@@ -12,7 +12,7 @@ from bookkeeper.master.books.work_maker import RankWatch, RowChange, changed_val
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.file_entry_codec import NO_PROGRESS, Progress
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import TargetKey
 from combiners import ReplicationStatus
 from tests.support.master_values import EAST, NORTH, books_row, by_name, entry, name, scopes, status_value

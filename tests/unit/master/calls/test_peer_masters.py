@@ -23,8 +23,8 @@ from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.model import StreamKey
 from bookkeeper.peers import registry
 from bookkeeper.peers.protocol import Identity, Peer, ReplicaSession
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.file_roots import ANYWHERE
 
 OWN = "instance-west"

@@ -18,11 +18,11 @@ from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
 from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
-from bookkeeper.master.operations.tables import as_deleted
+from bookkeeper.master.operations.table_lifecycle import as_deleted
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 from tests.support.faults import fault

@@ -35,7 +35,7 @@ from bookkeeper.master.fate.engine import (
 )
 from bookkeeper.master.fate.fate_store import FateStore, parse_record
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Cell, CellKey, Row
+from bookkeeper.metadata.metadata_table import Cell, CellKey, Row
 from bookkeeper.metadata.values import FateOp, FateStep
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault

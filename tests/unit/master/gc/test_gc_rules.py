@@ -14,7 +14,7 @@ from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, 
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
+from bookkeeper.metadata.metadata_table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
 from bookkeeper.storage.wal import path_of
 from tests.support.faults import fault

@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.bulk import incoming_dir
 from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, Holding, OrphanFiles, is_left, is_stray
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.storage.tablet import parse_name
 from bookkeeper.storage.wal import uri_of

@@ -10,7 +10,7 @@ from bookkeeper.master.gc.retention_reasons import RetentionReasons
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 

@@ -11,7 +11,7 @@ from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot, take_snapshot
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Row
+from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.model import Barrier, TargetKey
 from tests.support.faults import fault
 from tests.support.master_values import EAST, name, scopes, status_value, tablet_row

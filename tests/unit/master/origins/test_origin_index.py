@@ -10,7 +10,7 @@ from bookkeeper.master.origins.origin_index import OriginIndex, handed_on
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootLog, Runs, root_of
 from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb, path_of
-from bookkeeper.storage.wal.block_origins import BlockOrigins, descent_to_pb
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, descent_to_pb
 from tests.support.wal_files import WEST, Spec, block, damage
 
 STREAM = StreamKey("south", "file:///south/1.wal", "1", "t1", 1)

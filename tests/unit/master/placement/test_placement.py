@@ -17,7 +17,7 @@ from bookkeeper.master.placement.placement import RETURN_MS, ClusterState, Place
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletProblem
 from bookkeeper.storage.wal import path_of

@@ -20,9 +20,9 @@ from bookkeeper.master.quarantine.quarantined_ranges import (
     write_rows,
 )
 from bookkeeper.master.queries.quarantine_admin import QuarantineAdmin
-from bookkeeper.master.queries.status import Now, target_states
+from bookkeeper.master.queries.target_states import Now, target_states
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Cell, Row
+from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark, WorkItem

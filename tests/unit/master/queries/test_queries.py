@@ -12,9 +12,9 @@ from bookkeeper.master.index.file_entry_codec import NO_PROGRESS
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.queries import queries
 from bookkeeper.master.queries.queries import Queries, status_message
-from bookkeeper.master.queries.status import Now, target_state
+from bookkeeper.master.queries.target_states import Now, target_state
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.model import Target, TargetKey
 from bookkeeper.rpc.contract.messages import FileMark
 from tests.support.master_values import EAST, by_name, entry, name, report, shipping, target

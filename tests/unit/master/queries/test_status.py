@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.file_entry_codec import Amount
 from bookkeeper.master.index.shipments import Flight, Shipments
-from bookkeeper.master.queries.status import Now, TargetState, pending_of_marks, target_states
+from bookkeeper.master.queries.target_states import Now, TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
 
 W1, W2, W3 = name("s1"), name("s2"), name("s1", 2)
@@ -110,7 +110,7 @@ def test_what_lags_most_comes_first_and_the_answer_is_bounded(monkeypatch: pytes
     states = target_states(files, shipping(), NOW, lambda _: True, 5)
     assert len(states) == 10
     assert [s.lag_seconds for s in states] == sorted((s.lag_seconds for s in states), reverse=True)
-    monkeypatch.setattr("bookkeeper.master.queries.status.STATUS_ROWS_MAX", 3)
+    monkeypatch.setattr("bookkeeper.master.queries.target_states.STATUS_ROWS_MAX", 3)
     assert len(target_states(files, shipping(), NOW, lambda _: True, 5)) == 3
 
 

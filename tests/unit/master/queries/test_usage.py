@@ -8,7 +8,7 @@ from bookkeeper.errors import NotFoundError
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.usage import FAMILIES, usage_of
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import RowRange
 from bookkeeper.rpc.contract.messages import TableUsage

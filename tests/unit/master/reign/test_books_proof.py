@@ -7,8 +7,8 @@ import pytest
 from bookkeeper.errors import LostBooksError, UnavailableError
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, RowPut
 from bookkeeper.metadata.owner import ROUND_NAME, owner_value
-from bookkeeper.metadata.table import MAX_RANK, CellKey, RowPut
 from tests.support.faults import fault
 from tests.support.master_world import World
 from tests.support.must_raise import must_raise

@@ -14,7 +14,7 @@ from bookkeeper.errors import CorruptionError, RefusedError
 from bookkeeper.master.splits import split_rules
 from bookkeeper.master.splits.split_rules import Change, TabletFacts
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Row
+from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey
 from bookkeeper.origins import Held, Part, Root, Runs

@@ -24,12 +24,9 @@ from bookkeeper.storage.tablet import (
     Sight,
     TabletData,
     TabletSettings,
-    entries,
-    merge,
-    order,
-    take,
 )
-from bookkeeper.storage.tablet.cells import Retention
+from bookkeeper.storage.tablet.scans.cell_versions import Retention
+from bookkeeper.storage.tablet.sorting import entries, merge, order, take
 from tests.support.tablet_model import (
     NOW_MS,
     Model,

@@ -15,8 +15,8 @@ import pytest
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import GroupMap, TabletData, TabletSettings, leftovers
-from bookkeeper.storage.tablet.segment_writer import SegmentOps
-from bookkeeper.storage.wal.files import path_of
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.faults import fault
 from tests.support.tablet_model import Record, scan_all, to_batch
 
@@ -166,7 +166,7 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
         frozen = killed.begin_flush()
         assert frozen is not None
         with monkeypatch.context() as dead:
-            dead.setattr("bookkeeper.storage.tablet.segment_writer.SegmentWriter.discard", lambda _: None)
+            dead.setattr("bookkeeper.storage.tablet.segments.segment_writer.SegmentWriter.discard", lambda _: None)
             with pytest.raises(Cut):
                 killed.write_segments(frozen, 2)
         restarted = TabletData(EXTENT, GROUPS, directory, named, SETTINGS)

@@ -11,7 +11,7 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.tserver.books import wal_bookkeeper
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper

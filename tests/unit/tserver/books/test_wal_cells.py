@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, Column
+from bookkeeper.metadata.metadata_table import CellKey, Column
 from bookkeeper.model import Stamp, TargetKey
 from bookkeeper.storage.wal import Block, BlockHeader, Predecessor, Seal, stamp_to_pb
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks, log_deletes

@@ -32,7 +32,7 @@ from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
 from bookkeeper.storage.wal import stamp_to_pb
-from bookkeeper.storage.wal.files import FileOps
+from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.tserver.bulk import segment_offers
 from bookkeeper.tserver.bulk.segment_offers import (
     OfferedFile,

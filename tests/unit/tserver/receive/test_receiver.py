@@ -20,7 +20,7 @@ from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.tserver.receive import receiver
 from bookkeeper.tserver.receive.receiver import worst_of
-from bookkeeper.tserver.receive.table_map import Located, check_chain
+from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
 from bookkeeper.tserver.write.request_decoder import (
     decode_records,
     part_by_tablet,

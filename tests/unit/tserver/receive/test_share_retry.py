@@ -19,8 +19,8 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Extent
+from bookkeeper.tserver.receive.receiving_tablets import Located
 from bookkeeper.tserver.receive.share_retry import PAUSE_MS, WAIT_MS, FailedShare, ShareRetry, Tried, is_away
-from bookkeeper.tserver.receive.table_map import Located
 from bookkeeper.tserver.write.replicated_apply import Applied
 
 AWAY = NotServingError("it loads")

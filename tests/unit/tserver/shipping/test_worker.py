@@ -12,17 +12,17 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.config import Settings, new_settings
 from bookkeeper.coordination.connect import open_coordination
-from bookkeeper.coordination.protocol import Coordination, SessionInfo
+from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
 from bookkeeper.errors import OverloadedError, UnavailableError
 from bookkeeper.master.cycle.assigner import PeerQueue, plan_peer, queue_key
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import CellKey, MetadataTable
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable
 from bookkeeper.model import BlockRange, Stamp, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
-from bookkeeper.rpc.client import RpcPool
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, WorkItem, WorkReport
+from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.wal import read_blocks
 from bookkeeper.tserver.shipping import worker_books

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, Origin, StreamKey
 from bookkeeper.storage.wal import Block, BlockHeader, origin_to_pb

@@ -14,7 +14,7 @@ from bookkeeper.errors import OverloadedError
 from bookkeeper.metadata.origin_intervals_json import decode_held, encode_held
 from bookkeeper.model import RowRange
 from bookkeeper.origins import Held, Part, Root, RootLog, Runs, joined_roots, root_of
-from bookkeeper.storage.wal.block_origins import BlockOrigins, exact_claims
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims
 from bookkeeper.tserver.tablets import origin_intervals as bounds
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock

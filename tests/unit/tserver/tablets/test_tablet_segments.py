@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bookkeeper.bulk import segment_entry
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.table import Cell, Column, Row
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import StreamKey
 from bookkeeper.storage.tablet import SegmentRef

@@ -1,0 +1,127 @@
+"""Records become segments beside the log: sorted, divided by tablet and locality group, durable under final names.
+
+Arrives: checked batches in the order of the input, the tablets' extents. Leaves: segments
+that no books name yet, in one directory. Survives a crash: files, which whoever begins again removes. Memory is bounded
+by a chunk of input; each chunk makes a segment for each tablet and group that it has records of, and compactions do the
+rest.
+
+Records are numbered from 1 on in the order of the input; a tablet that takes a segment shifts these numbers behind all
+that it has given (``SegmentEntry.shift``). So an import has one place in the order of each tablet: of one cell and the
+same timestamp it wins over what was written before, and what is written later wins over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import Extent
+from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletSettings
+from bookkeeper.storage.tablet.flush import split_by_group
+from bookkeeper.storage.tablet.segments.segment_format import ENDING
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps, SegmentWriter, publish
+from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
+from bookkeeper.storage.tablet.sorting.order import order_entries
+
+CHUNK_RECORDS = 1 << 20
+CHUNK_BYTES = 128 << 20
+"""Input that is sorted at once."""
+
+SEGMENTS_MAX = 50_000
+"""Most segments of one import: all of them are in one manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where segments go: an existing directory, and how they are written."""
+
+    directory: Path
+    settings: TabletSettings
+    ops: SegmentOps
+
+
+def convert(
+    batches: Iterable[pa.RecordBatch],
+    extents: Sequence[Extent],
+    groups: GroupMap,
+    place: Place,
+    go_on: Callable[[], None],
+    log: Callable[[pa.RecordBatch], None] = lambda chunk: None,  # noqa: ARG005
+) -> list[SegmentRef]:
+    """Write the records of ``batches`` (MUTATION_SCHEMA, timestamps set) as segments, each within one of ``extents``
+    (all tablets of a table, in order). ``go_on`` is called for each chunk and may raise; so is ``log``, with the chunk
+    in the order of the input. Raises OSError, InvalidInputError; what was written is the caller's to remove then.
+    """
+    written: list[SegmentRef] = []
+    names = count()
+    done = 0
+    for chunk in _chunks(batches):
+        go_on()
+        log(chunk)
+        entries = to_entries(chunk, done + 1)
+        done += chunk.num_rows
+        parts = [
+            (group, part)
+            for piece in divided(in_order(entries), extents)
+            for group, part in split_by_group(piece, groups).items()
+        ]
+        if len(written) + len(parts) > SEGMENTS_MAX:
+            raise InvalidInputError(f"more than {SEGMENTS_MAX} segments come of it; import it in parts")
+        written += _write(parts, place, names)
+    return written
+
+
+def _write(parts: Iterable[tuple[str, pa.RecordBatch]], place: Place, names: Iterator[int]) -> list[SegmentRef]:
+    writers: list[SegmentWriter] = []
+    written = []
+    for group, part in parts:
+        path = place.directory / f"{next(names):06d}{ENDING}"
+        writer = SegmentWriter(path, group, place.settings, place.ops)
+        writers.append(writer)
+        writer.add(part)
+        written.append(writer.finish(0))
+    publish(writers, place.ops)
+    return written
+
+
+def in_order(entries: pa.RecordBatch) -> pa.RecordBatch:
+    """Entries by key."""
+    order = order_entries(entries, *min_max_row(entries))
+    return entries.take(pa.array(order.indices))
+
+
+def divided(entries: pa.RecordBatch, extents: Sequence[Extent]) -> Iterator[pa.RecordBatch]:
+    """Sorted entries by tablet: a slice for each extent that has some."""
+    rows = SortedBlock(entries)
+    begin = 0
+    for extent in extents:
+        end = entries.num_rows if extent.end_row is None else rows.bisect((extent.end_row + b"\x00",), begin)
+        if end > begin:
+            yield entries.slice(begin, end - begin)
+        begin = end
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    records = size = 0
+    for batch in batches:
+        if waiting and (records + batch.num_rows > CHUNK_RECORDS or size + batch.nbytes > CHUNK_BYTES):
+            yield _joined(waiting)
+            waiting, records, size = [], 0, 0
+        waiting.append(batch)
+        records, size = records + batch.num_rows, size + batch.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined

@@ -1,0 +1,359 @@
+"""The batch writer: many mutations in, few calls of tservers out, each row's mutations in their order.
+
+Arrives: mutations or Arrow batches, from any thread. Leaves: acknowledged writes; an error names what was not written.
+One thread locates tablets, one thread for each tserver sends; memory is bounded, so that :meth:`BatchWriter.add` waits
+when tservers are slower than the caller. A write whose answer did not come is sent again: a mutation without a
+timestamp may then be written twice, with two times, but never after what was written later. Survives a crash: what was
+acknowledged, as durably as asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+import pyarrow as pa
+
+from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
+from bookkeeper.client.retry import pause_ms
+from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
+from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError, TransientError, UnavailableError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.contract.messages import WriteBatch
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.storage.tablet import check_labels
+from bookkeeper.storage.wal import encode_batch
+
+LOG = logging.getLogger(__name__)
+
+GROUP = 100
+"""Mutations that :meth:`BatchWriter.add_all` takes at once."""
+
+DurabilityName = Literal["default", "sync", "flush", "log", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """How a :class:`BatchWriter` groups, waits and repeats; :meth:`Client.writer` takes these fields."""
+
+    durability: DurabilityName = "default"
+    """When a write is acknowledged: ``sync`` once the log is synced to disk, ``flush`` once the operating system has
+    it, ``log`` once it is queued for the log, ``none`` without a log. ``default`` is the table's ``table.durability``,
+    which is ``sync`` unless it was changed. A table that is replicated logs everything.
+    """
+
+    batch_bytes: int = 2 * 1024 * 1024
+    """Mutations are sent once about this many bytes are together."""
+
+    request_bytes: int = 4 * 1024 * 1024
+    """Bytes of one call of a tserver, about; it may hold batches of several tablets."""
+
+    records_max: int = 100_000
+    """Most records of one batch."""
+
+    memory_bytes_max: int = 64 * 1024 * 1024
+    """Most bytes that wait or are on their way; above it :meth:`BatchWriter.add` waits."""
+
+    deadline_ms: int = 120_000
+    """How long the writer tries again to write the records of a tablet before it gives up."""
+
+    call_timeout_ms: int = 10_000
+    """How long one call may take."""
+
+
+@dataclass(slots=True)
+class _Failing:
+    """A tablet whose records could not leave: since when (boot clock), and how often it was looked for."""
+
+    since_ns: int
+    looks: int = 0
+
+
+class _Leaving(NamedTuple):
+    """Records on their way to a tablet that was given to its tserver at ``placed``."""
+
+    extent: Extent
+    batch: pa.RecordBatch
+    placed: int | None
+
+
+class BatchWriter:
+    """Writes many mutations to one table, from any thread. As a context manager it writes all of them before it ends.
+
+    Mutations of one row are written in the order in which they were added. A mutation whose answer was lost is sent
+    again: without a timestamp of its own it may be written twice, with two times, but never behind a later mutation of
+    its row. An error ends the writer; then every method raises it again, and :meth:`unwritten` has the rest.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        locate: Callable[[], TableMap],
+        pool: RpcPool,
+        clock: Clock,
+        rng: random.Random,
+        options: WriterOptions,
+        reasons: Callable[[], str] = str,
+    ) -> None:
+        """For tests; users call :meth:`Client.writer`. ``reasons`` tells why a tablet stays out of reach, "" when it is
+        not known.
+        """
+        self._table = table
+        self._reasons = reasons
+        self._locate = locate
+        self._pool = pool
+        self._clock = clock
+        self._rng = rng
+        self._options = options
+        self._name = f"{rng.getrandbits(128):032x}"
+        self._attempts = itertools.count(1)
+        self._changes = Changes()
+        self._intake = threading.RLock()
+        """Held while records are handed on, so that they keep the order in which they came."""
+        self._queues = TabletQueues()
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._error: BookkeeperError | None = None
+        self._last_failure: BookkeeperError | None = None
+        self._failing: dict[Extent, _Failing] = {}
+        self._located = TableMap((), (), ())
+        self._helpless = UnservableTracker(clock)
+        self._lanes: dict[str, threading.Thread] = {}
+        self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
+        self._router.start()
+
+    # ---- for the caller
+
+    def add(self, mutation: Mutation) -> None:
+        """Take a mutation; changes to it after this call do not count. Waits while ``memory_bytes_max`` are under way.
+        Raises the error that ended the writer, and InvalidInputError when it is closed.
+        """
+        with self._intake:
+            changes = self._changes
+            if changes.add(mutation) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
+                self._seal()
+
+    def add_all(self, mutations: Iterable[Mutation]) -> None:
+        """:meth:`add` for many mutations; faster."""
+        groups = iter(mutations)
+        while group := list(islice(groups, GROUP)):
+            with self._intake:
+                changes = self._changes
+                if changes.extend(group) >= self._options.batch_bytes or len(changes) >= self._options.records_max:
+                    self._seal()
+
+    def add_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Take records in Arrow; the fastest way. Columns by name: ``row``, ``family``, ``qualifier``, ``value``
+        (binary); ``visibility`` (binary), ``timestamp`` (int64, milliseconds since 1970, null = the tserver's time) and
+        ``delete`` (bool) may be absent. Neighbours with the same row are one mutation. Raises what :meth:`add` raises,
+        and InvalidInputError for other columns, types that can't be cast, and nulls.
+        """
+        batches = [conform(one) for one in (batch.to_batches() if isinstance(batch, pa.Table) else [batch])]
+        for one in batches:
+            check_labels(one)
+        parts = [
+            part
+            for one in batches
+            for part in slice_between_rows(one, self._options.batch_bytes, self._options.records_max)
+        ]
+        with self._intake:
+            self._seal()
+            for part in parts:
+                self._submit(part)
+
+    def flush(self) -> None:
+        """Wait until every mutation that was added before is acknowledged. Raises the error that ended the writer:
+        UnavailableError after ``deadline_ms``, ReadOnlyError, NotFoundError, CorruptionError, or another
+        PermanentError.
+        """
+        with self._intake:
+            self._seal()
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._queues.is_empty)
+            self._raise_error()
+
+    def close(self) -> None:
+        """Flush and end. A second call does nothing. Raises the error that ended the writer, each time."""
+        try:
+            if not self._closed.is_set():
+                self.flush()
+        finally:
+            self._end()
+        with self._changed:
+            self._raise_error()
+
+    def unwritten(self) -> list[pa.RecordBatch]:
+        """After an error: the records that were not acknowledged, as batches for :meth:`add_batch` of a new writer;
+        those of a row in their order.
+        """
+        with self._intake, self._changed:
+            return [batch for batch in (*self._queues.left(), self._changes.encode()) if batch.num_rows]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        elif isinstance(error, Exception):
+            try:
+                self.close()
+            except BookkeeperError as own:
+                error.add_note(f"besides, closing the writer failed: {own}")
+        else:  # somebody wants to leave at once
+            self._end()
+
+    # ---- intake
+
+    def _seal(self) -> None:
+        """Encode what came and hand it on."""
+        if not len(self._changes):
+            return
+        changes, self._changes = self._changes, Changes()
+        for part in slice_between_rows(changes.encode(), self._options.request_bytes, self._options.records_max):
+            self._submit(part)
+
+    def _submit(self, batch: pa.RecordBatch) -> None:
+        limit = self._options.memory_bytes_max
+        size = int(batch.nbytes)
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or self._has_room(size, limit))
+            self._raise_error()
+            if self._closed.is_set():
+                raise InvalidInputError(f"the writer of table {self._table} is closed; open another")
+            if self._queues.add(batch, size):
+                self._changed.notify_all()
+
+    def _has_room(self, size: int, limit: int) -> bool:
+        return self._queues.is_empty or self._queues.bytes_left + size <= limit
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # ---- threads
+
+    def _guarded(self, loop: Callable[..., None], *arguments: object) -> None:
+        try:
+            loop(*arguments)
+        except BookkeeperError as error:
+            self._fail(error)
+        except Exception as error:
+            LOG.exception("a thread of the writer of table %s died", self._table)
+            self._fail(PermanentError(f"a thread of the writer died: {type(error).__name__}: {error}"))
+
+    def _fail(self, reason: BookkeeperError) -> None:
+        """End the writer: what is left is not written."""
+        with self._changed:
+            if self._error is None:
+                records = sum(batch.num_rows for batch in self._queues.left())
+                message = f"{records} records of table {self._table} were not written: {reason.message}"
+                self._error = type(reason)(message, {**reason.details, "unwritten_records": str(records)})
+            self._changed.notify_all()
+        self._closed.set()
+
+    def _end(self) -> None:
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+            threads = [self._router, *self._lanes.values()]
+        for thread in threads:
+            thread.join()
+
+    def _route(self) -> None:
+        """Locate the tablets, again and again while records can't leave."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed.is_set() or bool(self._queues.stuck()))
+                if self._closed.is_set():
+                    return
+                looks = self._count_looks()
+            if looks > 1 and self._clock.wait(self._closed, pause_ms(looks - 1, self._rng)):
+                return
+            self._relocate()
+
+    def _count_looks(self) -> int:
+        """How often the most stubborn of the stuck tablets was looked for, this time included; raises
+        UnavailableError when one of them is stuck for longer than the deadline, CorruptionError when it needs a person.
+        """
+        self._helpless.note(self._located, self._queues.stuck())
+        now_ns = self._clock.boot_ns()
+        known = {*self._queues.extents(), UNLOCATED}
+        self._failing = {extent: failing for extent, failing in self._failing.items() if extent in known}
+        for extent in self._queues.stuck():
+            failing = self._failing.setdefault(extent, _Failing(now_ns))
+            failing.looks += 1
+            if now_ns - failing.since_ns > self._options.deadline_ms * 1_000_000:
+                seen = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+                reason = self._reasons() or seen
+                raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
+        return max(self._failing[extent].looks for extent in self._queues.stuck())
+
+    def _relocate(self) -> None:
+        try:
+            found = self._locate()
+        except TransientError as error:
+            self._last_failure = error
+            return
+        with self._changed:
+            self._located = found
+            self._queues.relocate(found)
+            self._failing.pop(UNLOCATED, None)
+            for address in self._queues.addresses() - set(self._lanes):
+                lane = threading.Thread(
+                    target=self._guarded, args=(self._send, address), name=f"write-{address}", daemon=True
+                )
+                self._lanes[address] = lane
+                lane.start()
+            self._changed.notify_all()
+
+    def _send(self, address: str) -> None:
+        """One tserver's lane: take, call, tell; ends when nothing is served there any more."""
+        while True:
+            with self._changed:
+                taken = self._take(address)
+                if not taken:
+                    self._lanes.pop(address, None)
+                    return
+            lost, failure = self._call(address, taken)
+            with self._changed:
+                for leaving in taken:
+                    if leaving.extent in lost:
+                        self._queues.failed(leaving.extent)
+                    else:
+                        self._queues.written(leaving.extent)
+                        self._failing.pop(leaving.extent, None)
+                self._last_failure = failure or self._last_failure
+                self._changed.notify_all()
+
+    def _take(self, address: str) -> list[_Leaving]:
+        while not self._closed.is_set() and address in self._queues.addresses():
+            taken = self._queues.take(address, self._options.request_bytes)
+            if taken:
+                return [_Leaving(extent, batch, self._queues.placed(extent)) for extent, batch in taken]
+            self._changed.wait()
+        return []
+
+    def _call(self, address: str, taken: list[_Leaving]) -> tuple[set[Extent], BookkeeperError | None]:
+        """Which batches are not known to be written, and why; raises PermanentError."""
+        batches = [WriteBatch(extent, encode_batch(batch), placed) for extent, batch, placed in taken]
+        tserver = self._pool.tserver(address, self._options.call_timeout_ms)
+        try:
+            result = tserver.write(batches, self._options.durability, self._name, next(self._attempts))
+        except TransientError as error:
+            LOG.debug("%s: %s", address, error)
+            return {leaving.extent for leaving in taken}, error
+        if result.not_serving:
+            return set(result.not_serving), UnavailableError(f"{address} does not serve the tablet")
+        return set(), None

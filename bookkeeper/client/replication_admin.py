@@ -1,0 +1,228 @@
+"""Replication as an operator sees it: peers, targets, how far they are, and waiting for them.
+
+Arrives: names of tables, groups and clusters. Leaves: what the leading master answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.client.master_link import BUDGET_MS, MasterLink
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
+from bookkeeper.rpc.address import format_quorum, parse_quorum
+from bookkeeper.rpc.contract.messages import (
+    ClusterInfo,
+    FileMark,
+    QuarantinedRange,
+    ReplicationChange,
+    ReplicationConfig,
+    ReplicationReport,
+    TargetStatus,
+)
+from bookkeeper.security.secret import Secret, read_secret
+from bookkeeper.security.secret_store import SecretStore
+
+POLL_MS = 100
+DEFINE_BUDGET_MS = 3_000
+"""How long an address that does not answer is tried: it is most likely mistyped, and somebody waits."""
+
+WAIT_LIMIT_MS = 600_000
+"""How long :meth:`Replication.wait` waits by default: a peer may be down for minutes."""
+
+
+def normal_quorum(quorum: str) -> str:
+    """A quorum in the one spelling of a list of addresses; that of another replica system stays as it is."""
+    return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSecret:
+    """A secret that was put where the cluster's processes find it, and what was there before."""
+
+    store: SecretStore
+    name: str
+    before: Secret | None
+
+    @classmethod
+    def keep(cls, home: Path | None, name: str, given: Path) -> PeerSecret:
+        """Read and check the file, and keep a copy. Raises RefusedError without a directory to keep it in."""
+        if home is None:
+            raise RefusedError(
+                f"the secret for {name} must go into this cluster's directory, and it is named by its quorum: name it "
+                f"by its directory, or copy the file to DIR/secrets/to/{name}.secret there (mode 600)"
+            )
+        store = SecretStore(home)
+        return cls(store, name, store.keep_for_peer(name, read_secret(given)))
+
+    def undo(self) -> None:
+        """As it was."""
+        if self.before is None:
+            self.store.forget_peer(self.name)
+        else:
+            self.store.keep_for_peer(self.name, self.before)
+
+
+class Replication:
+    """``client.replication``: peers, targets, how far each is, and waiting for them.
+
+    A *target* is a pair of a table here and a table at a peer. Every method raises the master's error, or
+    UnavailableError when no master answers for 30 seconds (3 for :meth:`define_cluster`).
+    """
+
+    def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event, home: Path | None = None) -> None:
+        """``home`` is the cluster's directory, where the secrets for its peers are kept."""
+        self._master = master
+        self._home = home
+        self._clock = clock
+        self._stopped = stopped
+
+    def define_cluster(self, name: str, quorum: str, secret_file: str | Path | None = None) -> ClusterInfo:
+        """Give a peer a name here. ``quorum`` is ``host:port[,host:port]`` for a cluster, ``SYSTEM://ADDRESS`` for a
+        peer of another replica system. ``secret_file`` is the secret that the peer's operator made for this cluster; a
+        copy goes into this cluster's directory. A second call with the same name may change quorum and secret, never
+        the instance (rule R23).
+
+        Raises InvalidInputError; ExistsError when the name means another instance, or the instance has another name;
+        NotAdmittedError when the peer wants another secret; UnavailableError when it does not
+        answer; RefusedError when it is this cluster, or the client can't write into this cluster's directory.
+        """
+        arguments = (name, normal_quorum(quorum))
+        if secret_file is None:
+            return self._define(arguments)
+        kept = PeerSecret.keep(self._home, name, Path(secret_file))
+        try:
+            defined = self._define(arguments)
+        except BookkeeperError:
+            kept.undo()
+            raise
+        return defined
+
+    def _define(self, arguments: tuple[str, str]) -> ClusterInfo:
+        defined: ClusterInfo = self._master.call("define_cluster", *arguments, budget_ms=DEFINE_BUDGET_MS)
+        return defined
+
+    def delete_cluster(self, name: str, quorum: str) -> None:
+        """Forget a peer, and its secret if this client can reach the cluster's directory. Raises NotFoundError, and
+        RefusedError while a table replicates to it.
+        """
+        self._master.call("delete_cluster", name, normal_quorum(quorum), settled_by=NotFoundError)
+        if self._home is not None:
+            SecretStore(self._home).forget_peer(name)
+
+    def clusters(self) -> Sequence[ClusterInfo]:
+        """The peers that are defined."""
+        clusters: Sequence[ClusterInfo] = self._master.call("clusters")
+        return clusters
+
+    def enable(
+        self, table: str, cluster: str, groups: Sequence[str] | None = None, remote_table: str | None = None
+    ) -> ReplicationChange:
+        """Replicate each record that is written to the table after this call returns, and none that was acknowledged
+        before this call (rules R13 and R14). ``groups`` None = all locality groups, ``remote_table`` None = the table
+        of the same name.
+
+        Returns the targets of the table, with a warning when the table holds records that the peer does not get. Raises
+        NotFoundError for a table, group or peer that does not exist, on either side; RefusedError, UnauthorizedError
+        when the peer does not take the table.
+        """
+        arguments = (table, list(groups or ()), cluster, remote_table or table)
+        changed: ReplicationChange = self._master.call("enable_replication", *arguments)
+        return changed
+
+    def disable(self, table: str, cluster: str, groups: Sequence[str] | None = None) -> ReplicationChange:
+        """Stop replicating; ``groups`` None = all locality groups. A record that is written after this call returns is
+        not sent (rule R14). Returns the targets that the table has left, with a warning when records still waited for
+        the peer; they are not sent either. Raises NotFoundError.
+        """
+        arguments = (table, list(groups or ()), cluster)
+        changed: ReplicationChange = self._master.call("disable_replication", *arguments)
+        return changed
+
+    def config(self) -> Sequence[ReplicationConfig]:
+        """All targets that are configured."""
+        targets: Sequence[ReplicationConfig] = self._master.call("replication_config")
+        return targets
+
+    def status(self, table: str = "") -> Sequence[TargetStatus]:
+        """The targets of :meth:`report`. Raises NotReadyError."""
+        return self.report(table).targets
+
+    def report(self, table: str = "") -> ReplicationReport:
+        """The state of each log file for each target, as far as it is not removed yet, and the age of that knowledge;
+        ``table`` "" = all tables. Raises NotFoundError, and NotReadyError when the leading master has not read the
+        books within 30 seconds.
+        """
+        found: ReplicationReport = self._master.call("replication_status", table)
+        return found
+
+    def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:
+        """Ranges of records that fail for good: those that block their queue, and those that are set aside; ``table``
+        "" = of all tables. Raises NotFoundError, NotReadyError.
+        """
+        found: Sequence[QuarantinedRange] = self._master.call("quarantine", table)
+        return found
+
+    def hold_range(self, range_id: str) -> QuarantinedRange:
+        """Set a blocking range aside, so that its queue goes on. The range and its file are kept. Raises
+        NotFoundError.
+        """
+        held: QuarantinedRange = self._master.call("hold_range", range_id)
+        return held
+
+    def retry_range(self, range_id: str) -> bool:
+        """Ship a range that was set aside, behind the records that have overtaken it. Returns True for a range that
+        blocks its queue: it is tried again at once, in its place. Raises NotFoundError, PermanentError when it fails
+        again, UnavailableError.
+        """
+        blocking = any(found.range_id == range_id and found.state == "blocking" for found in self.quarantine())
+        self._master.call("retry_range", range_id, settled_by=NotFoundError)
+        return blocking
+
+    def skip_range(self, range_id: str) -> None:
+        """Give a range up: its target never gets these records. Raises NotFoundError, UnavailableError."""
+        self._master.call("skip_range", range_id, settled_by=NotFoundError)
+
+    def mark(self, table: str) -> Sequence[FileMark]:
+        """The ends of the table's logs, for :meth:`pending` and :meth:`wait`. Every record up to them is durable on
+        return. Raises NotFoundError.
+        """
+        marks: Sequence[FileMark] = self._master.call("replication_mark", table)
+        return marks
+
+    def pending(self, marks: Sequence[FileMark], table: str, cluster: str = "") -> Sequence[TargetStatus]:
+        """The targets that lack a record up to ``marks``; ``cluster`` "" = of all peers. Raises NotFoundError."""
+        return self._pending(marks, table, cluster, BUDGET_MS)
+
+    def _pending(self, marks: Sequence[FileMark], table: str, cluster: str, budget_ms: float) -> Sequence[TargetStatus]:
+        left: Sequence[TargetStatus] = self._master.call(
+            "replication_pending", list(marks), table, cluster, budget_ms=budget_ms
+        )
+        return left
+
+    def wait(
+        self,
+        table: str,
+        cluster: str = "",
+        *,
+        marks: Sequence[FileMark] | None = None,
+        timeout_ms: float = WAIT_LIMIT_MS,
+        progress: Callable[[Sequence[TargetStatus]], None] | None = None,
+    ) -> Sequence[TargetStatus]:
+        """Wait until each record that was written before this call (or lies in ``marks``) is replicated. Later writes
+        do not count. Waits for ``timeout_ms`` milliseconds at most and returns the targets that still lack records: an
+        empty list is success. ``progress`` is called with these targets at each look, ten times a second. Raises
+        NotFoundError, UnavailableError.
+        """
+        deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
+        waited_for = self.mark(table) if marks is None else marks
+        while True:
+            left_ms = max(BUDGET_MS, (deadline_ns - self._clock.boot_ns()) / 1e6)
+            left = self._pending(waited_for, table, cluster, left_ms)
+            if progress is not None:
+                progress(left)
+            if not left or self._clock.boot_ns() >= deadline_ns or self._clock.wait(self._stopped, POLL_MS):
+                return left

@@ -1,0 +1,299 @@
+"""Creating, deleting and regrouping tables.
+
+Arrives: names, split rows, locality groups. Leaves: tablet rows and a table's record in the configuration. Cut after
+any step: a table that is being made or deleted says so in its record, and its operation goes on with the next master.
+Rules: R9, R14 and R17.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from bookkeeper.config.table_properties import parse_properties
+from bookkeeper.coordination.config_changes import (
+    change_table,
+    check_groups,
+    create_table_record,
+    new_table_id,
+    refuse_system_table,
+    remove_table_record,
+    set_table_groups,
+    set_table_state,
+)
+from bookkeeper.coordination.config_tree import TableConfig
+from bookkeeper.errors import InvalidInputError, RefusedError
+from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Step, Wait
+from bookkeeper.master.index.snapshot import TabletView, chained, tablet_view
+from bookkeeper.master.operations.context import (
+    Context,
+    confirm_step,
+    decode_bytes,
+    decode_groups,
+    encode_bytes,
+    encode_groups,
+    online_table,
+    text,
+    texts,
+)
+from bookkeeper.master.operations.read_only import refuse_if_read_only
+from bookkeeper.metadata import keys, values
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
+from bookkeeper.metadata.values import Json
+from bookkeeper.model import DEFAULT_GROUP, LocalityGroup
+
+SPLITS_MAX = 10_000
+"""Most splits of one new table: its rows are written in one step."""
+
+SPLIT_BYTES_MAX = 16 * 1024
+"""Longest end row that a tablet gets: the key of its row in the metadata table holds it."""
+
+PLACE_AGAIN_MS = 20
+
+
+def create_table_args(
+    name: str, splits: Collection[bytes], groups: Sequence[LocalityGroup], properties: Mapping[str, str]
+) -> Args:
+    """Arguments of ``create_table``. Raises InvalidInputError, RefusedError (a system table's name): a request
+    that can't succeed never begins.
+    """
+    if not name or len(name) > 255 or not name.isprintable():
+        raise InvalidInputError(f"{name!r} can't be a table's name; use up to 255 printable characters")
+    refuse_system_table(name)
+    check_splits(splits)
+    check_groups(groups)
+    parse_properties(properties)
+    ordered: list[Json] = encode_bytes(sorted(set(splits)))
+    return {"name": name, "splits": ordered, "groups": encode_groups(groups), "properties": dict(properties)}
+
+
+def check_splits(rows: Collection[bytes]) -> None:
+    """Raise InvalidInputError unless tablets may end at these rows: what is found too long later would leave a table
+    half made.
+    """
+    if b"" in rows or len(rows) > SPLITS_MAX:
+        raise InvalidInputError(f"splits are rows, none of them empty, {SPLITS_MAX} at most")
+    longest = max(map(len, rows), default=0)
+    if longest > SPLIT_BYTES_MAX:
+        raise InvalidInputError(f"a split of {longest} bytes is too long; use rows of up to {SPLIT_BYTES_MAX}")
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """See :class:`bookkeeper.master.fate.engine.Operation`. The result is the table's id."""
+
+    context: Context
+    first: str = "number"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table name at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """number, claim, tablets, online, place."""
+        return {
+            "number": self.number,
+            "claim": self.claim,
+            "tablets": self.tablets,
+            "online": self.online,
+            "place": self.place,
+        }
+
+    def number(self, _call: Call) -> Outcome:
+        """Take an id; a cut leaves a gap in the numbers."""
+        return Next("claim", {"table_id": new_table_id(self.context.coordination)})
+
+    def claim(self, call: Call) -> Outcome:
+        """Claim the name and write the record. Raises ExistsError."""
+        properties = cast("dict[str, str]", call.args["properties"])
+        create_table_record(
+            self.context.coordination,
+            text(call.state, "table_id"),
+            text(call.args, "name"),
+            decode_groups(call.args),
+            properties,
+        )
+        return Next("tablets", call.state)
+
+    def tablets(self, call: Call) -> Outcome:
+        """Write one row a tablet."""
+        splits = decode_bytes(texts(call.args, "splits"))
+        self.context.reign.check()
+        self.context.table.put(new_tablet_rows(text(call.state, "table_id"), splits), keys.ONCE_RANK)
+        return Next("online", call.state)
+
+    def online(self, call: Call) -> Outcome:
+        """Let the table be used."""
+        set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
+        self.context.tablets_changed(*keys.table_section(text(call.state, "table_id")))
+        return Next("place", call.state)
+
+    def place(self, call: Call) -> Outcome:
+        """Wait until every tablet has a tserver, if there is any tserver."""
+        table_id = text(call.state, "table_id")
+        return wait_for_homes(self.context, [keys.table_section(table_id)]) or Done(table_id)
+
+
+def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
+    """The rows of a new table, split at these rows (sorted): each names the one before it (rule R16)."""
+    ends: list[bytes | None] = [*splits, None]
+    starts: list[bytes | None] = [None, *splits]
+    return [
+        RowPut(
+            keys.tablet_row(table_id, end),
+            {keys.PREV_ROW: values.encode_prev_row(start), keys.DIR: values.encode_dir(f"t-{number:05d}")},
+        )
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("tablet", "location")) -> list[Row]:
+    """The tablets' rows of one table, remnants included."""
+    return list(context.table.scan(*keys.table_section(table_id), families))
+
+
+def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
+    """The tablets of a table in order, at least one. Raises BrokenChainError, a TransientError."""
+    rows = chained(tablet_rows(context, table_id), (table_id,))
+    return [tablet_view(row) for row in rows if keys.is_tablet(row)]
+
+
+def wait_for_homes(context: Context, parts: Collection[tuple[bytes, bytes]]) -> Wait | None:
+    """None when every tablet has a tserver, or there is none. ``parts`` of a table are from the key of one tablet's row
+    (included) to another (excluded).
+    """
+    live = context.tservers.live()
+    if not live:
+        return None
+    homeless = {part: _homeless(context, part, live) for part in parts}
+    for part in (part for part, count in homeless.items() if count):
+        context.tablets_changed(*part)
+    count = sum(homeless.values())
+    return Wait(f"{count} tablets have no tserver yet", PLACE_AGAIN_MS) if count else None
+
+
+def _homeless(context: Context, part: tuple[bytes, bytes], live: Collection[str]) -> int:
+    rows = context.table.scan(*part, ("tablet", "location"))
+    return sum(tablet_view(row).session not in live for row in rows if keys.is_tablet(row))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTable:
+    """See :class:`bookkeeper.master.fate.engine.Operation`. Records not replicated yet go with the table (rule R9)."""
+
+    context: Context
+    first: str = "mark"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table name at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """mark, unload, forget, record."""
+        return {"mark": self.mark, "unload": self.unload, "forget": self.forget, "record": self.record}
+
+    def mark(self, call: Call) -> Outcome:
+        """Say in the configuration that the table goes, and that it has no targets. Raises NotFoundError, ReadOnlyError
+        (unless an earlier try of this step has begun to delete it).
+        """
+        config = self.context.config()
+        table = config.table_named(text(call.args, "name"))
+        if table.state == "online":
+            refuse_if_read_only(config, table, "deletetable")
+        change_table(self.context.coordination, table.table_id, as_deleted)
+        return Next("unload", {"table_id": table.table_id, "generation": self.context.coordination.generation()})
+
+    def unload(self, call: Call) -> Outcome:
+        """Wait until no tserver holds a tablet of it or can still write to one."""
+        table_id = text(call.state, "table_id")
+        waiting_for = self.context.tservers.unconfirmed(cast(int, call.state["generation"]))
+        extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
+        waiting_for += self.context.tservers.unload_everywhere(extents, self.context.reign.epoch)
+        if waiting_for:
+            return Wait(f"waiting for tservers to let go of the table: {'; '.join(waiting_for)}")
+        return Next("forget", call.state)
+
+    def forget(self, call: Call) -> Outcome:
+        """Leave its segments to the GC, then purge its tablets' rows: ids of tables are never used again."""
+        rows = tablet_rows(self.context, text(call.state, "table_id"), TABLET_ROW_FAMILIES)
+        self.context.reign.check()
+        marks = [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in segments_of(rows)]
+        if marks:
+            self.context.table.put(marks, keys.ONCE_RANK)
+        cells = [CellKey(row.key, column) for row in rows for column in row.cells]
+        if cells:
+            self.context.table.purge(cells)
+        return Next("record", call.state)
+
+    def record(self, call: Call) -> Outcome:
+        """Drop the record and give the name back."""
+        remove_table_record(self.context.coordination, text(call.state, "table_id"))
+        self.context.wake()
+        return Done()
+
+
+TABLET_ROW_FAMILIES = ("tablet", "location", "segment", "log", "repl")
+"""Everything that a tablet's row may hold."""
+
+
+def as_deleted(table: TableConfig) -> TableConfig:
+    """The record of a table that goes: rule R9, a table without targets keeps no file."""
+    return dataclasses.replace(table, state="deleting", targets=())
+
+
+def segments_of(rows: Sequence[Row]) -> list[str]:
+    """The segments that tablet rows name, sorted."""
+    found = {keys.parse_file(c.qualifier) for row in rows for c in row.cells if c.family == "segment"}
+    return sorted(found)
+
+
+def set_groups_args(name: str, groups: Sequence[LocalityGroup]) -> Args:
+    """Arguments of ``set_groups``. Raises InvalidInputError."""
+    check_groups(groups)
+    return {"name": name, "groups": encode_groups(groups)}
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroups:
+    """See :class:`bookkeeper.master.fate.engine.Operation`. In force on every tserver when it is done (rule R14)."""
+
+    context: Context
+    first: str = "write"
+
+    def locks(self, args: Args) -> Collection[str]:
+        """One change of a table name at a time."""
+        return (f"table {text(args, 'name')}",)
+
+    @property
+    def steps(self) -> Mapping[str, Step]:
+        """write, confirm."""
+        return {"write": self.write, "confirm": self.confirm}
+
+    def write(self, call: Call) -> Outcome:
+        """Write the groups. Raises NotFoundError, RefusedError."""
+        table = online_table(self.context.config(), text(call.args, "name"))
+        groups = decode_groups(call.args)
+        refuse_loss_of_replicated_groups(table, groups)
+        set_table_groups(self.context.coordination, table.table_id, groups)
+        return Next("confirm", {"table_id": table.table_id})
+
+    def confirm(self, call: Call) -> Outcome:
+        """See :func:`confirm_step`."""
+        return confirm_step(self.context, call)
+
+
+def refuse_loss_of_replicated_groups(table: TableConfig, groups: Sequence[LocalityGroup]) -> None:
+    """A group that is replicated by name can't vanish or change its families: what travels would change unsaid."""
+    after = {group.name: set(group.families) for group in groups}
+    before = {group.name: set(group.families) for group in table.groups}
+    for target in table.targets:
+        for name in target.groups or ():
+            if name != DEFAULT_GROUP and after.get(name) != before.get(name):
+                raise RefusedError(
+                    f"locality group {name} of table {table.name} is replicated to cluster {target.key.cluster}; "
+                    f"first: disablereplication -t {table.name} -lg {name} {target.key.cluster}"
+                )

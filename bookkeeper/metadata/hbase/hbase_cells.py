@@ -1,0 +1,49 @@
+"""Rows and columns in HBase's terms, and back.
+
+Arrives: our columns and families; rows as HBase's Thrift server answers them. Leaves: names, a filter, our rows. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bookkeeper.metadata.metadata_table import Cell, Column, Row
+
+
+def family_names(families: Iterable[str]) -> list[bytes]:
+    """Families as HBase takes them."""
+    return [family.encode() for family in families]
+
+
+def column_name(column: Column) -> bytes:
+    """A column as HBase names it."""
+    return column.family.encode() + b":" + column.qualifier
+
+
+def column_range(start: bytes, stop: bytes) -> bytes:
+    """HBase's filter language: qualifiers from ``start`` (included) to ``stop`` (excluded)."""
+    quoted = [b"'" + bound.replace(b"'", b"''") + b"'" for bound in (start, stop)]
+    return b"ColumnRangeFilter (" + quoted[0] + b", true, " + quoted[1] + b", false)"
+
+
+def rows_of(found: Iterable[Any]) -> list[Row]:
+    """HBase's rows as ours; equal columns share one object."""
+    known: dict[bytes, Column] = {}
+    return [
+        Row(row.row, {_column(name, known): Cell(cell.timestamp, cell.value) for name, cell in row.columns.items()})
+        for row in found
+    ]
+
+
+def _column(name: bytes, known: dict[bytes, Column]) -> Column:
+    column = known.get(name)
+    if column is None:
+        family, _, qualifier = name.partition(b":")
+        column = known[name] = Column(family.decode(), qualifier)
+    return column
+
+
+def bytes_of(rows: Iterable[Row]) -> int:
+    """What rows hold, in keys and values."""
+    return sum(len(row.key) + sum(len(cell.value) for cell in row.cells.values()) for row in rows)

@@ -1,0 +1,255 @@
+"""The metadata table in HBase, through its Thrift server: one table per cluster, one family per kind of cell.
+
+Arrives: puts, deletes and purges. Leaves: rows in key order. Survives a crash: every call that returned, in HBase's
+own log. A rank is the cell's timestamp and the families keep one version, so HBase does the merge: the newest
+version wins whatever the order of arrival, a delete is a DeleteColumn marker at its rank, a purge one at PURGE_RANK.
+Nothing is read before it is written. Of two values at one rank the last write stays (rule R1: it never comes to
+that). The marker of a delete or purge works until a compaction takes all files of its family, which HBase starts by
+itself: weekly unless configured otherwise, and whenever a minor one happens to take all (rule R4). Folding through
+``combiners`` is the reader's.
+
+Every connection is proven to lead to the table of this instance before it is used (``hbase_pool``, ``owner``).
+
+Facts of HBase 2.6 used here: one mutateRowsTs has one timestamp and applies deletes after puts (so a call holds one
+kind only); the puts of one row in one BatchMutation are atomic; ``family:`` is a column with an empty qualifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from bookkeeper.errors import LostBooksError, NotFoundError, PermanentError
+from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress, HBaseCalls, thrift
+from bookkeeper.metadata.hbase.hbase_cells import bytes_of, column_name, column_range, family_names, rows_of
+from bookkeeper.metadata.hbase.hbase_table import check_table, read_owner
+from bookkeeper.metadata.metadata_limits import check_cells, check_families, check_key, check_puts, check_rank
+from bookkeeper.metadata.metadata_table import PURGE_RANK, CellKey, Row, RowPut
+from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
+
+BATCH_CELLS, BATCH_BYTES = 2_000, 2 * 1024 * 1024
+"""A request is sent with the first whole row that reaches one of these."""
+
+PAGE_ROWS_FIRST, PAGE_ROWS_MAX, PAGE_BYTES = 64, 2_000, 2 * 1024 * 1024
+"""A scan starts with small pages; later ones aim at PAGE_BYTES, judged by the page before."""
+
+PART_CELLS, PARTS_MAX = 1_000, 64
+"""Cells in a part of a long row, rows of fewer come whole; parts or rows in an answer while parts are read."""
+
+
+class HBaseMetadataTable:
+    """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the HBase table ``<prefix>_metadata``, which is
+    there.
+
+    Clusters with different prefixes share one HBase. ``least_round``: of an older round the books can't be. Raises
+    NotFoundError, RefusedError or IncompatibleError when the table is not that of ``instance_id``; any later call that
+    finds so raises LostBooksError, and changes nothing.
+    """
+
+    def __init__(
+        self, address: HBaseAddress, instance_id: str, least_round: int = 0, limits: CallLimits | None = None
+    ) -> None:
+        self._address = address
+        self._name = address.table
+        self._instance_id = instance_id
+        self._round = least_round
+        self._is_open = False
+        self._calls = HBaseCalls(address, limits or CallLimits(), self._prove)
+        try:
+            self._calls.call(check_table, address)
+        except BaseException as error:
+            self._calls.close()
+            if isinstance(error, LostBooksError):
+                raise NotFoundError(error.message) from error
+            raise
+        self._is_open = True
+
+    def _prove(self, client: Any) -> None:
+        """That a connection leads to the books of this instance, and to no older copy than was seen before."""
+        try:
+            row = read_owner(client, self._address)
+            check_owner(str(self._address), row, self._instance_id)
+            check_round(str(self._address), round_of(row), self._round)
+        except PermanentError as error:
+            if self._is_open:
+                raise lost(error) from error
+            raise
+        self._round = max(self._round, round_of(row))
+
+    # ---- the protocol
+
+    def put(self, rows: Sequence[RowPut], rank: int) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        check_puts(rows, rank)
+        self._mutate((_row_of_puts(row) for row in rows if row.values), rank)
+
+    def delete(self, cells: Sequence[CellKey], rank: int) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        check_rank(rank)
+        check_cells(cells)
+        self._mutate(_rows_of_deletes(cells), rank)
+
+    def purge(self, cells: Sequence[CellKey]) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        check_cells(cells)
+        self._mutate(_rows_of_deletes(cells), PURGE_RANK)
+
+    def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        check_key(key)
+        columns = family_names(check_families(families))
+        if not columns:
+            return None
+        rows = self._calls.call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {})))
+        return rows[0] if rows else None
+
+    def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
+        """See :class:`~bookkeeper.metadata.metadata_table.SliceReader`. The servers cut the row (ColumnRangeFilter)."""
+        check_key(key)
+        columns = family_names(check_families((family,)))
+        if start >= stop:
+            return None
+        rows = self._calls.call(self._page, key, key + b"\x00", columns, 1, column_range(start, stop))
+        return rows[0] if rows else None
+
+    def scan(
+        self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
+    ) -> Iterator[Row]:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        return self._scan(start, stop, family_names(check_families(families)))
+
+    def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
+        """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. What fails within a long row is not tried again,
+        because a second scanner would read at another moment: raises UnavailableError. A long row keeps a connection
+        while it is read.
+        """
+        return self._scan_parts(start, stop, family_names(check_families(families)))
+
+    def compact(self) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Asks for a compaction and does not wait for
+        it.
+
+        Nothing depends on it. Tried on 2.6.1: its Thrift server serves ``majorCompact`` as a minor compaction, which
+        HBase declines below three files, and has no flush; to drop hidden versions at once, run ``flush`` and
+        ``major_compact`` in HBase's shell.
+        """
+        self._calls.call(lambda client: client.majorCompact(self._name))
+
+    def close(self) -> None:
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
+        self._calls.close()
+
+    # ---- requests
+
+    def _mutate(self, rows: Iterable[tuple[Any, int, int]], rank: int) -> None:
+        """Send rows, given with their cells and bytes, in batches of whole rows."""
+        batch: list[Any] = []
+        cells = size = 0
+        for row, row_cells, row_size in rows:
+            batch.append(row)
+            cells += row_cells
+            size += row_size
+            if cells >= BATCH_CELLS or size >= BATCH_BYTES:
+                self._send(batch, rank)
+                batch, cells, size = [], 0, 0
+        if batch:
+            self._send(batch, rank)
+
+    def _send(self, batch: list[Any], rank: int) -> None:
+        self._calls.call(lambda client: client.mutateRowsTs(self._name, batch, rank, {}))
+
+    def _scan(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
+        """Short scans in a row: no scanner stays open while the reader works, and each page may be repeated."""
+        at, page_rows = start, PAGE_ROWS_FIRST
+        while columns and (stop is None or at < stop):
+            rows = self._calls.call(self._page, at, stop, columns, page_rows)
+            yield from rows
+            if len(rows) < page_rows:
+                return
+            at = rows[-1].key + b"\x00"
+            page_rows = _next_page_rows(rows, page_rows)
+
+    def _page(
+        self,
+        client: Any,
+        start: bytes,
+        stop: bytes | None,
+        columns: list[bytes],
+        rows: int,
+        cells: bytes | None = None,
+    ) -> list[Row]:
+        limits = {"caching": rows} if cells is None else {"caching": rows, "filterString": cells}
+        scanner = self._open(client, start, stop, columns, limits)
+        found = client.scannerGetList(scanner, rows)
+        client.scannerClose(scanner)
+        return rows_of(found)
+
+    def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
+        """Pages of whole rows as in :meth:`_scan`; one scanner that stays open for each long row."""
+        at = start
+        while columns and (stop is None or at < stop):
+            rows, is_cut, is_last = self._calls.call(self._page_of_parts, at, stop, columns)
+            yield from rows[:-1] if is_cut else rows
+            if is_cut:
+                yield from self._long_row(rows[-1].key, columns)
+            if is_last:
+                return
+            at = rows[-1].key + b"\x00"
+
+    def _page_of_parts(
+        self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
+    ) -> tuple[list[Row], bool, bool]:
+        """Rows, whether the last of them is the first part of a long one, and whether no others follow."""
+        scanner = self._open_parts(client, start, stop, columns)
+        rows: list[Row] = []
+        size, asked, is_cut, is_last = 0, 1, False, False
+        while size < PAGE_BYTES and not is_cut and not is_last:
+            found = rows_of(client.scannerGetList(scanner, asked))
+            is_last = len(found) < asked
+            place = next((at for at, row in enumerate(found) if may_go_on(row)), None)
+            if place is not None:
+                found, is_cut, is_last = found[: place + 1], True, False
+            rows += found
+            size += bytes_of(found)
+            asked = min(4 * asked, PARTS_MAX)
+        client.scannerClose(scanner)
+        return rows, is_cut, is_last
+
+    def _long_row(self, key: bytes, columns: list[bytes]) -> Iterator[Row]:
+        with self._calls.client() as client:
+            scanner = self._open_parts(client, key, key + b"\x00", columns)
+            while found := client.scannerGetList(scanner, 1):
+                yield from rows_of(found)
+            client.scannerClose(scanner)
+
+    def _open_parts(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]) -> Any:
+        return self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
+
+    def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
+        """A scanner's number; each connection has its own, for there may be several Thrift servers."""
+        rows = {"startRow": start} if stop is None else {"startRow": start, "stopRow": stop}
+        return client.scannerOpenWithScan(self._name, thrift.TScan(columns=columns, **rows, **limits), {})
+
+
+def may_go_on(part: Row) -> bool:
+    """Whether this may not be all of a row, read in parts."""
+    return len(part.cells) >= PART_CELLS
+
+
+def _row_of_puts(row: RowPut) -> tuple[Any, int, int]:
+    puts = [thrift.Mutation(column=column_name(c), value=value) for c, value in row.values.items()]
+    size = sum(len(put.column) + len(put.value) for put in puts)
+    return thrift.BatchMutation(row=row.key, mutations=puts), len(puts), size
+
+
+def _rows_of_deletes(cells: Iterable[CellKey]) -> Iterator[tuple[Any, int, int]]:
+    for cell in cells:
+        column = column_name(cell.column)
+        deletes = [thrift.Mutation(column=column, isDelete=True)]
+        yield thrift.BatchMutation(row=cell.key, mutations=deletes), 1, len(cell.key) + len(column)
+
+
+def _next_page_rows(rows: Sequence[Row], asked: int) -> int:
+    """How many rows to ask for: as many as PAGE_BYTES hold of the size seen, growing fourfold at most."""
+    fitting = PAGE_BYTES * len(rows) // max(bytes_of(rows), 1)
+    return max(1, min(fitting, 4 * asked, PAGE_ROWS_MAX))

@@ -1,0 +1,6 @@
+"""Everything that knows Spark.
+
+``spark_session`` starts the warm session (with the class archive of ``class_archive``), ``daemon`` is what Spark starts
+for Python workers, ``spark_job`` makes one job of many ranges and ``tasks`` runs one of them. ``wal_source`` offers
+logs to any Spark program as a data source; ``wal_scan`` plans and reads its partitions.
+"""

@@ -1,0 +1,56 @@
+"""The Spark job: one row per range in, one row per range out, whole streams inside a task.
+
+Arrives: an Arrow table of ranges. Leaves: an Arrow table of results. WAL bytes are read and sent inside the tasks
+only; what passes through the JVM are descriptors and results. The job commits nothing and survives nothing: the
+caller writes what was acknowledged to the books, and a repeated job sends what the receiver drops.
+For speed: an Arrow table in, several ranges a task, a task a core, no repartition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from bookkeeper.config import Settings
+from bookkeeper.peers.registry import Registry
+from bookkeeper.replay.ranges import (
+    RESULT_SCHEMA,
+    Range,
+    RangeResult,
+    ranges_from_table,
+    results_from_table,
+    results_to_batch,
+)
+from bookkeeper.replay.spark.tasks import task_table
+from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
+from bookkeeper.security.file_roots import FileRoots
+
+_BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def run_job(spark: SparkSession, ranges: Sequence[Range], tasks: int, settings: Settings) -> list[RangeResult]:
+    """Ship ``ranges`` in at most ``tasks`` tasks and wait; raises what Spark raises when a task process died."""
+    frame = spark.createDataFrame(task_table(ranges, tasks))
+    shipped = frame.mapInArrow(ship(settings), from_arrow_schema(RESULT_SCHEMA))
+    return results_from_table(shipped.toArrow())
+
+
+def ship(settings: Settings) -> _BatchMap:
+    """The function that runs in the tasks."""
+    return partial(_ship_batches, settings)
+
+
+def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ranges = [r for batch in batches for r in ranges_from_table(batch)]
+    shipper = Shipper(_process_sessions(settings), settings)
+    yield results_to_batch(list(shipper.ship(ranges, settings.replay.run_budget_ms)))
+
+
+@lru_cache(maxsize=1)
+def _process_sessions(settings: Settings) -> Sessions:
+    """Connections and open streams of this task process, kept from one run to the next."""
+    return Sessions(Registry(roots=FileRoots.of(settings)), settings)

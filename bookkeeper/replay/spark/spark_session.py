@@ -1,0 +1,122 @@
+"""The warm Spark session of the replay process.
+
+Arrives: the settings of the cluster. Leaves: a session in which a small job takes about a tenth of a second.
+Survives a crash: nothing. A JVM that died can't be replaced inside the process that held it, so the process ends with
+it; and the JVM ends with the process, because it watches the pipe that is its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from bookkeeper.config import Settings
+from bookkeeper.replay.spark import class_archive
+
+LOOPBACK = "127.0.0.1"
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
+SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Keeps numpy and Arrow from starting threads when they are imported: the daemon forks its workers afterwards."""
+
+SCRATCH = "replay"
+"""Directory below the cluster's for what Spark writes; emptied at start, because a killed JVM leaves its files."""
+
+
+def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
+    """Start the JVM and the session; takes seconds. Once in the life of a process. ``java_options`` are further ones
+    for the JVM, those of the class archive if not given.
+    """
+    scratch = _fresh_scratch(settings)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    os.environ["PYTHONPATH"] = _python_path()
+    os.environ.update(SINGLE_THREADED)
+    builder = SparkSession.builder.master(spark_master(settings)).appName(f"{settings.instance.name} replay")
+    options = class_archive.java_options() if java_options is None else java_options
+    for key, value in session_conf(settings, scratch, options).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def spark_master(settings: Settings) -> str:
+    """``local[*]`` becomes as many task slots as the settings allow: a slot waits for a peer more than for a core."""
+    master = settings.replay.spark_master
+    return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
+
+
+def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> dict[str, str]:
+    """Every Spark setting that differs from Spark's own."""
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": f"{settings.replay.heap_mib}m",
+        # The first compiler only: the JVM passes descriptors on, and starts in half the time on two busy cores.
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.log.level": "ERROR",
+        # Its ports ask for a secret that Spark makes for itself; for a cluster of Spark its administrator decides.
+        **({"spark.authenticate": "true"} if spark_master(settings).startswith("local") else {}),
+        # Runs of several peers go side by side, and no task is ever tried twice at once.
+        "spark.scheduler.mode": "FAIR",
+        "spark.speculation": "false",
+        "spark.python.daemon.module": "bookkeeper.replay.spark.daemon",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # One record batch is one partition: a table of few rows must not be cut again, across streams.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+
+
+def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """The JVM behind the session."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark offers no other way
+    return cast("subprocess.Popen[bytes]", gateway.proc)
+
+
+def expect_end(spark: SparkSession) -> None:
+    """The JVM is about to be ended: neither side says any more of tasks and connections that break. One that has ended
+    already is let be.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger("bookkeeper").setLevel(logging.getLogger("bookkeeper").getEffectiveLevel())
+    logging.getLogger().setLevel(logging.CRITICAL)  # py4j says some of it as the root logger
+    with contextlib.suppress(Py4JError, OSError):
+        spark.sparkContext.setLogLevel("OFF")
+    server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001 - pyspark offers no other way
+    server.handle_error = _nothing_to_say
+
+
+def _nothing_to_say(_request: object, _client: object) -> None:
+    """In place of a traceback on standard error for the end of a connection."""
+
+
+def _fresh_scratch(settings: Settings) -> Path:
+    scratch = settings.directory / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
+
+
+def _python_path() -> str:
+    """The task processes must find this package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

@@ -1,0 +1,406 @@
+"""One target's ranges of one file on their way: what is wanted, in messages, strictly without a gap.
+
+Arrives: the blocks of the file, ascending, from the reader. Leaves: messages through a replica session, and one result
+per range. Survives a crash: nothing; the peer knows what it has, and the books what it acknowledged.
+
+``acked`` is a fact: everything up to it that this target wants is durable at the peer. It starts at the books'
+finished offset and grows only with an acknowledgement that covers all in between, or over records that are not wanted.
+Therefore a range must start right behind it: a hole would turn the fact of one receiving tablet into a claim about the
+others. A stream stops at its first error; what was acknowledged before counts. An error that is about the records is
+narrowed to the smallest range of blocks: a message that the peer refuses for good is halved until its block is found.
+
+Where a session can, the next message leaves before the last one is answered. Answers are taken in the order of offsets,
+and a message whose way failed goes again, alone, when all in front of it is acknowledged: then the peer judges it as if
+nothing had ever been ahead. Rules: R13, R18, R19 and R21.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import (
+    BookkeeperError,
+    CorruptionError,
+    GapError,
+    IncompatibleError,
+    InvalidInputError,
+    PermanentError,
+    TransientError,
+)
+from bookkeeper.model import BlockRange
+from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
+from bookkeeper.replay.stream import filters, message_origins
+from bookkeeper.replay.stream.message_span import Flight, MessageSpan, Part, message_bytes, payload_bytes, record_count
+from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.storage.columns import min_max_row
+from bookkeeper.storage.wal import Block, BlockAt, encode_batch
+
+MESSAGES_ON_WAY_MAX = 3
+"""Messages of a stream that are not answered yet, where the session can have several: while the peer makes one durable,
+another one is checked there, and the next one is read and sent.
+"""
+
+
+class OpenSessions(Protocol):
+    """Where the session for a range's stream comes from, see ``shipping.Sessions``."""
+
+    def session(self, wanted: Range) -> ReplicaSession:
+        """The session, opened if need be; raises what the replica system raises."""
+
+    def forget(self, wanted: Range) -> None:
+        """Something went wrong with it."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    records: int = 0
+    bytes: int = 0
+    filtered: int = 0
+    resent: int = 0
+    blocks: int = 0
+    sent_records: int = 0
+    sent_bytes: int = 0
+    position: int = 0
+    share: tuple[int, int] = (0, 0)
+
+
+class RangeStream:
+    """Takes every block of the file once and keeps at most one message and one block in memory."""
+
+    def __init__(self, ranges: Sequence[Range], sessions: OpenSessions, message_bytes: int, clock: Clock) -> None:
+        """``ranges``: at least one, of one file and target, ascending."""
+        self._ranges = ranges
+        self._sessions = sessions
+        self._message_bytes = message_bytes
+        self._clock = clock
+        self._index = 0
+        self._counts = _Counts()
+        self._results: list[RangeResult] = []
+        self._pending: list[Part] = []
+        self._pending_bytes = 0
+        self._provenance: tuple[str, ...] = ()
+        self._flying: deque[Flight] = deque()
+        self._shares: deque[tuple[int, tuple[int, int]]] = deque()
+        """Last offsets of blocks that are not acknowledged yet, and what of the file up to there is the target's."""
+        self._sent = self._acked = self._seen = ranges[0].finished
+        self._sent_position = self._seen_position = ranges[0].position_hint
+        self._started_ns = clock.boot_ns()
+        self._error: RangeError | None = None
+        self._high_water: int | None = None
+        self._failed: BlockRange | None = None
+        self._expired = False
+        self._guarded(self._begin)
+
+    @property
+    def active(self) -> bool:
+        """Tell whether the stream still wants blocks."""
+        return self._index < len(self._ranges) and self._error is None and not self._expired
+
+    @property
+    def next_offset(self) -> int:
+        """First offset not seen yet."""
+        return self._seen + 1
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset of the last range."""
+        return self._ranges[-1].last
+
+    @property
+    def position_hint(self) -> int:
+        """Where reading may start for the first range; 0 when not known."""
+        return self._ranges[0].position_hint
+
+    def take(self, block: Block) -> None:
+        """Consider the next block of the file; ship when a message is full or a range is complete."""
+        if self.active and block.last_offset > self._seen:
+            self._guarded(lambda: self._take(block))
+
+    def wants_before(self, behind: BlockAt | None) -> bool:
+        """Tell whether the stream wants records in front of this block; None: records that can't be read any more."""
+        return self.active and (behind is None or self.next_offset < behind.header.first_offset)
+
+    def fail(self, error: BookkeeperError, behind: BlockAt | None = None) -> None:
+        """Nothing more can be read, but for what is at ``behind`` and further: ship what is at hand, then stop with
+        ``error``.
+        """
+        if self.active:
+            self._guarded(self._flush)
+        if self.active:
+            if isinstance(error, CorruptionError):
+                self._failed = self._unreadable(behind)
+            self._stop(error)
+
+    def _unreadable(self, behind: BlockAt | None) -> BlockRange:
+        """The records from here to where the file is whole again, as far as they are wanted now."""
+        last = self._current.last
+        if behind is None or behind.header.first_offset - 1 > last:
+            return BlockRange(self._seen + 1, last, self._seen_position, 0)
+        return BlockRange(self._seen + 1, behind.header.first_offset - 1, self._seen_position, behind.position)
+
+    def expire(self) -> None:
+        """The time for this run is up: ship what is at hand and stop, without an error."""
+        if self.active:
+            self._guarded(self._flush)
+            self._expired = True
+
+    def results(self) -> list[RangeResult]:
+        """One result per range, in order; ends the stream."""
+        while self._index < len(self._ranges):
+            self._complete()
+        return self._results
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BookkeeperError as error:
+            self._stop(error)
+        except Exception as error:  # noqa: BLE001 - not hidden: it becomes the row's error, and other streams go on
+            self._stop(PermanentError(f"shipping failed in an unforeseen way: {type(error).__name__}: {error}"))
+
+    def _stop(self, error: BookkeeperError) -> None:
+        self._error = RangeError.of(error)
+        self._high_water = error.high_water if isinstance(error, GapError) else None
+        self._pending = []
+        self._let_land()
+
+    def _begin(self) -> None:
+        current = self._current
+        check_range(current)
+        if starts_behind(current, self._acked):
+            return
+        raise InvalidInputError(
+            f"range {current.first} to {current.last} of {current.file} must start right behind what "
+            f"{current.target.cluster} has acknowledged ({self._acked}); hand out the missing records first"
+        )
+
+    def _take(self, block: Block) -> None:
+        current = self._current
+        if block.first_offset != self._seen + 1 or block.last_offset > current.last:
+            raise InvalidInputError(
+                f"the block of records {block.first_offset} to {block.last_offset} of {current.file} lies across "
+                f"a border of the range {self._seen + 1} to {current.last}; ranges must start and end with a block"
+            )
+        try:
+            part = self._part(block, current)
+        except BookkeeperError as error:
+            self._flush()  # what came before is good
+            if is_about_records(error):
+                self._failed = BlockRange(self._seen + 1, block.last_offset, self._seen_position, block.end_position)
+            raise
+        self._note_share(block)
+        if part is not None:
+            self._append(part, filters.provenance_for(block.header, current.own_instance_id))
+        self._counts.filtered += block.header.record_count - (part.block.record_count if part else 0)
+        self._counts.blocks += 1
+        self._seen, self._seen_position = block.last_offset, block.end_position
+        if self._pending_bytes >= self._message_bytes:
+            self._send_on()
+        if self._seen == current.last:
+            self._flush()
+            self._complete()
+            if self._index < len(self._ranges):
+                self._begin()
+
+    def _note_share(self, block: Block) -> None:
+        share = filters.share_up_to(block.header, self._current.target)
+        if share is None:
+            return
+        if self._shares and self._shares[-1][1] == share:  # nothing of the block is for the target
+            return
+        self._shares.append((block.last_offset, share))
+
+    def _part(self, block: Block, current: Range) -> Part | None:
+        header = block.header
+        decision = filters.decide(header, current.target, current.peer_instance_id)
+        if decision.share is filters.Share.NOTHING:
+            return None
+        first, last = block.first_offset, block.last_offset
+        if decision.share is filters.Share.WHOLE:
+            payload = pa.py_buffer(block.payload)
+            descent = message_origins.descent_of(header, current, None)
+            whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
+            return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
+        batch = block.batch()
+        places = filters.places_of_families(batch, decision.families)
+        if not len(places):
+            return None
+        kept = batch.take(pa.array(places))
+        rest = encode_batch(kept, header.compression)
+        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
+        descent = message_origins.descent_of(header, current, places)
+        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
+        return Part(share, facts, block.end_position)
+
+    def _append(self, part: Part, provenance: tuple[str, ...]) -> None:
+        size = payload_bytes(part.block)
+        if self._pending and (provenance != self._provenance or self._pending_bytes + size > self._message_bytes):
+            self._send_on()
+        self._provenance = provenance
+        self._pending.append(part)
+        self._pending_bytes += size
+
+    def _flush(self) -> None:
+        """Ship what is at hand, and wait until all is acknowledged."""
+        self._send_on()
+        self._settle_all()
+        self._reach(self._seen, self._seen_position)
+
+    def _settle_all(self) -> None:
+        while self._flying:
+            self._settle()
+
+    def _send_on(self) -> None:
+        """Ship what is at hand; where the session can, without waiting for the answer."""
+        if not self._pending:
+            return
+        stretch = MessageSpan(
+            self._pending, self._provenance, self._sent, self._sent_position, self._seen, self._seen_position
+        )
+        self._pending, self._pending_bytes = [], 0
+        self._sent, self._sent_position = stretch.to, stretch.to_position
+        while len(self._flying) >= MESSAGES_ON_WAY_MAX:
+            self._settle()
+        session = self._sessions.session(self._current)
+        if isinstance(session, AheadSession):
+            message = stretch.message(self._acked)
+            self._flying.append(Flight(stretch, message, session.ship_ahead(message)))
+        else:
+            self._send(stretch)
+
+    def _settle(self) -> None:
+        """Take the answer to the first message on its way. All in front of it is acknowledged."""
+        flight = self._flying.popleft()
+        try:
+            acked = self._landed(flight)
+        except PermanentError as error:
+            self._narrow(flight.stretch, error)
+        except TransientError as error:
+            if isinstance(error, GapError) and not flight.message.is_ahead:
+                raise
+            self._send(flight.stretch)
+            self._settle_all()  # what left behind it was declined: whatever leaves ahead of that would be, without end
+        else:
+            self._count(flight.message, acked)
+            self._reach(flight.stretch.to, flight.stretch.to_position)
+
+    def _landed(self, flight: Flight) -> Acked:
+        try:
+            return flight.shipment.wait()
+        except BaseException:
+            self._sessions.forget(self._current)
+            raise
+        finally:
+            self._count_sends(flight.message, flight.shipment.sends)
+
+    def _let_land(self) -> None:
+        """The stream has stopped, and nothing of it is on its way when it says so, whatever became of that: what is not
+        acknowledged is sent again, and a peer knows what it has.
+        """
+        while self._flying:
+            with suppress(BookkeeperError):
+                self._landed(self._flying.popleft())
+
+    def _send(self, stretch: MessageSpan) -> None:
+        """Ship a stretch, and wait until it is acknowledged; all in front of it is."""
+        message = stretch.message(self._acked)
+        try:
+            acked = self._ship(message)
+        except PermanentError as error:
+            self._narrow(stretch, error)
+        else:
+            self._count(message, acked)
+            self._reach(stretch.to, stretch.to_position)
+
+    def _narrow(self, stretch: MessageSpan, error: PermanentError) -> None:
+        """What the peer refuses for what is in it is halved: the blocks in front of the one that it is about go, and
+        that one is named.
+        """
+        if not is_about_records(error):
+            raise error
+        if len(stretch.parts) == 1:
+            self._failed = stretch.blocks
+            raise error
+        for half in stretch.halves():
+            self._send(half)
+
+    def _reach(self, offset: int, position: int) -> None:
+        """Everything up to here is durable at the peer, or not wanted."""
+        self._acked = offset
+        self._counts.position = position
+        while self._shares and self._shares[0][0] <= offset:
+            self._counts.share = self._shares.popleft()[1]
+        self._sent, self._sent_position = max((self._sent, self._sent_position), (offset, position))
+
+    @property
+    def _current(self) -> Range:
+        return self._ranges[self._index]
+
+    def _ship(self, message: Message) -> Acked:
+        session = self._sessions.session(self._current)
+        before = session.sends
+        try:
+            return session.ship(message)
+        except BaseException:
+            self._sessions.forget(self._current)
+            raise
+        finally:
+            self._count_sends(message, session.sends - before)
+
+    def _count_sends(self, message: Message, times: int) -> None:
+        self._counts.sent_records += times * record_count(message)
+        self._counts.sent_bytes += times * message_bytes(message)
+
+    def _count(self, message: Message, acked: Acked) -> None:
+        promised = message.acked_offset if message.is_ahead else message.to_offset
+        if acked.offset < promised:
+            raise IncompatibleError(
+                f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"
+            )
+        self._counts.records += record_count(message)
+        self._counts.bytes += message_bytes(message)
+        self._counts.resent += acked.dropped
+
+    def _complete(self) -> None:
+        current, counts, now_ns = self._current, self._counts, self._clock.boot_ns()
+        self._results.append(
+            RangeResult(
+                range_id=current.range_id,
+                acked_offset=min(self._acked, current.last),
+                acked_position=counts.position,
+                high_water=self._high_water,
+                records=counts.records,
+                bytes=counts.bytes,
+                filtered=counts.filtered,
+                resent=counts.resent,
+                blocks=counts.blocks,
+                sent_records=counts.sent_records,
+                sent_bytes=counts.sent_bytes,
+                error=self._error,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                seconds=(now_ns - self._started_ns) / 1e9,
+                failed=self._failed,
+                share_records=counts.share[0],
+                share_bytes=counts.share[1],
+            )
+        )
+        self._failed = None
+        self._index += 1
+        self._counts, self._started_ns = _Counts(), now_ns
+
+
+def starts_behind(current: Range, acked: int) -> bool:
+    """Tell whether a range leaves no hole behind what is acknowledged (R19)."""
+    return current.first == acked + 1

@@ -1,0 +1,85 @@
+"""What a message says of where its records were first written, so that a peer tells those that came another way (R22).
+
+Arrives: a block's header, its target, and which of its records go. Leaves: the bytes of a ``BlockOrigins``, or None
+where a log of an older version does not say it. The same whenever and by whomever a block is sent, but for ``since``,
+which a quarantine moves. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from bookkeeper.origins import Part, Runs, root_of
+from bookkeeper.replay.ranges import Range
+from bookkeeper.replay.stream import filters
+from bookkeeper.replay.stream.filters import LocationCache
+from bookkeeper.storage.wal import BlockHeader, stream_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import (
+    EVERY_ROW,
+    BlockOrigins,
+    Claim,
+    at_places,
+    descent_from_pb,
+    descent_to_pb,
+    exact_claims,
+    of_families,
+)
+
+
+def descent_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
+    """``places``: which records of the block go, ascending; None = all."""
+    families = claimed_families(header, current)
+    found = (
+        _received(header, current, families, places)
+        if header.HasField("origin")
+        else _own(header, current, families, places)
+    )
+    return None if found is None else descent_to_pb(found, root_of(current.stream)).SerializeToString()
+
+
+def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | None:
+    """The families of the block that the target gets; None when it gets all that there are, in other blocks too."""
+    stamp = filters.stamp_for(header, current.target)
+    if stamp is None or stamp.groups is None:
+        return None
+    return frozenset(family for group in header.groups if group.name in stamp.groups for family in group.families)
+
+
+def _own(
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+) -> BlockOrigins:
+    """Of what was written here: the place in this file is where it was first."""
+    root = root_of(current.stream)
+    whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
+    records = () if places is None else at_places(((root, whole),), places)
+    claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
+    return BlockOrigins(records, claims if families is None else of_families(claims, families))
+
+
+def taken_since(since: int, current: Range) -> int:
+    """From which offset on the target gets all that the block's own families have in the file; 0 = not known.
+
+    Not before what is in quarantine, which it lacks; and never in a run of its own, which has only what it is for.
+    """
+    return max(since, current.passed_to + 1) if since and not current.run_id else 0
+
+
+def shipped(claim: Claim, current: Range) -> Claim:
+    """A claim as this stream may say it: one that lacks something lies behind what is in quarantine, or in a run of its
+    own, and where in the root that is, nobody knows.
+    """
+    return replace(claim, since=0) if current.passed_to or current.run_id else claim
+
+
+def _received(
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+) -> BlockOrigins | None:
+    """Of what came from another cluster: as that one said it."""
+    own = root_of(stream_from_pb(header.origin.stream))
+    found = descent_from_pb(header.descent, own)
+    if not found.records:
+        return None
+    records = found.records if places is None else at_places(found.records, places)
+    claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
+    return BlockOrigins(records, claims if families is None else of_families(claims, families))

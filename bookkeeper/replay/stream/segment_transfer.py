@@ -1,0 +1,142 @@
+"""An import's log goes to a peer as the segments beside it, where that is possible; else its records are shipped.
+
+Arrives: a range of a log. Leaves: the result of the whole range, or the reason why its records are to be shipped.
+Nothing here survives a crash: the stream and its offsets are the same in both ways, and so is the fact behind them.
+Rules: R13 and R21.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from dataclasses import dataclass, replace
+
+from bookkeeper.bulk.log_segments import WholeLog, WholeSegment, whole_of
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, CorruptionError
+from bookkeeper.origins import Root, root_of
+from bookkeeper.peers.protocol import WholeAnswer, WholeFile, WholeSession
+from bookkeeper.replay.ranges import Range, RangeError, RangeResult
+from bookkeeper.replay.stream import filters
+from bookkeeper.replay.stream.block_stream import OpenSessions
+from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
+
+AS_SEGMENTS = "whole segments"
+AS_RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of it: the range's result, or why its records are shipped; "" when that is all there ever was."""
+
+    result: RangeResult | None = None
+    reason: str = ""
+
+    @property
+    def way(self) -> str:
+        """How the records went, for people."""
+        return f"{AS_RECORDS}: {self.reason}" if self.reason else ""
+
+
+def is_all(r: Range) -> bool:
+    """Whether the range begins a stream: what went on as records goes on so."""
+    return r.first == 1 and not r.run_id
+
+
+def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | None:
+    """Why the target does not get what is in segments; None when it does (R13, R21). All blocks of an import's log have
+    the stamps and the provenance of the first one.
+    """
+    if not wanted_segments(r, whole, header):
+        return "none of it is for this target"
+    if r.last != whole.records:
+        return "only a part of it is due"
+    return None
+
+
+def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[WholeSegment, ...]:
+    """The segments of the locality groups that the log is stamped with for the target; none when it has been there."""
+    stamp = filters.stamp_for(header, r.target)
+    if stamp is None or filters.would_loop(header.provenance, r.peer_instance_id):
+        return ()
+    return tuple(part for part in whole.segments if stamp.groups is None or part.entry.group in stamp.groups)
+
+
+def root_in(header: BlockHeader) -> Root | None:
+    """Rule R22: where the records of a log were first written that another cluster sent; None = in this file. They have
+    the offsets that they have there (see ``tserver.onward``). Raises CorruptionError.
+    """
+    if not header.HasField("origin"):
+        return None
+    found = descent_from_pb(header.descent, root_of(stream_from_pb(header.origin.stream)))
+    if len(found.records) != 1 or found.records[0][1].first != 1:
+        raise CorruptionError("its first block does not say that it begins where its records were first written")
+    return found.records[0][0]
+
+
+def try_whole(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> Tried:
+    """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
+    errors of the peer are in the result.
+    """
+    started_ns = clock.boot_ns()
+    try:
+        whole = whole_of(r.file) if is_all(r) else None
+        if whole is None:
+            return Tried()
+        header = next(read_headers(r.file)).header
+        reason = reason_for_records(r, whole, header)
+        root = root_in(header)
+        wanted = replace(whole, segments=wanted_segments(r, whole, header))
+    except (BookkeeperError, OSError) as error:
+        return Tried(reason=f"its segments can't be read: {error}")
+    if reason is not None:
+        return Tried(reason=reason)
+    try:
+        session = sessions.session(r)
+        if not isinstance(session, WholeSession):
+            return Tried(reason="the peer takes nothing else")
+        provenance = filters.provenance_for(header, r.own_instance_id)
+        answer = session.ship_whole(WholeFile(provenance, wanted, root), started_ns + patience_ms * 1_000_000)
+    except BookkeeperError as error:
+        sessions.forget(r)
+        return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+    if answer.declined is not None:
+        return Tried(reason=answer.declined)
+    return Tried(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+
+
+def _share_of(r: Range) -> tuple[int, int]:
+    """What of the whole log is the target's, by its last block."""
+    header = next(iter(deque(read_headers(r.file), maxlen=1))).header
+    return filters.share_up_to(header, r.target) or (0, 0)
+
+
+def _result(
+    r: Range, wanted: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
+) -> RangeResult:
+    taken = answer is not None
+    records = sum(segment.entry.records for segment in wanted.segments)
+    sent = 0 if answer is None else answer.sent_bytes
+    share_records, share_bytes = _share_of(r) if taken else (0, 0)
+    return RangeResult(
+        range_id=r.range_id,
+        acked_offset=r.last if taken else r.finished,
+        acked_position=0,
+        high_water=None,
+        records=records if taken else 0,
+        bytes=wanted.size_bytes if taken else 0,
+        filtered=wanted.records - records if taken else 0,
+        resent=records if taken and not sent else 0,
+        blocks=1 if taken else 0,
+        sent_records=records if sent else 0,
+        sent_bytes=sent,
+        error=error,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        seconds=seconds,
+        way=AS_SEGMENTS,
+        share_records=share_records,
+        share_bytes=share_bytes,
+    )

@@ -1,0 +1,287 @@
+"""Writing segments: sorted entries in, one durable immutable file out.
+
+Arrives: batches of entries in key order. Leaves: a file under a temporary name, complete and synced, then renamed.
+A crash before the rename leaves a temporary file that no reader ever opens; a crash after it leaves a file that no
+books name. Both are found by ``leftovers`` and can be deleted by whoever holds the tablet.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bookkeeper.storage.columns import binary_data, binary_offsets, content_bytes, distinct, is_constant
+from bookkeeper.storage.tablet.segments import bloom, segment_format
+from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, NewSegment, crc32c
+from bookkeeper.storage.tablet.segments.segment_index import INDEX_SCHEMA, encode_index
+from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, entries_within, entry_bytes
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+from bookkeeper.storage.wal.wal_files import FileOps, sync_directory, uri_of, write_all
+
+WHOLE_COLUMNS = 1 << 16
+"""Values that Parquet encodes at once: a row group's columns whole, a quarter faster than in parts."""
+
+AHEAD_BYTES = 8 << 20
+"""Row groups that wait for being encoded hold so much at most, or are one. Entries come in batches of many row groups,
+and their keys are looked at batch by batch: with one row group ahead the two threads wait for each other in turn.
+"""
+
+BEGUN_BYTES = 4 << 20
+"""The disk begins with so much of a segment at a time: a sync of all of it at the end kept the log's waiting."""
+
+SAMPLE_BYTES = 1 << 16
+WORTH_IT = 0.9
+"""Values are compressed when a sample of them becomes smaller than so many times its size."""
+
+
+def is_squeezed(values: pa.Array, compression: str) -> bool:
+    """Whether compressing values like these is worth its time; images, what is encrypted or compressed is not."""
+    first = int(binary_offsets(values)[0])
+    sample = binary_data(values)[first : first + min(content_bytes(values), SAMPLE_BYTES)]
+    if compression == "none" or not sample:
+        return False
+    return int(pa.compress(sample, compression).size) < WORTH_IT * len(sample)
+
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.binary())
+_WRITTEN_SCHEMA = pa.schema(
+    [f.with_type(_DICTIONARY) if f.name in segment_format.DICTIONARY_COLUMNS else f for f in ENTRY_SCHEMA]
+)
+"""The same bytes in the file; Parquet need not look for the distinct values where there is one, as mostly."""
+
+
+def _constants(entries: pa.RecordBatch) -> frozenset[str]:
+    """Columns, of those that are written with dictionaries, that have one value."""
+    return frozenset(name for name in segment_format.DICTIONARY_COLUMNS if is_constant(entries.column(name)))
+
+
+def _with_dictionaries(entries: pa.RecordBatch, constants: Collection[str]) -> pa.RecordBatch:
+    """The entries in the schema in which they are written."""
+    columns = [
+        _dictionary_of(column, field.name in constants) if field.type == _DICTIONARY else column
+        for field, column in zip(_WRITTEN_SCHEMA, entries.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_WRITTEN_SCHEMA)
+
+
+def _dictionary_of(column: pa.Array, constant: bool) -> pa.DictionaryArray:
+    if not constant:
+        return column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(column), np.int32)), column.slice(0, 1))
+
+
+def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch) -> pq.ParquetWriter:
+    """``first``: what will be written first; it decides whether values are compressed. Pages have no checksums: the
+    index has one of each row group, and of more bytes.
+    """
+    codecs = dict.fromkeys(ENTRY_SCHEMA.names, compression)
+    if not is_squeezed(first.column("value"), compression):
+        codecs["value"] = "none"
+    return pq.ParquetWriter(
+        sink,
+        _WRITTEN_SCHEMA,
+        compression=codecs,
+        use_dictionary=segment_format.DICTIONARY_COLUMNS,
+        write_statistics=["row"],
+        store_schema=False,
+        write_batch_size=WHOLE_COLUMNS,
+    )
+
+
+def _tail(filter_bytes: bytes, index: pa.RecordBatch, footer: bytes) -> list[bytes]:
+    """What lies between the row groups and the Parquet footer."""
+    index_bytes = encode_index(index)
+    check = crc32c(filter_bytes + index_bytes)
+    trailer = TRAILER.pack(segment_format.TRAILER_MAGIC, len(filter_bytes), len(index_bytes), check, crc32c(footer))
+    return [filter_bytes, index_bytes, trailer]
+
+
+class SegmentOps(FileOps):
+    """The system calls of a flush."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name; raises OSError."""
+        source.rename(target)
+
+
+class SegmentWriter:
+    """One segment under construction, as ``<final name>.tmp``: ``add`` in key order, ``finish``, :func:`publish`.
+
+    Row groups are encoded in a thread of its own while the caller prepares the next ones; ``finish`` and ``discard``
+    end it. What it raises, a later call raises.
+    """
+
+    def __init__(self, path: Path, group: str, settings: TabletSettings, ops: SegmentOps) -> None:
+        """``path``: the final name, never used before; its directory exists."""
+        self.path = path
+        self.temporary = path.with_name(path.name + segment_format.TEMPORARY_ENDING)
+        self._group = group
+        self._settings = settings
+        self._ops = ops
+        self._sink = pa.OSFile(str(self.temporary), "wb")
+        self._writer: pq.ParquetWriter | None = None
+        """From the first row group on."""
+        self._encoder = ThreadPoolExecutor(1, "segment")
+        self._encoded: deque[tuple[int, Future[None]]] = deque()
+        """The row groups, each with its size, that are encoded or wait for it while the next ones are prepared."""
+        self._begun = 0
+        """Up to where the disk was told to begin."""
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_records = 0
+        self._waiting_bytes = 0
+        self._index: list[dict[str, Any]] = []
+        self._hashes: list[bloom.Hashes] = []
+        self._families: set[bytes] = set()
+        self._seqs: list[int] = []
+
+    def add(self, entries: pa.RecordBatch) -> None:
+        """Append entries, none before those added already; writes whole row groups, raises OSError."""
+        self._note(entries)
+        constants = _constants(entries)
+        low = 0
+        while low < entries.num_rows:
+            rest = entries.slice(low, self._settings.row_group_records - self._waiting_records)
+            fits = entries_within(rest, self._settings.row_group_bytes - self._waiting_bytes)
+            part = rest.slice(0, max(1, fits))
+            self._waiting.append(part)
+            self._waiting_records += part.num_rows
+            self._waiting_bytes += int(entry_bytes(part))
+            low += part.num_rows
+            is_full = self._waiting_bytes >= self._settings.row_group_bytes
+            if is_full or part.num_rows < rest.num_rows or self._waiting_records == self._settings.row_group_records:
+                self._write_row_group(constants if len(self._waiting) == 1 else None)
+
+    def _note(self, entries: pa.RecordBatch) -> None:
+        """Remember what the tail and the books say of these entries."""
+        self._hashes.append(bloom.hash_rows(entries.column("row")))
+        if len(self._families) <= segment_format.FAMILIES_MAX:
+            self._families.update(distinct(entries.column("family")))
+        extremes = pc.min_max(entries.column("seq"))
+        self._seqs += [extremes["min"].as_py(), extremes["max"].as_py()]
+
+    def _write_row_group(self, constants: Collection[str] | None = None) -> None:
+        """``constants``: see :func:`_constants`; None: not known."""
+        group = self._waiting[0] if len(self._waiting) == 1 else pa.concat_batches(self._waiting)
+        size = self._waiting_bytes
+        self._waiting, self._waiting_records, self._waiting_bytes = [], 0, 0
+        written = _with_dictionaries(group, _constants(group) if constants is None else constants)
+        self._settle(AHEAD_BYTES - size)
+        self._encoded.append((size, self._encoder.submit(self._encode, group, written)))
+
+    def _settle(self, left_bytes: int) -> None:
+        """Wait until no more than so much is left to encode; raises what encoding raised."""
+        while self._encoded and sum(size for size, _ in self._encoded) > left_bytes:
+            _, encoded = self._encoded.popleft()
+            encoded.result()
+
+    def _encode(self, group: pa.RecordBatch, written: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = _parquet_writer(self._sink, self._settings.compression, group)
+        start = self._sink.tell()
+        self._writer.write_batch(written, row_group_size=group.num_rows)
+        end = self._sink.tell()
+        if end - self._begun >= BEGUN_BYTES:
+            self._ops.begin_writing(self._sink.fileno(), self._begun, end - self._begun)
+            self._begun = end
+        line = {"start": start, "bytes": end - start, "crc": 0, "records": group.num_rows}
+        for name in KEY_COLUMNS:
+            line[f"first_{name}"] = group.column(name)[0].as_py()
+            line[f"last_{name}"] = group.column(name)[-1].as_py()
+        self._index.append(line)
+
+    def finish(self, flush_id: int) -> NewSegment:
+        """Complete and sync the temporary file, read every byte of it back for its checksum. At least one entry was
+        added. Raises OSError; the segment has no name yet.
+        """
+        if self._waiting:
+            self._write_row_group()
+        self._settle(0)
+        self._encoder.shutdown()
+        assert self._writer is not None
+        self._writer.add_key_value_metadata(self._metadata())
+        self._writer.close()
+        self._sink.close()
+        fd = self._ops.open(self.temporary, os.O_RDWR)
+        try:
+            size = self._add_tail(fd)
+            self._ops.fsync(fd)
+        finally:
+            self._ops.close(fd)
+        return NewSegment(
+            uri=uri_of(self.path),
+            group=self._group,
+            records=sum(line["records"] for line in self._index),
+            bytes=size,
+            min_row=self._index[0]["first_row"],
+            max_row=self._index[-1]["last_row"],
+            first_seq=min(self._seqs),
+            last_seq=max(self._seqs),
+            flush_id=flush_id,
+        )
+
+    def _metadata(self) -> dict[bytes, bytes]:
+        metadata = {
+            segment_format.VERSION_KEY: str(segment_format.FORMAT_VERSION).encode(),
+            segment_format.GROUP_KEY: self._group.encode(),
+        }
+        if len(self._families) <= segment_format.FAMILIES_MAX:
+            listed = [base64.b64encode(family).decode() for family in sorted(self._families)]
+            metadata[segment_format.FAMILIES_KEY] = json.dumps(listed).encode()
+        return metadata
+
+    def _add_tail(self, fd: int) -> int:
+        """Insert the tail before the footer; returns the size of the file."""
+        size = os.fstat(fd).st_size
+        footer_length, _ = FOOTER_END.unpack(os.pread(fd, FOOTER_END.size, size - FOOTER_END.size))
+        footer_start = size - FOOTER_END.size - footer_length
+        end = os.pread(fd, size - footer_start, footer_start)
+        for line in self._index:
+            line["crc"] = crc32c(os.pread(fd, line["bytes"], line["start"]))
+        index = pa.RecordBatch.from_pylist(self._index, schema=INDEX_SCHEMA)
+        filter_bytes = bloom.build(self._hashes)
+        os.lseek(fd, footer_start, os.SEEK_SET)
+        tail = [*_tail(filter_bytes, index, end[:footer_length]), end]
+        write_all(fd, tail, self._ops)
+        return int(footer_start + sum(map(len, tail)))
+
+    def discard(self) -> None:
+        """Give up: remove what was written, published or not, as long as nobody was told of it."""
+        self._encoder.shutdown()
+        with contextlib.suppress(OSError, pa.ArrowException):  # a file that is thrown away need not be complete
+            if self._writer is not None:
+                self._writer.close()
+        self._sink.close()
+        self.temporary.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+def publish(writers: Sequence[SegmentWriter], ops: SegmentOps) -> None:
+    """Give finished segments their final names, durably: all or, after an OSError, perhaps some."""
+    for writer in writers:
+        ops.rename(writer.temporary, writer.path)
+    for directory in {writer.path.parent for writer in writers}:
+        sync_directory(directory, ops)
+
+
+def leftovers(directory: Path, referenced: Collection[str]) -> list[Path]:
+    """Files of interrupted flushes: temporary ones, and segments whose URI is not in ``referenced``.
+
+    Only meaningful while no flush of this directory is under way.
+    """
+    if not directory.is_dir():
+        return []
+    endings = (segment_format.ENDING, segment_format.ENDING + segment_format.TEMPORARY_ENDING)
+    files = (path for path in directory.iterdir() if path.name.endswith(endings))
+    return sorted(path for path in files if uri_of(path) not in referenced)

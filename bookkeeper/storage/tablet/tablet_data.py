@@ -1,0 +1,378 @@
+"""All data of one tablet: memtable, memtables on their way to disk, segments.
+
+Arrives: record batches in commit order, scans, and the order to flush. Leaves: pages, and segments for the books.
+Survives a crash: the segments that the books name; everything else is in the WAL. Any number of threads may scan
+while one applies and one flushes: a reader takes the present state, which never changes, and each record is in it
+exactly once or, equal in all parts, twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import Extent, RowRange
+from bookkeeper.storage.tablet.compaction import Keeping, Sieve, families_outside
+from bookkeeper.storage.tablet.flush import Target, write_groups
+from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
+from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING, Asked, Retention
+from bookkeeper.storage.tablet.scans.scan import ScanPage, View, Wanted, read_page
+from bookkeeper.storage.tablet.scans.scan_position import Resume
+from bookkeeper.storage.tablet.scans.visibility import Sight
+from bookkeeper.storage.tablet.segments import bloom, segment_format
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
+from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, merged_prefix
+from bookkeeper.storage.tablet.segments.segment_reader import Segment
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
+from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, RunSource
+from bookkeeper.storage.tablet.sorting.order import Mask
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+
+Task = Callable[[], None]
+
+EVERY_ROW = RowRange(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What readers see; replaced, never changed (the active memtable grows)."""
+
+    active: Memtable
+    frozen: FrozenMemtable | None
+    segments: tuple[Segment, ...]
+
+
+def frozen_state(state: _State, fresh: Memtable) -> _State:
+    """Nothing that was readable is missing: the active memtable is the frozen one now."""
+    return replace(state, active=fresh, frozen=FrozenMemtable(state.active))
+
+
+def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
+    """The frozen memtable goes at the moment its segments come."""
+    return replace(state, frozen=None, segments=(*state.segments, *opened))
+
+
+def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, ...]) -> _State:
+    """The segments that were merged go at the moment that what was made of them comes."""
+    left = tuple(segment for segment in state.segments if segment.ref.uri not in inputs)
+    return replace(state, segments=(*left, *opened))
+
+
+def _unique_name() -> str:
+    return uuid.uuid4().hex
+
+
+def at_once(task: Task) -> None:
+    """Sort where the records are applied."""
+    task()
+
+
+class TabletData:
+    """Memtable and segments of one tablet. Thread-safe; flushes run one at a time."""
+
+    def __init__(
+        self,
+        extent: Extent,
+        groups: GroupMap,
+        directory: Path,
+        segments: Sequence[SegmentRef],
+        settings: TabletSettings | None = None,
+        *,
+        cache: BlockCache | None = None,
+        ops: SegmentOps | None = None,
+        unique_name: Callable[[], str] = _unique_name,
+        later: Callable[[Task], None] = at_once,
+        properties: TableProperties = DEFAULT_PROPERTIES,
+    ) -> None:
+        """``segments``: those the books name. ``cache`` may be shared by tablets. ``later`` runs sorting work that is
+        due, which is equal to work not run yet; by default, or when it falls far behind, :meth:`apply` waits for it.
+        Reads nothing yet.
+        """
+        self.extent = extent
+        self.directory = directory
+        self.properties = properties
+        """Of the table, in force."""
+        self._groups = groups
+        self._settings = settings or TabletSettings()
+        self._cache = cache or BlockCache(self._settings.cache_bytes_max)
+        self._ops = ops or SegmentOps()
+        self._unique_name = unique_name
+        self._later = later
+        self._lock = threading.Lock()
+        opened = tuple(Segment(ref, self._cache) for ref in segments)
+        self._state = _State(Memtable(self._settings), None, opened)
+        self._pages = count()
+        self._reading: dict[int, _State] = {}
+        """What each page that is being filled reads."""
+
+    # ---- writing
+
+    def apply(self, batch: pa.RecordBatch, first_seq: int) -> None:
+        """Add records of MUTATION_SCHEMA, every timestamp set, numbered from ``first_seq``. Visible on return, all at
+        once. Sequence numbers never repeat in a tablet; rows lie in the extent (the caller routed them). The batch's
+        buffers are kept until they are sorted or flushed. Raises InvalidInputError.
+        """
+        if not batch.num_rows:
+            return
+        entries = to_entries(batch, first_seq)
+        with self._lock:
+            memtable = self._state.active
+            due = memtable.append(entries)
+        if memtable.overdue:
+            memtable.consolidate()
+        elif due:
+            self._later(memtable.consolidate)
+
+    @property
+    def groups(self) -> GroupMap:
+        """The table's locality groups as the next flush will use them."""
+        return self._groups
+
+    def configure(self, groups: GroupMap, properties: TableProperties) -> None:
+        """Use other groups and properties from the next flush and scan on; older segments stay readable."""
+        self._groups = groups
+        self.properties = properties
+
+    # ---- memory
+
+    @property
+    def memory_records(self) -> int:
+        """Records that are in no segment yet."""
+        state = self._state
+        return state.active.records + (state.frozen.records if state.frozen else 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the records that are in no segment yet, sequence numbers included."""
+        return self.active_bytes + self.frozen_bytes
+
+    @property
+    def active_bytes(self) -> int:
+        """The part of :attr:`memory_bytes` that the next flush would take: what to compare with the flush limit."""
+        return self._state.active.bytes
+
+    @property
+    def frozen_bytes(self) -> int:
+        """The part of :attr:`memory_bytes` that a flush is writing."""
+        frozen = self._state.frozen
+        return frozen.bytes if frozen else 0
+
+    @property
+    def segments(self) -> tuple[SegmentRef, ...]:
+        """The segments that readers see now."""
+        return tuple(segment.ref for segment in self._state.segments)
+
+    # ---- reading
+
+    def scan_page(
+        self,
+        start_row: bytes | None,
+        stop_row: bytes | None,
+        families: Collection[bytes],
+        columns: Collection[tuple[bytes, bytes]],
+        resume: bytes | None,
+        page_bytes: int,
+        asked: Asked = EVERYTHING,
+        now_ms: int = 0,
+        sight: Sight | None = None,
+    ) -> ScanPage:
+        """Records with ``start_row <= row < stop_row`` (None = unbounded): the versions ``asked`` for of those that
+        count by the table's properties at ``now_ms``, deletes resolved, at most about ``page_bytes``, at least one
+        unless the range is at its end or holds long stretches that nobody asked for. ``families`` and ``columns``
+        (family, qualifier): empty = all, else a record must be in both. ``sight``: labels that may be seen, None = all.
+        ``resume``: ``next`` of the page before, with the other arguments unchanged.
+
+        Raises InvalidInputError for a bad token or size, CorruptionError for a bad segment.
+        """
+        if page_bytes < 1:
+            raise InvalidInputError(f"a page of {page_bytes} bytes can't hold a record: ask for more")
+        asked.check()
+        low, high = self._clip(start_row, stop_row)
+        position: Position = (low,)
+        begun = None
+        if resume is not None:
+            behind = Resume.decode(resume)
+            position = max(position, behind.position)
+            begun = behind.begun
+            low = max(low, behind.cell[0])
+        wanted = Wanted.of(families, columns)
+        view = View(wanted, retention(self.properties, now_ms), asked, sight)
+        with self._pinned() as state:
+            cursors = _cursors(state, position, low, high, wanted)
+            if state.active.due:
+                self._later(state.active.consolidate)
+            return read_page(cursors, view, page_bytes, self._settings, begun)
+
+    @contextmanager
+    def _pinned(self) -> Iterator[_State]:
+        """The present state; its files are needed until the end of the block."""
+        page = next(self._pages)
+        with self._lock:
+            state = self._reading[page] = self._state
+        try:
+            yield state
+        finally:
+            with self._lock:
+                del self._reading[page]
+
+    def is_read(self, uris: Collection[str]) -> bool:
+        """Whether a page that is being filled may still read one of these segments; none begins to, once they were
+        replaced.
+        """
+        with self._lock:
+            states = list(self._reading.values())
+        return any(segment.ref.uri in uris for state in states for segment in state.segments)
+
+    def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
+        """The range inside the extent: first row, inclusive, and stop row, exclusive."""
+        low = start_row or b""
+        if self.extent.prev_row is not None:
+            low = max(low, self.extent.prev_row + b"\x00")
+        stops = [] if stop_row is None else [stop_row]
+        if self.extent.end_row is not None:
+            stops.append(self.extent.end_row + b"\x00")
+        return low, min(stops, default=None)
+
+    # ---- flushing
+
+    def begin_flush(self) -> FrozenMemtable | None:
+        """Set the memtable aside, still readable, and start a new one; None when there is nothing to flush. While a
+        flush is unfinished this returns that one's memtable again, the same object: to retry it.
+        """
+        with self._lock:
+            state = self._state
+            if state.frozen is not None:
+                return state.frozen
+            if not state.active.records:
+                return None
+            self._state = frozen_state(state, Memtable(self._settings))
+            return self._state.frozen
+
+    def write_segments(self, frozen: FrozenMemtable, flush_id: int) -> list[NewSegment]:
+        """Write one segment for each locality group present, durable on return, under names never used before. All
+        versions and deletes are kept. Raises OSError; then nothing is left and it may be called again. After a crash
+        there may be files that no books name: ``leftovers`` finds them.
+        """
+        frozen.settle()
+        cursors = [Cursor(RunSource(block), (), None) for block in frozen.blocks()]
+        return self._checked(write_groups(cursors, self._target(f"{flush_id:010d}", flush_id)))
+
+    def _target(self, prefix: str, flush_id: int) -> Target:
+        """Segments of this tablet as its table wants them, in files whose names begin with ``prefix``."""
+        return Target(
+            self._groups,
+            lambda: self.directory / f"{prefix}-{self._unique_name()}{segment_format.ENDING}",
+            flush_id,
+            replace(self._settings, compression=self.properties.compression),
+            self._ops,
+        )
+
+    def _checked(self, written: list[NewSegment]) -> list[NewSegment]:
+        for segment in written:
+            Segment(segment, self._cache).check()
+        return written
+
+    def finish_flush(self, frozen: FrozenMemtable, segments: Sequence[NewSegment]) -> None:
+        """Let readers use the segments instead of the memtable, at one moment. Call when the books name them; again
+        is harmless. Raises InvalidInputError when ``frozen`` is not what this tablet is flushing.
+        """
+        opened = tuple(Segment(segment, self._cache) for segment in segments)
+        with self._lock:
+            state = self._state
+            if state.frozen is not frozen:
+                known = {segment.ref.uri for segment in state.segments}
+                if {segment.uri for segment in segments} <= known:
+                    return
+                raise InvalidInputError("finish_flush was given a memtable that is not being flushed")
+            bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
+            if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
+                raise InvalidInputError("finish_flush was given segments of another memtable")
+            self._state = flushed_state(state, opened)
+
+    # ---- compaction
+
+    def write_merged(
+        self, inputs: Collection[str], holder: int, now_ms: int, *, forget: bool, go_on: Callable[[], None]
+    ) -> list[NewSegment]:
+        """Write what is kept of some segments, clipped to the extent: a segment for each locality group present,
+        durable on return, perhaps none; readers do not see them yet, and the flush id is the caller's to set.
+
+        ``holder``: first flush id of the tablet's holder, part of the files' names: what a crash leaves belongs to
+        nobody once there is another holder. ``now_ms``: for age-off. ``forget``: deletes go, where no segment outside
+        can hold what they hide; everything written before is in segments. ``go_on`` is called for each round and may
+        raise. Raises OSError, CorruptionError; then nothing is left.
+        """
+        segments = self._state.segments
+        outside = [segment.families for segment in segments if segment.ref.uri not in inputs]
+        kept_ms = self.properties.deletes_kept_ms
+        sieve = Sieve(
+            Keeping(
+                retention(self.properties, now_ms),
+                families_outside(outside) if forget else None,
+                now_ms - kept_ms if kept_ms else None,
+            )
+        )
+
+        def keep(merged: Round) -> Mask:
+            go_on()
+            return sieve.keep(merged)
+
+        low, high = self._clip(None, None)
+        unshared = BlockCache(0, readers=0)
+        chosen = [Segment(segment.ref, unshared) for segment in segments if segment.ref.uri in inputs]
+        cursors = [cursor for segment in chosen for cursor in segment_cursors(segment, (low,), high)]
+        return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
+
+    def replace_segments(self, inputs: Collection[str], written: Sequence[NewSegment]) -> None:
+        """Let readers use what was written instead of the segments that it was merged from, at one moment. Call when
+        the books say so. Raises InvalidInputError when a reader does not see one of ``inputs``.
+        """
+        opened = tuple(Segment(segment, self._cache) for segment in written)
+        with self._lock:
+            known = {segment.ref.uri for segment in self._state.segments}
+            if not set(inputs) <= known:
+                raise InvalidInputError("segments that the tablet does not consist of can't be replaced")
+            self._state = merged_state(self._state, inputs, opened)
+
+
+def retention(properties: TableProperties, now_ms: int) -> Retention:
+    """What counts of a cell in a table of these properties."""
+    oldest_ms = now_ms - properties.age_off_ms if properties.age_off_ms else None
+    return Retention(properties.versions_max, oldest_ms)
+
+
+def _cursors(state: _State, position: Position, low: bytes, high: bytes | None, wanted: Wanted) -> list[Cursor]:
+    """Behind ``position``, everything that can hold something wanted in rows ``[low, high)``."""
+    families = wanted.all_families()
+    only_row = bloom.hash_row(low) if high == low + b"\x00" else None
+    found = [segment for segment in state.segments if segment.may_hold(families, low, high, only_row)]
+    cursors = [cursor for segment in found for cursor in segment_cursors(segment, position, high)]
+    sources = [*(state.frozen.sources(low, high) if state.frozen else ()), *state.active.sources(low, high)]
+    stop = None if high is None else (high,)
+    return [*cursors, *(Cursor(source, position, stop) for source in sources)]
+
+
+def segment_cursors(segment: Segment, position: Position, high: bytes | None) -> list[Cursor]:
+    """Behind ``position`` and before the row ``high`` (None = no end), the rows of a segment that count: a cursor for
+    each range of them.
+    """
+    ranges = segment.ref.ranges or (EVERY_ROW,)
+    found = []
+    for rows in ranges:
+        begin = position if rows.prev_row is None else max(position, (rows.prev_row + b"\x00",))
+        ends = [end for end in (high, None if rows.end_row is None else rows.end_row + b"\x00") if end is not None]
+        stop = (min(ends),) if ends else None
+        if stop is None or begin < stop:
+            found.append(Cursor(segment, begin, stop))
+    return found

@@ -1,0 +1,72 @@
+"""Values of ``bookkeeper.model`` to and from the messages of a block header.
+
+Arrives and leaves: pure values. The messages live inside WAL files, so every function here is part of the file
+format (``block.proto``); a field that is unknown here stays in the message it came with.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.model import Origin, Stamp, StreamKey, TargetKey, TargetShare
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+
+
+def target_from_pb(message: pb.Stamp) -> TargetKey:
+    """The target that a stamp names, without its groups (rule R5)."""
+    return TargetKey(message.cluster, message.remote_table_id, message.source_table_id, message.incarnation)
+
+
+def stamp_to_pb(stamp: Stamp) -> pb.Stamp:
+    """A target in force, as a block carries it (rule R13)."""
+    return pb.Stamp(
+        cluster=stamp.target.cluster,
+        remote_table_id=stamp.target.remote_table_id,
+        source_table_id=stamp.target.source_table_id,
+        incarnation=stamp.target.incarnation,
+        all_groups=stamp.groups is None,
+        groups=stamp.groups or (),
+    )
+
+
+def stamp_from_pb(message: pb.Stamp) -> Stamp:
+    """Inverse of :func:`stamp_to_pb`."""
+    return Stamp(target_from_pb(message), None if message.all_groups else tuple(message.groups))
+
+
+def shares_from_pb(header: pb.BlockHeader) -> tuple[TargetShare, ...]:
+    """What of the file is each target's up to this block, sorted; the targets are those in force for it (R13)."""
+    numbers = zip(header.stamps, header.target_records, header.target_bytes, strict=False)
+    return tuple(sorted(TargetShare(target_from_pb(stamp), records, size) for stamp, records, size in numbers))
+
+
+def stream_to_pb(stream: StreamKey) -> pb.Stream:
+    """The stream that a received block belongs to (rule R18)."""
+    return pb.Stream(
+        source_instance_id=stream.source_instance_id,
+        file=stream.file,
+        source_table_id=stream.source_table_id,
+        target_table_id=stream.target_table_id,
+        incarnation=stream.incarnation,
+        run_id=stream.run_id,
+    )
+
+
+def stream_from_pb(message: pb.Stream) -> StreamKey:
+    """Inverse of :func:`stream_to_pb`."""
+    return StreamKey(
+        message.source_instance_id,
+        message.file,
+        message.source_table_id,
+        message.target_table_id,
+        message.incarnation,
+        message.run_id,
+    )
+
+
+def origin_to_pb(origin: Origin) -> pb.Origin:
+    """Which part of a stream a block is: everything in (after, to] for its tablet (rule R18)."""
+    return pb.Origin(stream=stream_to_pb(origin.stream), after_offset=origin.after_offset, to_offset=origin.to_offset)
+
+
+def origin_from_pb(message: pb.Origin) -> Origin:
+    """Inverse of :func:`origin_to_pb`."""
+    return Origin(stream_from_pb(message.stream), message.after_offset, message.to_offset)

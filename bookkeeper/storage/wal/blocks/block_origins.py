@@ -1,0 +1,208 @@
+"""Where received records were first written, as block headers and messages say it (rule R22).
+
+Arrives: values, or bytes from a file or the network. Leaves: messages of ``block.proto``, or a checked
+:class:`BlockOrigins`. Roots are numbered inside a message; number 0 is the log of the stream that brings the block, so
+that what comes straight from its root says nothing twice. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from bookkeeper.errors import CorruptionError
+from bookkeeper.model import RowRange
+from bookkeeper.origins import Part, Root, Runs
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+
+Section = tuple[Root, Runs]
+"""Records of one root that follow each other in a block, ascending there."""
+
+FEW_RUNS = 16
+"""Up to so many runs are put into a message one by one."""
+
+_RUNS_TAG = bytes([pb.RootRuns.DESCRIPTOR.fields_by_name["runs"].number << 3 | 2])
+
+EVERY_ROW = RowRange(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whoever takes the block holds all that ``part`` says of the root. ``since`` > 0: the stream that brings this has
+    left out nothing such from that offset on.
+    """
+
+    root: Root
+    part: Part
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrigins:
+    """Of the records of a block, in their order; ``records`` () = not kept, because nobody gets them from here.
+    ``partial``: other blocks brought some of what the claims name. ``places``: of the records only those at these
+    places are here, None = all; they are counted when somebody asks, for mostly nobody does.
+    """
+
+    records: tuple[Section, ...]
+    claims: tuple[Claim, ...]
+    partial: bool = False
+    places: npt.NDArray[np.int64] | None = None
+
+    @property
+    def here(self) -> tuple[Section, ...]:
+        """The records that are here."""
+        return self.records if self.places is None else at_places(self.records, self.places)
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> BlockOrigins:
+        """Of the records that are here, those for which the mask is true."""
+        places = np.flatnonzero(mask) if self.places is None else self.places[mask]
+        return replace(self, places=places)
+
+
+def record_count(sections: Iterable[Section]) -> int:
+    """Records that some sections speak of."""
+    return sum(runs.total for _, runs in sections)
+
+
+def at_places(sections: Sequence[Section], places: npt.NDArray[np.int64]) -> tuple[Section, ...]:
+    """The sections of the records at these places, which ascend."""
+    left: list[Section] = []
+    start = 0
+    for root, runs in sections:
+        stop = start + runs.total
+        low, high = np.searchsorted(places, (start, stop))
+        part = Runs.covering(runs.at(places[low:high] - start))
+        if len(part):
+            left.append((root, part))
+        start = stop
+    return tuple(left)
+
+
+def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """The same in as few sections as the order of the records allows."""
+    found: list[Section] = []
+    for root, runs in sections:
+        if found and found[-1][0] == root and found[-1][1].last < runs.first:
+            found[-1] = (root, found[-1][1] | runs)
+        else:
+            found.append((root, runs))
+    return tuple(found)
+
+
+def exact_claims(sections: Iterable[Section]) -> tuple[Claim, ...]:
+    """Claims of these records and of nothing else."""
+    return tuple(Claim(root, Part(EVERY_ROW, None, runs)) for root, runs in sections)
+
+
+def of_families(claims: Iterable[Claim], families: Iterable[bytes]) -> tuple[Claim, ...]:
+    """What is left of claims when only these families travel."""
+    wanted = sorted(families)
+    return tuple(
+        replace(claim, part=replace(claim.part, family=family))
+        for claim in claims
+        for family in wanted
+        if claim.part.family in (None, family)
+    )
+
+
+def descent_to_pb(descent: BlockOrigins, own: Root) -> pb.Descent:
+    """``own``: the root of the stream that brings the block, or the message."""
+    numbers, records = {own: 0}, descent.here
+    for root in [root for root, _ in records] + [claim.root for claim in descent.claims]:
+        numbers.setdefault(root, len(numbers))
+    found = pb.Descent(
+        roots=[
+            pb.Root(instance_id=root.instance_id, file=root.file, table_id=root.table_id) for root in [*numbers][1:]
+        ],
+        claims=[
+            pb.Claim(
+                root=numbers[claim.root],
+                runs=claim.part.runs.flat(),
+                since=claim.since,
+                families=() if claim.part.family is None else (claim.part.family,),
+                prev_row=claim.part.rows.prev_row,
+                end_row=claim.part.rows.end_row,
+            )
+            for claim in descent.claims
+        ],
+        partial=descent.partial,
+    )
+    for root, runs in records:
+        _set_runs(found.records.add(root=numbers[root]), runs)
+    return found
+
+
+def _set_runs(found: pb.RootRuns, runs: Runs) -> None:
+    """Many numbers go in as the bytes that they are on the wire: one by one they take several times as long."""
+    if len(runs) < FEW_RUNS:
+        found.runs.extend(runs.flat())
+    else:
+        raw = varints(runs.gaps().reshape(-1))
+        found.MergeFromString(_RUNS_TAG + varint(len(raw)) + raw)
+
+
+def varint(number: int) -> bytes:
+    """A number from 0 on in protobuf's form: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while number >= 128:
+        found.append(number & 127 | 128)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+def varints(numbers: npt.NDArray[np.int64]) -> bytes:
+    """Numbers from 0 on in that form, one behind the other."""
+    large = np.flatnonzero(numbers >= 128)
+    lowest = numbers.astype(np.uint8)
+    if not len(large):
+        return lowest.tobytes()
+    lowest[large] |= 128
+    rest, places, higher = numbers[large] >> 7, [], []
+    while len(large):
+        more = rest >= 128
+        places.append(large + 1)
+        higher.append(rest & 127 | more << 7)
+        large, rest = large[more], rest[more] >> 7
+    return np.insert(lowest, np.concatenate(places), np.concatenate(higher).astype(np.uint8)).tobytes()
+
+
+def descent_from_pb(message: pb.Descent, own: Root) -> BlockOrigins:
+    """Inverse of :func:`descent_to_pb`; raises CorruptionError."""
+    roots = [own, *(Root(root.instance_id, root.file, root.table_id) for root in message.roots)]
+    try:
+        records = tuple((roots[part.root], _runs(part.runs)) for part in message.records)
+        claims = tuple(
+            Claim(roots[claim.root], Part(_rows(claim), family, _runs(claim.runs)), claim.since)
+            for claim in message.claims
+            for family in claim.families or (None,)
+        )
+    except (ValueError, OverflowError, IndexError) as error:
+        raise CorruptionError(f"a block does not say where its records were written: {error}") from error
+    return BlockOrigins(records, claims, message.partial)
+
+
+def _runs(flat: Sequence[int]) -> Runs:
+    runs = Runs.from_flat(flat)
+    if not len(runs):
+        raise ValueError("no offsets")
+    return runs
+
+
+def _rows(claim: pb.Claim) -> RowRange:
+    return RowRange(
+        claim.prev_row if claim.HasField("prev_row") else None, claim.end_row if claim.HasField("end_row") else None
+    )
+
+
+def parse_descent(raw: bytes, own: Root) -> BlockOrigins:
+    """A descent as messages carry it; raises CorruptionError."""
+    try:
+        return descent_from_pb(pb.Descent.FromString(bytes(raw)), own)
+    except DecodeError as error:
+        raise CorruptionError(f"{len(raw)} bytes are no descent: {error}") from error

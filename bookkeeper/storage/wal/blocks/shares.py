@@ -1,0 +1,81 @@
+"""How much of a log is each target's: counted when blocks are formed, and written into their headers as running sums.
+
+Arrives: blocks in the order of the log, with their stamps and what of each is for which target. Leaves: the same
+blocks, whose headers tell the sums up to and with each block. So one header tells how much a target needs or has up to
+there. A reader that begins in the middle, a recovery and a repeated range add nothing up again. Pure; nothing lives
+here but the sums of the log at hand. Rules: R1 and R13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from bookkeeper.storage.columns import places_of
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Stamp
+
+_Target = tuple[str, str, str, int]
+"""The parts of a :class:`~bookkeeper.model.TargetKey`: made for each block, so no object of its own."""
+
+_NOTHING = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogShares:
+    """Records and bytes of each target in a log, up to its last block."""
+
+    totals: Mapping[_Target, tuple[int, int]] = field(default_factory=dict)
+
+    def counting(self, blocks: Iterable[Block]) -> LogShares:
+        """The sums behind these blocks. Their headers say how many records each target gets of the block alone
+        (nothing: all of them), and from now on the sums.
+        """
+        totals = dict(self.totals)
+        for block in blocks:
+            header, size = block.header, block.payload.size
+            if not header.stamps:
+                continue
+            sums = []
+            for stamp, own in zip(header.stamps, shares_alone(header), strict=True):
+                target = (stamp.cluster, stamp.remote_table_id, stamp.source_table_id, stamp.incarnation)
+                records, before = totals.get(target, _NOTHING)
+                totals[target] = found = (records + own, before + size if own else before)
+                sums.append(found)
+            header.target_records[:], header.target_bytes[:] = zip(*sums, strict=True)
+        return LogShares(totals)
+
+
+def shares_alone(header: BlockHeader) -> Sequence[int]:
+    """How many records of a block that has no sums yet go to each of its targets."""
+    return header.target_records or [header.record_count] * len(header.stamps)
+
+
+def note_shares(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:
+    """Say in a new block's header how many records each of its targets gets: those of the target's locality groups
+    (R13), and none when the data has been at the peer (R21). ``families`` is the column; ``peers`` are the targets'
+    instance ids, in the order of the stamps. Where every target gets everything, nothing is said.
+    """
+    if header.provenance or not all(stamp.all_groups for stamp in header.stamps):
+        header.target_records[:] = own_records(header, families, peers)
+
+
+def own_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> list[int]:
+    """The numbers of :func:`note_shares`."""
+    return [
+        0 if peer in header.provenance else records_of_groups(header, stamp, families)
+        for peer, stamp in zip(peers, header.stamps, strict=True)
+    ]
+
+
+def records_of_groups(header: BlockHeader, stamp: Stamp, families: pa.Array) -> int:
+    """The records of a target's groups; the column is read only when some of its groups travel and some do not."""
+    if stamp.all_groups:
+        return len(families)
+    wanted = [group for group in header.groups if group.name in stamp.groups]
+    if len(wanted) == len(header.groups):
+        return len(families)
+    names = [family for group in wanted for family in group.families]
+    return len(places_of(families, names)) if names else 0

@@ -1,0 +1,74 @@
+"""Reading a range of a log: whole blocks, in order, in place.
+
+Arrives: the URI of a log of any known format and an inclusive range of record offsets. Leaves: the blocks that
+cover it. Headers lead from block to block, so payloads before the range are never touched; a byte position kept
+from the last read spares even the headers. Rule: R15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from bookkeeper.errors import InvalidInputError, NotFoundError, TransientError
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.reading.log_formats import BlockAt, LogReader, corrupt, open_own
+
+_ANY_OFFSET = 2**64
+
+
+def read_blocks(uri: str, first: int, last: int, position_hint: int | None = None) -> Iterator[Block]:
+    """The whole blocks that hold the records ``first`` to ``last`` (inclusive), in order, each proven by its CRC.
+
+    ``position_hint`` is a byte position where a block started, from :class:`BlockAt` or ``Block.end_position``; a
+    wrong one costs time only. Blocks of a local file share its pages. Raises, also while iterating:
+
+    - InvalidInputError: the range is empty or starts below 1.
+    - NotFoundError: there is no such file, or it is sealed and ends before ``last``.
+    - TransientError: it is not sealed and has no whole block there yet.
+    - CorruptionError: bytes that must parse do not; names file, position and reason.
+    """
+    if not 1 <= first <= last:
+        raise InvalidInputError(f"records {first} to {last} of {uri} are no range: offsets count from 1")
+    log = open_own(uri)
+    if log.seal is not None and last > log.seal.offset:
+        raise NotFoundError(f"records {first} to {last} are not in {uri}: it is sealed and ends at {log.seal.offset}")
+    return _cover(uri, log, first, last, log.start(position_hint, first))
+
+
+def _cover(uri: str, log: LogReader, first: int, last: int, position: int) -> Iterator[Block]:
+    for at in log.headers(position):
+        if at.last_offset >= first:
+            yield at.load()
+        if at.last_offset >= last:
+            return
+    if log.seal is None:
+        raise TransientError(f"record {last} is not in {uri} yet")
+    raise corrupt(uri, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
+
+
+def whole_behind(uri: str, position: int) -> BlockAt | None:
+    """The first whole block that begins behind a byte of damage; None when there is none. Raises what
+    :func:`read_headers` does.
+    """
+    return open_own(uri).whole_behind(position)
+
+
+def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
+    """Headers and positions of all blocks, or of those from a block's position on; payloads are not read.
+
+    Stops at the seal; in a log without one, where whole blocks end now. Raises what :func:`read_blocks` does.
+    """
+    log = open_own(uri)
+    return log.headers(log.start(position_hint, _ANY_OFFSET))
+
+
+def read_headers_at(uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
+    """Headers of the blocks at these positions, which :func:`read_headers` has given; the log is opened once. Raises
+    what :func:`read_blocks` does.
+    """
+    log = open_own(uri)
+    for position in positions:
+        at = next(log.headers(position), None)
+        if at is None:
+            raise corrupt(uri, position, "a block was here, and is not any more")
+        yield at

@@ -1,0 +1,263 @@
+"""Formats of logs, told apart by the first bytes of the file: one small interface, one registry.
+
+Arrives: a URI. Leaves: a :class:`LogReader` that walks block headers and gives payloads as Arrow, whatever wrote
+the file. Nothing is changed on disk. Rule: R15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from bookkeeper.errors import CorruptionError, IncompatibleError, TransientError
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader
+from bookkeeper.storage.wal.blocks.frame import (
+    BLOCK_MAGIC,
+    FILE_MAGIC,
+    FORMAT_VERSION,
+    Frame,
+    FrameError,
+    Source,
+    find_prefixes,
+    read_frame,
+    read_payload,
+)
+from bookkeeper.storage.wal.wal_files import open_source
+from bookkeeper.storage.wal.writing.seal import read_seal_file
+from bookkeeper.storage.wal.writing.submission import Seal
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAt:
+    """A block header and where its block lies: bytes ``[position, end_position)`` of the file."""
+
+    position: int
+    end_position: int
+    header: BlockHeader
+    load: Callable[[], Block] = field(compare=False, repr=False)
+    """Read the payload, prove it, and give the whole block; raises CorruptionError."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the block's last record."""
+        return self.header.first_offset + self.header.record_count - 1
+
+
+class LogReader(Protocol):
+    """An open log of one format."""
+
+    @property
+    def seal(self) -> Seal | None:
+        """Where the log ends; None while it may grow."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file when it was opened, those behind the seal included."""
+
+    @property
+    def file_header(self) -> FileHeader:
+        """What the log says of itself; empty when it has no header."""
+
+    @property
+    def created_time_ms(self) -> int:
+        """When the log was made; 0 when it has no header."""
+
+    def start(self, position_hint: int | None, first: int) -> int:
+        """A position from which :meth:`headers` reaches the block with offset ``first`` without meeting one behind
+        it: the hint if it is one, else the first block.
+        """
+
+    def headers(self, position: int) -> Iterator[BlockAt]:
+        """Headers of the blocks from ``position`` on, in order, without their payloads. Ends at the seal; in a log
+        without one, where whole blocks end now. Raises CorruptionError.
+        """
+
+    def whole_behind(self, position: int) -> BlockAt | None:
+        """The first whole and proven block that begins behind byte ``position``, whatever lies between; None when
+        there is none. For whoever has to go on behind damage.
+        """
+
+
+def corrupt(uri: str, position: int, reason: str) -> CorruptionError:
+    """The error for bytes of a log that must parse and do not."""
+    return CorruptionError(
+        f"{uri} is damaged at byte {position}: {reason}", {"file": uri, "position": str(position), "reason": reason}
+    )
+
+
+def parse_file_header(uri: str, frame: Frame) -> FileHeader:
+    """The message of the file-header frame; raises CorruptionError, IncompatibleError."""
+    try:
+        header = FileHeader.FromString(frame.header)
+    except DecodeError as error:
+        raise corrupt(uri, 0, f"the file header does not parse: {error}") from error
+    if header.format_version > FORMAT_VERSION:
+        raise IncompatibleError(
+            f"{uri} has format {header.format_version}, this version reads up to {FORMAT_VERSION}: upgrade"
+        )
+    if header.format_version < FORMAT_VERSION:
+        raise IncompatibleError(
+            f"{uri} has format {header.format_version}, this version reads {FORMAT_VERSION} only: let the version that "
+            "wrote it replicate and flush everything first"
+        )
+    return header
+
+
+def parse_block_header(uri: str, frame: Frame) -> BlockHeader:
+    """The header message of a block frame; raises CorruptionError."""
+    try:
+        header = BlockHeader.FromString(frame.header)
+    except DecodeError as error:
+        raise corrupt(uri, frame.position, f"the block header does not parse: {error}") from error
+    if header.first_offset == 0 or header.record_count == 0:
+        raise corrupt(uri, frame.position, f"a block of {header.record_count} records at {header.first_offset}")
+    return header
+
+
+def readable_bytes(source: Source, seal: Seal | None) -> int:
+    """Rule R15: a reader stops at the seal, whatever a late owner wrote behind it."""
+    return source.size if seal is None else seal.position
+
+
+class BlockLog:
+    """The project's own format, see ``frame``."""
+
+    def __init__(self, uri: str, source: Source, seal: Seal | None) -> None:
+        """Read and check the file header; raises CorruptionError, IncompatibleError or TransientError."""
+        self.uri = uri
+        self.seal = seal
+        self._source = source
+        self.size = source.size
+        self._limit = readable_bytes(source, seal)
+        if self._limit > source.size:
+            raise corrupt(uri, source.size, f"the file is shorter than its seal, {seal}")
+        self.start_position = self.salt = 0
+        self.file_header = FileHeader()
+        if self._limit:
+            self._open()
+
+    def _open(self) -> None:
+        try:
+            frame = read_frame(self._source, FILE_MAGIC, 0, self._limit, 0)
+        except FrameError as error:
+            if self._may_grow_at(0, error):
+                raise TransientError(f"{self.uri} has no whole file header yet: {error}") from error
+            raise corrupt(self.uri, 0, str(error)) from error
+        self.file_header = parse_file_header(self.uri, frame)
+        self.salt = frame.prefix.prefix_crc
+        self.start_position = frame.end_position
+        if self.seal is not None and (self._limit == self.start_position) != (self.seal.offset == 0):
+            raise corrupt(self.uri, self._limit, f"the seal {self.seal} does not fit a file header")
+
+    @property
+    def created_time_ms(self) -> int:
+        """See :class:`LogReader`."""
+        return self.file_header.created_time_ms
+
+    def start(self, position_hint: int | None, first: int) -> int:
+        """See :class:`LogReader`."""
+        if position_hint is None or not self.start_position < position_hint < self._limit:
+            return self.start_position
+        try:
+            frame = read_frame(self._source, BLOCK_MAGIC, position_hint, self._limit, self.salt)
+        except FrameError:
+            return self.start_position
+        return position_hint if parse_block_header(self.uri, frame).first_offset <= first else self.start_position
+
+    def headers(self, position: int) -> Iterator[BlockAt]:
+        """See :class:`LogReader`."""
+        offset = 0 if position == self.start_position else None
+        while position < self._limit:
+            try:
+                frame = read_frame(self._source, BLOCK_MAGIC, position, self._limit, self.salt)
+            except FrameError as error:
+                if self._may_grow_at(position, error):
+                    return
+                raise corrupt(self.uri, position, str(error)) from error
+            header = parse_block_header(self.uri, frame)
+            if offset is not None and header.first_offset != offset + 1:
+                raise corrupt(self.uri, position, f"offset {header.first_offset} follows offset {offset}")
+            at = BlockAt(position, frame.end_position, header, partial(self._load, header, frame))
+            self._check_against_seal(at)
+            yield at
+            position, offset = at.end_position, at.last_offset
+
+    def whole_behind(self, position: int) -> BlockAt | None:
+        """See :class:`LogReader`."""
+        for place, _ in find_prefixes(self._source, position + 1, self.salt):
+            try:
+                frame = read_frame(self._source, BLOCK_MAGIC, place, self._limit, self.salt)
+                read_payload(self._source, frame)
+                header = parse_block_header(self.uri, frame)
+            except (FrameError, CorruptionError):
+                continue
+            return BlockAt(place, frame.end_position, header, partial(self._load, header, frame))
+        return None
+
+    def _check_against_seal(self, at: BlockAt) -> None:
+        """Offsets and bytes must reach the seal together."""
+        if self.seal is not None and (at.end_position == self.seal.position) != (at.last_offset == self.seal.offset):
+            raise corrupt(self.uri, at.position, f"a block ends at offset {at.last_offset}, the seal is {self.seal}")
+
+    def _load(self, header: BlockHeader, frame: Frame) -> Block:
+        try:
+            return Block(header, read_payload(self._source, frame), frame.end_position)
+        except FrameError as error:
+            raise corrupt(self.uri, frame.position, str(error)) from error
+
+    def _may_grow_at(self, position: int, error: FrameError) -> bool:
+        """A log without a seal is not damaged where it just ends."""
+        return self.seal is None and (error.short or only_zeros(self._source, position))
+
+
+def open_own(uri: str) -> LogReader:
+    """:func:`open_log` for whoever knows the log from the books: it must be that one. Raises CorruptionError, too."""
+    log = open_log(uri)
+    check_own(uri, log.file_header)
+    return log
+
+
+def check_own(uri: str, file_header: FileHeader) -> None:
+    """A log says where it was made. Whole and valid, but of another session, it would be read as this one's records:
+    so session and name must be those of its place (the directory may be mounted elsewhere). Raises CorruptionError.
+    """
+    if file_header.uri and file_header.uri.split("/")[-2:] != uri.split("/")[-2:]:
+        raise corrupt(uri, 0, f"it is another log, {file_header.uri}, in the place of this one; restore the file")
+
+
+def only_zeros(source: Source, position: int) -> bool:
+    """Whether nothing was written from ``position`` on: some filesystems fill the tail of a file so in a crash."""
+    rest = bytes(source.read(position, source.size - position))
+    return rest.count(0) == len(rest)
+
+
+FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MAGIC: BlockLog}
+"""Magic at the start of a file to the reader of its format."""
+
+
+def open_log(uri: str) -> LogReader:
+    """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError.
+
+    The seal is read after the size of the file: what was there before a seal lies below it, whoever writes on.
+    """
+    source = open_source(uri)
+    sealed = read_seal_file(uri)
+    seal = None if sealed is None else sealed.seal
+    if sealed is not None and (sealed.copy or source.size < sealed.seal.position):
+        source = open_source(uri + sealed.copy)
+    if seal is not None and seal.position == 0:
+        return BlockLog(uri, source, seal)
+    for magic, reader in FORMATS.items():
+        head = source.read(0, min(len(magic), source.size)).to_pybytes()
+        if head == magic:
+            return reader(uri, source, seal)
+        if seal is None and magic.startswith(head):
+            raise TransientError(f"{uri} has {source.size} bytes and no header yet")
+    if seal is None and only_zeros(source, 0):
+        raise TransientError(f"{uri} has no header yet")
+    raise corrupt(uri, 0, "it does not start like a log of any known format")

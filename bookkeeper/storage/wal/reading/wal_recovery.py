@@ -1,0 +1,274 @@
+"""What others need to know of a log whose owner is gone: where it ends, and what each tablet has in it.
+
+Arrives: the URI of a local log of a dead session (its lease and margin have passed, or the process is known gone).
+Leaves: the seal, and a summary from block headers alone. Survives a crash: the seal; everything before it is safe to
+repeat and to do twice at once. Nothing is ever cut off the file. Rules: R10, R15 and R24.
+
+A seal promises that the disk has every byte before it (``proven``).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
+from bookkeeper.model import Barrier, Stamp, TargetShare
+from bookkeeper.storage.wal.blocks import block_pb2 as pb
+from bookkeeper.storage.wal.blocks.block_messages import shares_from_pb, stamp_from_pb
+from bookkeeper.storage.wal.blocks.frame import (
+    BLOCK_MAGIC,
+    FILE_MAGIC,
+    HEADER_BYTES_MAX,
+    FrameError,
+    Source,
+    find_prefixes,
+    read_frame,
+    read_payload,
+)
+from bookkeeper.storage.wal.reading.log_formats import (
+    BlockAt,
+    check_own,
+    corrupt,
+    only_zeros,
+    open_own,
+    parse_block_header,
+    parse_file_header,
+)
+from bookkeeper.storage.wal.reading.seal_proof import BlockCount, seal_proven
+from bookkeeper.storage.wal.wal_files import FileOps, beside, map_file, path_of, sync_directory
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal
+from bookkeeper.storage.wal.writing.submission import Seal
+
+SEGMENT_SUFFIX = ".segment"
+"""How the names of files begin, behind the log's own, that hold its records as segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What others know of a log: whether a tablet writes to it, and up to which record it is durable."""
+
+    is_used: bool = False
+    durable_offset: int = 0
+
+
+def recover(
+    uri: str,
+    ops: FileOps | None = None,
+    *,
+    give_up_unproven: bool = False,
+    promised: Callable[[], Promise] = Promise,
+) -> Seal:
+    """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return, with every
+    byte before it, whatever became of the owner's syncs.
+
+    A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
+    after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log, a valid
+    block lies behind bytes that are none, or it holds less than was ``promised`` (nothing was changed, a person
+    decides); UnavailableError.
+
+    ``give_up_unproven`` is such a decision: a machine that lost its power may have written the last, unsynced blocks
+    in any order. Whole blocks behind damage are then given up, unless one proves that the damage had been durable.
+    """
+    ops = ops or FileOps()
+    path = path_of(uri)
+    seal = read_seal(uri)
+    if seal is not None:
+        return seal
+    try:
+        fd = ops.open(path, os.O_RDONLY)
+        try:
+            raise_fence(path)
+            ops.fsync(fd)
+        finally:
+            ops.close(fd)
+        source = map_file(path)
+        count = count_blocks(uri, source, give_up_unproven)
+        if count.end.position:
+            check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
+        if not give_up_unproven:
+            refuse_less(uri, count.end, promised())
+        return seal_proven(uri, source, count, ops)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no log {uri}") from error
+    except OSError as error:
+        raise unavailable(f"{uri} can't be recovered", error) from error
+
+
+def refuse_less(uri: str, end: Seal, promised: Promise) -> None:
+    """A file that was cut or emptied looks like one that a crash left; what others know of it tells. The header is
+    durable before a tablet is said to use the log, and no offset is told that is not (R12, R15).
+
+    Raises CorruptionError.
+    """
+    if promised.is_used and end.position == 0:
+        raise corrupt(uri, 0, "it is empty, and the books say that tablets use it")
+    if end.offset < promised.durable_offset:
+        known = promised.durable_offset
+        raise corrupt(
+            uri, end.position, f"it ends after record {end.offset}, and the books know of {known} durable ones"
+        )
+
+
+def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
+    """Offset and position behind the last whole block; raises CorruptionError as :func:`recover` tells."""
+    return count_blocks(uri, source, give_up_unproven).end
+
+
+def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
+    """:func:`find_end`, and how much of it the owner's syncs have proven. Raises the same."""
+    try:
+        file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
+    except FrameError as error:
+        return BlockCount(_without_header(uri, source, error))
+    offset, position, salt = 0, file_header.end_position, file_header.prefix.prefix_crc
+    synced = 0
+    while position < source.size:
+        try:
+            frame = read_frame(source, BLOCK_MAGIC, position, source.size, salt)
+            read_payload(source, frame)
+        except FrameError as error:
+            refuse_blocks_behind(uri, source, position, salt, error, give_up_unproven)
+            break
+        header = parse_block_header(uri, frame)
+        if header.first_offset != offset + 1:
+            raise corrupt(uri, position, f"offset {header.first_offset} follows offset {offset}")
+        offset += header.record_count
+        position = frame.end_position
+        synced = max(synced, frame.prefix.synced_position)
+    return BlockCount(Seal(offset, position), synced, salt)
+
+
+def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
+    """The header is durable before the first block is written: without it there may be nothing else."""
+    head = source.read(0, min(source.size, HEADER_BYTES_MAX)).to_pybytes()
+    torn = error.short and FILE_MAGIC.startswith(head[: len(FILE_MAGIC)])
+    if (torn and BLOCK_MAGIC not in head and source.size < HEADER_BYTES_MAX) or only_zeros(source, 0):
+        return Seal(0, 0)
+    raise corrupt(uri, 0, f"its file header is no header: {error}")
+
+
+def refuse_blocks_behind(
+    uri: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
+) -> None:
+    """A torn tail has nothing behind it that proves it had been durable, and nothing whole; else CorruptionError."""
+    for at, prefix in find_prefixes(source, position + 1, salt):
+        if prefix.synced_position > position:
+            raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this had been durable")
+        if not give_up_unproven and _is_whole(source, at, salt):
+            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}, it may never have been synced")
+
+
+def _is_whole(source: Source, position: int, salt: int) -> bool:
+    try:
+        read_payload(source, read_frame(source, BLOCK_MAGIC, position, source.size, salt))
+    except FrameError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class TabletSummary:
+    """What one tablet has in a log. ``barriers`` are in order of offset; ``stamps`` are all targets in force in any of
+    its blocks, none when the log holds nothing of it for a peer.
+    """
+
+    first_offset: int
+    last_offset: int
+    barriers: tuple[Barrier, ...]
+    stamps: frozenset[Stamp]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSummary:
+    """A sealed log: when it was made, its end, its tablets by (table id, end row; None = the last tablet), and by table
+    id what of it is each target's.
+    """
+
+    created_time_ms: int
+    seal: Seal
+    tablets: Mapping[tuple[str, bytes | None], TabletSummary]
+    shares: Mapping[str, tuple[TargetShare, ...]] = field(default_factory=dict)
+
+
+def file_summary(uri: str) -> FileSummary:
+    """Read the headers of a sealed log; what the master closes cells from (R10) and rebuilds barriers from (R24).
+
+    Raises TransientError while there is no seal, and what :func:`read_headers` raises.
+    """
+    log = open_own(uri)
+    if log.seal is None:
+        raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
+    tallies: dict[tuple[str, bytes | None], _Tally] = {}
+    stamped: dict[str, pb.BlockHeader] = {}
+    for at in log.headers(log.start(None, 1)):
+        key = (at.header.table_id, at.header.end_row if at.header.HasField("end_row") else None)
+        tally = tallies.get(key)
+        if tally is None:
+            tally = tallies[key] = _Tally(at.header.first_offset)
+        tally.add(at)
+        if at.header.stamps:
+            stamped[at.header.table_id] = at.header
+    return FileSummary(
+        log.created_time_ms,
+        log.seal,
+        {key: tally.summary() for key, tally in tallies.items()},
+        {table_id: shares_from_pb(header) for table_id, header in stamped.items()},
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A summary that grows; a log of many small blocks says the same stamps again and again."""
+
+    first_offset: int
+    last_offset: int = 0
+    barriers: list[Barrier] = field(default_factory=list)
+    stamps: set[Stamp] = field(default_factory=set)
+    known_stamps: Sequence[pb.Stamp] = ()
+
+    def add(self, at: BlockAt) -> None:
+        header = at.header
+        self.last_offset = at.last_offset
+        self.barriers += [Barrier(header.first_offset, after.file, after.offset) for after in header.after]
+        if header.stamps != self.known_stamps:
+            self.known_stamps = header.stamps
+            self.stamps.update(map(stamp_from_pb, header.stamps))
+
+    def summary(self) -> TabletSummary:
+        return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.stamps))
+
+
+def delete_log(uri: str, ops: FileOps | None = None) -> None:
+    """Remove a log and what lies beside it, the log first; durable on return, idempotent. Raises UnavailableError."""
+    path = path_of(uri)
+    try:
+        for name in (path, *leftovers(path)):
+            name.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_directory(path.parent, ops or FileOps())
+    except OSError as error:
+        raise UnavailableError(f"{uri} can't be deleted: {error}") from error
+
+
+def leftovers(path: Path) -> list[Path]:
+    """Companions of a log: seal, fence, its copies, temporary files of a crash while sealing, segments with the same
+    records.
+    """
+    endings = (f"{SEAL_SUFFIX}.*.tmp", f".*{COPY_SUFFIX}", f"{SEGMENT_SUFFIX}*")
+    found = (path.parent.glob(glob.escape(path.name) + ending) for ending in endings)
+    return [beside(path, FENCE_SUFFIX), beside(path, SEAL_SUFFIX), *sorted(chain.from_iterable(found))]
+
+
+def last_shares(uri: str, table_id: str) -> tuple[TargetShare, ...]:
+    """What of a whole log is each target's of one table, by its block headers. Raises as :func:`read_headers` does."""
+    log = open_own(uri)
+    last = pb.BlockHeader()
+    for at in log.headers(log.start(None, 1)):
+        if at.header.table_id == table_id and at.header.stamps:
+            last = at.header
+    return shares_from_pb(last)

@@ -1,0 +1,114 @@
+"""A log as somebody sees it who reads and owes nothing: a person at a shell, a query.
+
+Arrives: a URI of a log of any known format, being written, abandoned by a crash, or sealed. Leaves: its blocks as far
+as they are whole, and what lies behind them. Where :func:`bookkeeper.storage.wal.read_blocks` wants records that were
+promised, a view takes what is there: a tail that recovery would give up ends an unsealed log, everything else that
+must parse and does not is an error with file and position. Nothing is changed on disk. Rule: R15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bookkeeper.errors import CorruptionError, TransientError, UnavailableError
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.reading.log_formats import BlockAt, LogReader, corrupt, only_zeros, open_log
+from bookkeeper.storage.wal.reading.wal_recovery import find_end
+from bookkeeper.storage.wal.wal_files import open_source, read_small
+from bookkeeper.storage.wal.writing.seal import FENCE_SUFFIX
+from bookkeeper.storage.wal.writing.submission import Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """``length`` bytes of the file from ``position`` on that are no part of the log, and why."""
+
+    position: int
+    length: int
+    reason: str
+
+
+class WalView:
+    """An open log, as long as it is now. Raises NotFoundError, UnavailableError, IncompatibleError, CorruptionError."""
+
+    def __init__(self, uri: str) -> None:
+        """A log whose header is not whole yet has no blocks; see :meth:`tail`."""
+        self.uri = uri
+        self._log: LogReader | None = None
+        self._torn = ""
+        try:
+            self._log = open_log(uri)
+        except UnavailableError:
+            raise
+        except TransientError as error:
+            self._torn = error.message
+        self.size = self._log.size if self._log is not None else open_source(uri).size
+        self.end_position = 0
+        """Behind the last whole block that was met."""
+
+    @property
+    def file_header(self) -> FileHeader | None:
+        """What the log says of itself; None while it has no header."""
+        return self._log.file_header if self._log is not None else None
+
+    @property
+    def seal(self) -> Seal | None:
+        """Where the log ends for ever; None while it may grow."""
+        return self._log.seal if self._log is not None else None
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a recovery of this log has begun."""
+        return read_small(self.uri + FENCE_SUFFIX, 1) is not None
+
+    def headers(self, first: int = 1, position_hint: int | None = None) -> Iterator[BlockAt]:
+        """The blocks from the one that holds record ``first`` on, payloads unread: see :meth:`load`."""
+        if self._log is None:
+            return
+        start = self._log.start(position_hint, first)
+        self.end_position = max(self.end_position, start)
+        try:
+            for at in self._log.headers(start):
+                self.end_position = max(self.end_position, at.end_position)
+                if at.last_offset >= first:
+                    yield at
+        except CorruptionError as error:
+            self._end_at(error)
+
+    def load(self, at: BlockAt) -> Block | None:
+        """The block, proven by its CRC; None when an unsealed log is torn here and ends before it."""
+        try:
+            return at.load()
+        except CorruptionError as error:
+            self._end_at(error)
+            return None
+
+    def batch(self, at: BlockAt) -> pa.RecordBatch | None:
+        """The records of the block; None as for :meth:`load`."""
+        block = self.load(at)
+        try:
+            return None if block is None else block.batch()
+        except CorruptionError as error:
+            raise corrupt(self.uri, at.position, error.message) from error
+
+    def tail(self) -> Tail:
+        """What lies behind the end; to be asked when :meth:`headers` is exhausted and every block is loaded."""
+        if self.seal is not None:
+            position, reason = self.seal.position, "behind the seal"
+        elif only_zeros(open_source(self.uri), self.end_position):
+            position, reason = self.end_position, self._torn or "zeros"
+        else:
+            position, reason = self.end_position, self._torn or "the beginning of a block"
+        return Tail(position, self.size - position, reason if self.size > position else "")
+
+    def _end_at(self, error: CorruptionError) -> None:
+        """Rule R15: an unsealed log ends where recovery would seal it; raises CorruptionError where it would refuse."""
+        if self.seal is not None:
+            raise error
+        found = find_end(self.uri, open_source(self.uri)).position
+        self.end_position = min(found, int(error.details["position"]))
+        self._torn = error.details.get("reason", error.message)

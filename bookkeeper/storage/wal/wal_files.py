@@ -1,0 +1,346 @@
+"""Files at the edge: names, directory entries that survive a crash, and bytes read in place.
+
+Arrives: URIs and paths. Leaves: sources to read from, and small files that appear whole or not at all. Every call
+of the operating system that matters for durability goes through :class:`FileOps`, so that it can be counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
+from bookkeeper.storage.wal.blocks.frame import Source
+
+IOV_MAX = 1024
+"""Buffers that one ``writev`` takes on Linux."""
+
+CALL_BYTES = 1 << 20
+"""Most that the system is given to write at a time: Linux 6.18 (ext4) took 0.4 s of CPU for a GB in calls of 1 MiB,
+1 to 4 s in calls of 2.5 and 4 MiB. For much at once it takes new memory, for little what was freed just now.
+"""
+
+MAPPED_WINDOW_BYTES = 1 << 24
+"""Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice:
+more than the messages that are on their way.
+"""
+
+REMOTE_WINDOW_BYTES = 1 << 18
+"""Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
+
+
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of Linux."""
+
+_WRITE = 2
+"""SYNC_FILE_RANGE_WRITE of Linux."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class FileOps:
+    """The system calls of a writer; a test may count or delay them in a subclass, never replace them."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file that no child process inherits; raises OSError."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
+        """Write some bytes and tell how many; raises OSError."""
+        return os.writev(fd, buffers)
+
+    def allocate(self, fd: int, position: int, length: int) -> None:
+        """Reserve disk for bytes that will be written, without making the file longer; raises OSError. Does nothing
+        where the filesystem knows no such thing.
+        """
+        if _libc.fallocate(fd, _KEEP_SIZE, ctypes.c_long(position), ctypes.c_long(length)) != 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(number, os.strerror(number))
+
+    def free_bytes(self, fd: int) -> int:
+        """What is left on the disk of an open file; raises OSError."""
+        disk = os.fstatvfs(fd)
+        return disk.f_bavail * disk.f_frsize
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut a file, and give back what is reserved behind its end; raises OSError."""
+        os.ftruncate(fd, length)
+
+    def uncache(self, fd: int, position: int) -> None:
+        """Let go of the page cache's memory for what is synced before ``position``; raises OSError. Pages of which a
+        part comes later stay until the next call.
+        """
+        os.posix_fadvise(fd, 0, position, os.POSIX_FADV_DONTNEED)
+
+    def begin_writing(self, fd: int, position: int, length: int) -> None:
+        """Let the disk begin with written bytes, whose sync then finds less to do; promises nothing. Raises OSError."""
+        if _libc.sync_file_range(fd, ctypes.c_long(position), ctypes.c_long(length), _WRITE) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def fdatasync(self, fd: int) -> None:
+        """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """Make a file or directory durable; raises OSError."""
+        os.fsync(fd)
+
+    def read_disk(self, fd: int, buffer: mmap.mmap, position: int) -> int:
+        """Read past the page cache into aligned memory, from a descriptor that was opened with O_DIRECT. Returns how
+        many bytes; raises OSError.
+        """
+        return os.preadv(fd, [buffer], position)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; raises FileExistsError when the name is taken."""
+        os.link(source, target)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+
+def path_of(uri: str) -> Path:
+    """The path of a ``file:`` URI on this machine; raises InvalidInputError for any other."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise InvalidInputError(f"{uri!r} does not name a local file: want file:///absolute/path")
+    return Path(unquote(parts.path))
+
+
+def uri_of(path: Path) -> str:
+    """The ``file:`` URI of a path; inverse of :func:`path_of`."""
+    return path.absolute().as_uri()
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """A companion of a log: its name with ``suffix`` added."""
+    return path.with_name(path.name + suffix)
+
+
+def sync_directory(directory: Path, ops: FileOps) -> None:
+    """Make the names in a directory durable; raises OSError."""
+    fd = ops.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ops.fsync(fd)
+    finally:
+        ops.close(fd)
+
+
+def make_directory(directory: Path, ops: FileOps) -> None:
+    """Make a directory and what is missing above it, durable on return: a synced file in a lost directory is lost.
+
+    Raises OSError, NotADirectoryError where a file has the name.
+    """
+    if directory.is_dir():
+        return
+    make_directory(directory.parent, ops)
+    try:
+        directory.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "a file has this name", str(directory)) from error
+    sync_directory(directory.parent, ops)
+
+
+def create_once(path: Path, content: bytes, ops: FileOps) -> None:
+    """Make ``path`` hold ``content``, whole and durable; when it exists already, it stays as it is. Raises OSError."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        try:
+            with memoryview(content) as rest:
+                write_all(fd, [rest], ops)
+            ops.fsync(fd)
+        finally:
+            ops.close(fd)
+        with contextlib.suppress(FileExistsError):
+            ops.link(temporary, path)
+    finally:
+        temporary.unlink()
+    sync_directory(path.parent, ops)
+
+
+def write_all(fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview], ops: FileOps) -> None:
+    """Write every byte, however many the system takes at a time; raises OSError with an unknown part written."""
+    for call in _calls(buffers):
+        rest = call
+        while rest:
+            rest = _behind(rest, ops.writev(fd, rest))
+
+
+def _calls(buffers: Sequence[bytes | pa.Buffer | memoryview]) -> Iterator[list[memoryview]]:
+    """The same bytes in the same order, as many for each call as are good at a time."""
+    call: list[memoryview] = []
+    room = CALL_BYTES
+    for buffer in buffers:
+        rest = memoryview(buffer)
+        while len(rest):
+            call.append(rest[:room])
+            room -= len(call[-1])
+            rest = rest[len(call[-1]) :]
+            if room == 0 or len(call) == IOV_MAX:
+                yield call
+                call, room = [], CALL_BYTES
+    if call:
+        yield call
+
+
+def _behind(buffers: list[memoryview], written: int) -> list[memoryview]:
+    """What is left of buffers of which so many bytes are written."""
+    index = 0
+    while index < len(buffers) and written >= len(buffers[index]):
+        written -= len(buffers[index])
+        index += 1
+    rest = buffers[index:]
+    if written:
+        rest[0] = rest[0][written:]
+    return rest
+
+
+@dataclass(slots=True)
+class MappedSource:
+    """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid.
+
+    Whoever reads on and on would have the whole file in its memory, as far as anybody can tell. So what lies behind
+    is let go; whoever looks there again finds it in the page cache.
+    """
+
+    content: pa.Buffer
+    mapped: mmap.mmap | None = None
+    _held_from: int = 0
+
+    @property
+    def size(self) -> int:
+        """See :class:`Source`."""
+        return int(self.content.size)
+
+    def read(self, position: int, length: int) -> pa.Buffer:
+        """See :class:`Source`."""
+        if self.mapped is not None and position - self._held_from >= 2 * MAPPED_WINDOW_BYTES:
+            end = position // MAPPED_WINDOW_BYTES * MAPPED_WINDOW_BYTES - MAPPED_WINDOW_BYTES
+            self.mapped.madvise(mmap.MADV_DONTNEED, 0, end)  # from the start: who looked there again brought it back
+            self._held_from = end
+        return self.content.slice(position, length)
+
+
+@dataclass(slots=True)
+class RemoteSource:
+    """A file behind ``pyarrow.fs``: each request brings a window, so that small reads in a row cost one. One thread."""
+
+    file: pyarrow.fs.NativeFile
+    size: int
+    window_position: int = 0
+    window: pa.Buffer = field(default_factory=lambda: pa.py_buffer(b""))
+
+    def read(self, position: int, length: int) -> pa.Buffer:
+        """See :class:`Source`; raises UnavailableError when the filesystem fails or gives less."""
+        start = position - self.window_position
+        if start < 0 or start + length > self.window.size:
+            wanted = max(length, min(REMOTE_WINDOW_BYTES, self.size - position))
+            self.window, self.window_position, start = self._fetch(position, wanted), position, 0
+        return self.window.slice(start, length)
+
+    def _fetch(self, position: int, length: int) -> pa.Buffer:
+        try:
+            raw = pa.py_buffer(self.file.read_at(length, position))
+        except OSError as error:
+            raise UnavailableError(f"a remote file can't be read at {position}: {error}") from error
+        if raw.size != length:
+            raise UnavailableError(f"a remote file gave {raw.size} of {length} bytes at {position}: try again")
+        return raw
+
+
+class DiskSource:
+    """A local file as its disk has it, whatever the page cache shows: in aligned windows. One thread."""
+
+    def __init__(self, fd: int, size: int, ops: FileOps) -> None:
+        """``fd`` is open with O_DIRECT, and stays the caller's."""
+        self._fd = fd
+        self._ops = ops
+        self._window = mmap.mmap(-1, CALL_BYTES)  # memory of whole pages, as such reads need
+        self._start = -1
+        self.size = size
+
+    def read(self, position: int, length: int) -> pa.Buffer:
+        """See :class:`Source`; zeros where the disk has less than ``size``. Raises OSError."""
+        parts = []
+        end = position + length
+        while position < end:
+            self._load(position // CALL_BYTES * CALL_BYTES)
+            begin = position - self._start
+            parts.append(self._window[begin : min(begin + end - position, CALL_BYTES)])
+            position += len(parts[-1])
+        return pa.py_buffer(b"".join(parts))
+
+    def _load(self, start: int) -> None:
+        if start != self._start:
+            self._start = -1
+            count = self._ops.read_disk(self._fd, self._window, start)
+            self._window[count:] = bytes(CALL_BYTES - count)
+            self._start = start
+
+
+def map_file(path: Path) -> MappedSource:
+    """Map a local file as long as it is now.
+
+    Raises NotFoundError, InvalidInputError for a directory, UnavailableError.
+    """
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return MappedSource(pa.py_buffer(b""))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return MappedSource(pa.py_buffer(mapped), mapped)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path}") from error
+    except IsADirectoryError as error:
+        raise InvalidInputError(f"{path} is a directory, not a file") from error
+    except OSError as error:
+        raise UnavailableError(f"{path} can't be read: {error}") from error
+
+
+def open_source(uri: str) -> Source:
+    """Open any file for reading; raises NotFoundError, UnavailableError, or InvalidInputError for a strange URI."""
+    if urlsplit(uri).scheme == "file":
+        return map_file(path_of(uri))
+    try:
+        filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{uri!r} names no known filesystem: {error}") from error
+    return open_remote(filesystem, path)
+
+
+def open_remote(filesystem: pyarrow.fs.FileSystem, path: str) -> RemoteSource:
+    """Open a file of a filesystem; raises NotFoundError or UnavailableError."""
+    try:
+        file = filesystem.open_input_file(path)
+        return RemoteSource(file, file.size())
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no file {path} on {filesystem.type_name}") from error
+    except OSError as error:
+        raise UnavailableError(f"{path} on {filesystem.type_name} can't be opened: {error}") from error
+
+
+def read_small(uri: str, length_max: int) -> bytes | None:
+    """The content of a small file, cut at ``length_max``; None when there is none. Raises UnavailableError."""
+    try:
+        if urlsplit(uri).scheme == "file":
+            with path_of(uri).open("rb") as file:
+                return file.read(length_max)
+        source = open_source(uri)
+    except (FileNotFoundError, NotFoundError):
+        return None
+    return bytes(source.read(0, min(source.size, length_max)))

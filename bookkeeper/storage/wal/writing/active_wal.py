@@ -1,0 +1,182 @@
+"""The log that a committer writes now: appended to, synced, fenced, and rolled when it is due.
+
+Arrives: blocks, and calls to make them durable. Leaves: logs, sealed one after the other, and news of them to the
+listener. Survives a crash: as :class:`WalWriter` says. Whatever fails here but for a full disk ends the process: what
+the log holds is unknown then, or somebody else counts it (rule R15).
+
+One thread appends while another one syncs; a roll, and all that is done when due, needs both to rest. Rule: R15.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from bookkeeper.clock import Clock
+from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.shares import LogShares
+from bookkeeper.storage.wal.writing.commit_limits import CommitLimits
+from bookkeeper.storage.wal.writing.seal import is_fenced
+from bookkeeper.storage.wal.writing.submission import Listener, Seal
+from bookkeeper.storage.wal.writing.wal_writer import WalWriter
+
+_NEVER_MS = 60_000.0
+_ROLL_AGAIN_MS = 1_000.0
+_log = logging.getLogger(__name__)
+
+
+class EndedError(Exception):
+    """Leaves a commit thread after ``die`` was called, should that return."""
+
+
+class ActiveWal:
+    """The log at hand. Whatever does something raises EndedError once ``die`` was called and returned."""
+
+    def __init__(
+        self,
+        open_wal: Callable[[], WalWriter],
+        listener: Listener,
+        fence: Callable[[], None],
+        clock: Clock,
+        limits: CommitLimits,
+        die: Callable[[str], None],
+    ) -> None:
+        """Open the first log. See :class:`GroupCommitter`; raises what ``open_wal`` raises."""
+        self._open_wal = open_wal
+        self._listener = listener
+        self._fence = fence
+        self._clock = clock
+        self._limits = limits
+        self._die = die
+        self._lock = threading.Lock()
+        self._wal = open_wal()
+        self._next: WalWriter | None = None
+        self._shares = LogShares()
+        self._opened_ns = clock.boot_ns()
+        self._roll_from_ns = 0
+        self._unsynced_since_ns: int | None = None
+
+    @property
+    def uri(self) -> str:
+        """The log that is appended to."""
+        return self._wal.uri
+
+    @property
+    def offset(self) -> int:
+        """Of the last record written; 0: there is none."""
+        return self._wal.offset
+
+    def reserve(self, length: int) -> None:
+        """See :meth:`WalWriter.reserve`. Raises NoSpaceError."""
+        with self._fatal("the log can't be extended"):
+            self._wal.reserve(length)
+
+    def counting(self, blocks: Sequence[Block]) -> LogShares:
+        """Each target's share of the log behind these blocks, whose headers say so from now on."""
+        return self._shares.counting(blocks)
+
+    def append(self, blocks: Sequence[Block], shares: LogShares) -> None:
+        """See :meth:`WalWriter.append`; they are synced before long, whoever asks for it. ``shares``: those of
+        :meth:`counting`.
+        """
+        with self._fatal("the log can't be written"):
+            self._wal.append(blocks)
+        self._shares = shares
+        with self._lock:
+            if self._unsynced_since_ns is None:
+                self._unsynced_since_ns = self._clock.boot_ns()
+
+    def sync(self) -> None:
+        """What was written when this began is durable, and the fence has passed; the listener knows it."""
+        began_ns, synced = self._clock.boot_ns(), self._wal.synced_position
+        with self._fatal("the log can't be synced"):
+            self._wal.sync()
+        with self._lock:  # what was appended meanwhile waits from now on
+            self._unsynced_since_ns = None if self._wal.synced_position == self._wal.position else began_ns
+        self.check_fence()
+        if self._wal.synced_position > synced:
+            self._listener.synced(self._wal.uri, self._wal.synced_offset, self._wal.synced_position)
+
+    def check_fence(self) -> None:
+        """Rule R15: what is acknowledged from here on was written while no recovery could have counted the log."""
+        with self._fatal("this process may be believed dead"):
+            self._fence()
+            if is_fenced(self._wal.path):
+                raise LeaseLostError(f"somebody else recovers {self._wal.uri}")
+
+    def syncs_in_ms(self) -> float:
+        """Until what was only written has to be synced; not above 0: now."""
+        since = self._unsynced_since_ns
+        if since is None:
+            return _NEVER_MS
+        return self._limits.wal_sync_interval_ms - (self._clock.boot_ns() - since) / 1e6
+
+    def rolls_in_ms(self) -> float:
+        """Until the log is to end, being long or old; not above 0: now."""
+        if not self._wal.offset:
+            return _NEVER_MS
+        now = self._clock.boot_ns()
+        is_full = self._wal.position >= self._limits.wal_roll_bytes
+        due_ms = 0.0 if is_full else self._limits.wal_roll_age_ms - (now - self._opened_ns) / 1e6
+        return max(due_ms, (self._roll_from_ns - now) / 1e6)
+
+    # ---- with nothing under way
+
+    def do_what_is_due(self) -> None:
+        """Sync what was only written for long; end a log that is long or old."""
+        if self.syncs_in_ms() <= 0:
+            self.sync()
+        if self.rolls_in_ms() <= 0:
+            try:
+                self.roll()
+            except NoSpaceError as error:
+                _log.warning("%s goes on, though it is due to end: %s", self._wal.uri, error)
+                self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
+
+    def roll(self) -> Seal | None:
+        """Make the next log, seal this one, go on there; None when it has no blocks. Raises NoSpaceError: then this
+        one goes on.
+        """
+        if not self._wal.offset:
+            return None
+        if self._next is None:
+            with self._fatal("no new log can be made"):
+                self._next = self._open_wal()
+        seal = self._seal()
+        self._wal, self._next, self._shares = self._next, None, LogShares()
+        self._opened_ns = self._clock.boot_ns()
+        return seal
+
+    def end(self) -> None:
+        """Seal the log, for nothing follows; it is left to recovery when its seal finds no room."""
+        try:
+            self._seal()
+        except NoSpaceError as error:
+            _log.warning("%s is left to recovery: %s", self._wal.uri, error)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the log to recovery."""
+        for wal in filter(None, (self._wal, self._next)):
+            wal.abandon()
+
+    def _seal(self) -> Seal:
+        self.sync()
+        with self._fatal("the log can't be sealed"):
+            seal = self._wal.seal()
+        self._listener.rolled(self._wal.uri, seal)
+        return seal
+
+    @contextmanager
+    def _fatal(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except NoSpaceError:  # met before anything was written
+            raise
+        except BookkeeperError as error:
+            reason = f"{what}: {error}"
+            self._die(reason)
+            raise EndedError(reason) from error

@@ -1,0 +1,161 @@
+"""Forming the blocks of one group: pure, drafts in, blocks out.
+
+Arrives: drafts in the order of their submission, each with its place. Leaves: the blocks to append, where small
+neighbours of one tablet that differ in nothing a reader asks for have become one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from bookkeeper.errors import InvalidInputError
+from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.storage.wal.blocks.block import COMPRESSIONS, Block, DraftBlock, PlacedBlock, encode_batch
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
+from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
+from bookkeeper.storage.wal.writing.submission import Durability
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    """How large a block may become by merging, and by itself; records and bytes of Arrow data."""
+
+    merge_records_max: int = 4096
+    merge_bytes_max: int = 1 << 20
+    block_bytes_max: int = 1 << 26
+
+
+class _Size(NamedTuple):
+    records: int
+    batch_bytes: int
+    header_bytes: int
+
+
+SHARE_BYTES_MAX = 20
+"""Two numbers of a target."""
+
+_HEADER_BYTES_MAX = HEADER_BYTES_MAX - 64
+"""Leaves room for first offset and record count."""
+
+
+def _fits(size: _Size, limits: MergeLimits) -> bool:
+    return (
+        size.records <= limits.merge_records_max
+        and size.batch_bytes <= limits.merge_bytes_max
+        and size.header_bytes <= _HEADER_BYTES_MAX
+    )
+
+
+def header_bytes(header: BlockHeader) -> int:
+    """Bytes of a header at most, with the sums of its targets that come later (``shares``)."""
+    return header.ByteSize() + SHARE_BYTES_MAX * len(header.stamps)
+
+
+def batch_bytes(batch: pa.RecordBatch, enough: int) -> int:
+    """Bytes of the records; exact only above ``enough``, else counting what a slice shares with its neighbours.
+
+    ``nbytes`` looks at every buffer from Python and takes as long as writing half a megabyte.
+    """
+    upper_bound = int(batch.get_total_buffer_size())
+    return upper_bound if upper_bound <= enough else int(batch.nbytes)
+
+
+def check_draft(draft: DraftBlock, limits: MergeLimits) -> None:
+    """Raise InvalidInputError for a draft that can't become a block."""
+    if not draft.batch.schema.equals(MUTATION_SCHEMA):
+        raise InvalidInputError(f"records of schema {draft.batch.schema} can't enter a log: want {MUTATION_SCHEMA}")
+    if draft.batch.num_rows == 0 or not draft.header.table_id:
+        raise InvalidInputError(f"a block of {draft.batch.num_rows} records for table {draft.header.table_id!r}")
+    if draft.header.compression not in COMPRESSIONS:
+        raise InvalidInputError(f"unknown block compression {draft.header.compression!r}: use one of {COMPRESSIONS}")
+    if header_bytes(draft.header) > _HEADER_BYTES_MAX:
+        raise InvalidInputError(
+            f"a block header of {header_bytes(draft.header)} bytes for table {draft.header.table_id} is above the "
+            f"limit, {_HEADER_BYTES_MAX}: fewer targets, groups or families, or shorter names"
+        )
+    size = batch_bytes(draft.batch, limits.block_bytes_max)
+    if size > limits.block_bytes_max:
+        raise InvalidInputError(
+            f"{size} bytes for table {draft.header.table_id} are above the limit of a block, "
+            f"{limits.block_bytes_max}: write smaller batches"
+        )
+
+
+def effective_durability(asked: Durability, drafts: Sequence[DraftBlock]) -> Durability:
+    """NONE is not for records that a peer gets, or got here from a peer: those are logged."""
+    if any(draft.header.stamps or draft.header.HasField("origin") for draft in drafts):
+        return max(asked, Durability.LOG)
+    return asked
+
+
+def form_blocks(placed: Sequence[PlacedBlock], limits: MergeLimits) -> list[Block]:
+    """Blocks for contiguous, checked drafts, in order."""
+    blocks: list[Block] = []
+    run: list[PlacedBlock] = []
+    total = _Size(0, 0, 0)
+    for draft in placed:
+        own_bytes = batch_bytes(draft.batch, limits.merge_bytes_max)
+        own = _Size(draft.batch.num_rows, own_bytes, header_bytes(draft.header))
+        together = _Size(*map(add, total, own))
+        if run and not (_fits(together, limits) and mergeable(run[-1], draft)):
+            blocks.append(_block(run))
+            run, together = [], own
+        run.append(draft)
+        total = together
+    if run:
+        blocks.append(_block(run))
+    return blocks
+
+
+def mergeable(left: PlacedBlock, right: PlacedBlock) -> bool:
+    """Whether one header can speak for both: same tablet, targets and path, sequence numbers without a gap, and
+    neither an origin (rule R18: one range, one block) nor a second predecessor (rule R24).
+    """
+    one, two = left.header, right.header
+    return (
+        one.table_id == two.table_id
+        and one.HasField("end_row") == two.HasField("end_row")
+        and one.end_row == two.end_row
+        and one.first_seq + left.batch.num_rows == two.first_seq
+        and not (one.HasField("origin") or two.HasField("origin") or two.after)
+        and one.stamps == two.stamps
+        and one.since == two.since
+        and one.provenance == two.provenance
+        and one.compression == two.compression
+    )
+
+
+def _block(run: Sequence[PlacedBlock]) -> Block:
+    header = BlockHeader()
+    header.CopyFrom(run[0].header)
+    header.first_offset = run[0].first_offset
+    header.record_count = run[-1].last_offset - run[0].first_offset + 1
+    if len(run) == 1:
+        return Block(header, encode_batch(run[0].batch, header.compression))
+    header.min_row = min(draft.header.min_row for draft in run)
+    header.max_row = max(draft.header.max_row for draft in run)
+    header.write_time_ms = max(draft.header.write_time_ms for draft in run)
+    if any(draft.header.target_records for draft in run):
+        header.target_records[:] = map(sum, zip(*map(_shares_alone, run), strict=True))
+    _merge_groups(header, [draft.header for draft in run[1:]])
+    batch = pa.concat_batches([draft.batch for draft in run])
+    return Block(header, encode_batch(batch, header.compression))
+
+
+def _shares_alone(draft: PlacedBlock) -> Sequence[int]:
+    return draft.header.target_records or [draft.batch.num_rows] * len(draft.header.stamps)
+
+
+def _merge_groups(header: BlockHeader, others: Sequence[BlockHeader]) -> None:
+    groups = {group.name: group for group in header.groups}
+    for other in others:
+        for group in other.groups:
+            if group.name not in groups:
+                groups[group.name] = header.groups.add(name=group.name)
+            known = groups[group.name].families
+            known.extend(family for family in group.families if family not in known)

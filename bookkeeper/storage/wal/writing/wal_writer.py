@@ -1,0 +1,278 @@
+"""The one writer of a log: frames out, synced when asked, sealed at the end.
+
+Arrives: blocks with their offsets. Leaves: a file of frames. Survives a crash: the file and its name from ``create``
+on, blocks from ``sync`` on, the end of the file from ``seal`` on. Not thread-safe; the four positions may be read
+from any thread, and one thread may sync while another appends. A writer that failed once does not write again: what
+the file holds behind its last success is unknown, and nothing is ever cut off, for a recovery may have counted it
+already (rule R15). Its descriptor stays until :meth:`WalWriter.abandon`, for the other thread may be using it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from bookkeeper.errors import (
+    ExistsError,
+    InvalidInputError,
+    LeaseLostError,
+    NoSpaceError,
+    PermanentError,
+    UnavailableError,
+    is_full,
+    unavailable,
+)
+from bookkeeper.storage.wal.blocks.block import Block
+from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
+from bookkeeper.storage.wal.blocks.frame import (
+    BLOCK_MAGIC,
+    FILE_MAGIC,
+    FORMAT_VERSION,
+    HEADER_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    Place,
+    frame_bytes,
+    pack_frame,
+    salt_of,
+)
+from bookkeeper.storage.wal.wal_files import FileOps, make_directory, sync_directory, uri_of, write_all
+from bookkeeper.storage.wal.writing.seal import read_seal, write_seal
+from bookkeeper.storage.wal.writing.submission import Seal
+
+_NO_PAYLOAD = pa.py_buffer(b"")
+
+RESERVED_BYTES = 1 << 20
+"""Disk is reserved in steps of about this size: small beside a log, and hundreds of groups cost one call."""
+
+UNCACHED_BYTES = 1 << 20
+"""Memory of the page cache is let go in steps of at least this size."""
+
+
+class _Reach(NamedTuple):
+    """Records and bytes; replaced as one, so that another thread never sees one of them alone."""
+
+    offset: int
+    position: int
+
+
+def durable_reach(began: _Reach, ended: _Reach) -> _Reach:
+    """What a sync has made durable for sure, by what was written when it began and when it ended."""
+    del ended
+    return began
+
+
+class WalWriter:
+    """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` what is durable."""
+
+    def __init__(
+        self, fd: int, path: Path, header: FileHeader, position: int, salt: int, ops: FileOps, keep_free_bytes: int
+    ) -> None:
+        """For :meth:`create` only."""
+        self._fd: int | None = fd
+        self._has_failed = False
+        self._rests = False
+        self._keep_free_bytes = keep_free_bytes
+        self._reserved = position
+        self._salt = salt
+        self._ops = ops
+        self.path = path
+        self.uri = header.uri
+        self.created_time_ms = header.created_time_ms
+        self._written = self._synced = _Reach(0, position)
+        self._cached_from = position
+        self._is_read_on = False
+        """Whether replication reads this log: it has a block with a target."""
+
+    @property
+    def offset(self) -> int:
+        """Of the last record written; 0: there is none."""
+        return self._written.offset
+
+    @property
+    def position(self) -> int:
+        """Where the next block begins."""
+        return self._written.position
+
+    @property
+    def synced_offset(self) -> int:
+        """Of the last record that is durable for sure."""
+        return self._synced.offset
+
+    @property
+    def synced_position(self) -> int:
+        """Up to where the file is durable for sure."""
+        return self._synced.position
+
+    @classmethod
+    def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
+        """Make a log that did not exist; its header and its name are durable on return.
+
+        ``header.uri`` and ``format_version`` are filled in. ``keep_free_bytes`` of its disk are left to others. Raises
+        ExistsError (names are never used again), UnavailableError, and NoSpaceError: then there is no such file.
+        """
+        ops = ops or FileOps()
+        complete = FileHeader()
+        complete.CopyFrom(header)
+        complete.uri = uri_of(path)
+        complete.format_version = FORMAT_VERSION
+        frame = pack_frame(FILE_MAGIC, complete.SerializeToString(), _NO_PAYLOAD, Place(0, 0, 0))[0]
+        try:
+            make_directory(path.parent, ops)
+            fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                write_all(fd, [frame], ops)
+                ops.fsync(fd)
+                sync_directory(path.parent, ops)
+            except OSError as error:
+                ops.close(fd)
+                if is_full(error):
+                    path.unlink()
+                raise
+        except FileExistsError as error:
+            raise ExistsError(f"there is a log {path} already: names of logs must not be reused") from error
+        except OSError as error:
+            raise unavailable(f"the log {path} can't be made", error) from error
+        return cls(fd, path, complete, len(frame), salt_of(frame), ops, keep_free_bytes)
+
+    def reserve(self, length: int) -> None:
+        """Take disk for so many more bytes before any of them is written, so that writing them can't fail for want of
+        it. Raises NoSpaceError, after which the writer is as it was, and UnavailableError.
+        """
+        end = self.position + length
+        if end <= self._reserved:
+            return
+        with self._io("extended") as fd:
+            for further in (RESERVED_BYTES, 0):
+                if self._take_disk(fd, end + further):
+                    self._reserved = end + further
+                    return
+        kept = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
+        raise NoSpaceError(
+            f"the disk of {self.path} has no room for {length} more bytes ({kept}); nothing was written: "
+            "make room there, and writes go on by themselves"
+        )
+
+    def _take_disk(self, fd: int, end: int) -> bool:
+        length = end - self._reserved
+        if self._ops.free_bytes(fd) - length < self._keep_free_bytes:
+            return False
+        try:
+            self._ops.allocate(fd, self._reserved, length)
+        except OSError as error:
+            if is_full(error):
+                return False
+            raise
+        return True
+
+    def append(self, blocks: Sequence[Block]) -> None:
+        """Write whole blocks, a mebibyte at most with each call of the system; durable after :meth:`sync` only.
+
+        The first block must start at ``offset + 1`` and each next one where the last ended: else, and for a block
+        above the format's limits, InvalidInputError, and nothing is written. Raises UnavailableError when the
+        system refuses; the writer is then of no further use.
+        """
+        buffers: list[bytes | pa.Buffer] = []
+        offset, position = self._written
+        for block in blocks:
+            if block.first_offset != offset + 1 or block.header.record_count == 0:
+                raise InvalidInputError(
+                    f"a block of {block.header.record_count} records at {block.first_offset} "
+                    f"can't follow offset {offset} of {self.uri}"
+                )
+            header, payload = block.header.SerializeToString(), block.payload
+            if len(header) > HEADER_BYTES_MAX or payload.size > PAYLOAD_BYTES_MAX:
+                raise InvalidInputError(
+                    f"a block with {len(header)} + {payload.size} bytes is above the limits of the log, "
+                    f"{HEADER_BYTES_MAX} + {PAYLOAD_BYTES_MAX}"
+                )
+            place = Place(self._salt, position, self.synced_position)
+            buffers += pack_frame(BLOCK_MAGIC, header, payload, place)
+            position += frame_bytes(len(header), payload.size)
+            offset = block.last_offset
+            self._is_read_on = self._is_read_on or bool(block.header.stamps)
+        with self._io("appended to") as fd:
+            write_all(fd, buffers, self._ops)
+        self._written = _Reach(offset, position)
+
+    def sync(self) -> None:
+        """Make everything durable that was written when this began; raises UnavailableError, and the writer is then
+        of no further use.
+        """
+        written = self._written
+        if self._synced == written:
+            return
+        with self._io("synced") as fd:
+            self._ops.fdatasync(fd)
+            self._uncache(fd, written.position)
+        self._synced = durable_reach(written, self._written)
+
+    def _uncache(self, fd: int, position: int) -> None:
+        """Let go of memory that holds what is durable, where recovery alone would read it: it pushes out what scans
+        read, and on a virtual machine that had to grow for it, each new page cost more than writing it.
+        """
+        if not self._is_read_on and position - self._cached_from >= UNCACHED_BYTES:
+            self._ops.uncache(fd, position)
+            self._cached_from = position
+
+    def rest(self) -> None:
+        """Sync, and keep no descriptor until the next write: for whoever writes many logs in turn. Raises as
+        :meth:`sync` does.
+        """
+        self.sync()
+        with self._io("closed for a while") as fd:
+            self._ops.close(fd)
+            self._fd, self._rests = None, True
+
+    def seal(self) -> Seal:
+        """Sync, seal and close. Raises LeaseLostError when somebody else has sealed the file elsewhere, NoSpaceError
+        when the seal finds no room: then there is none, and the writer is as it was.
+        """
+        self.sync()
+        own = Seal(self.offset, self.position)
+        with self._io("sealed") as fd:
+            self._give_back_disk(fd)
+            try:
+                holds = write_seal(self.uri, own, self._ops)
+            except OSError as error:
+                if is_full(error) and read_seal(self.uri) is None:
+                    raise unavailable(f"{self.uri} can't be sealed", error) from error
+                raise
+        self.abandon()
+        if holds != own:
+            raise LeaseLostError(f"{self.uri} was sealed by somebody else at {holds}, its owner wrote up to {own}")
+        return own
+
+    def _give_back_disk(self, fd: int) -> None:
+        """What is reserved behind the last block; every byte of the file stays."""
+        if self._reserved > self.position:
+            self._ops.truncate(fd, self.position)
+            self._reserved = self.position
+
+    def abandon(self) -> None:
+        """Close the descriptor and do nothing else: the file is left to recovery. Idempotent."""
+        self._rests = False
+        if self._fd is not None:
+            self._ops.close(self._fd)
+            self._fd = None
+
+    def _open_again(self) -> int:
+        self._fd = self._ops.open(self.path, os.O_WRONLY | os.O_APPEND)
+        length = os.fstat(self._fd).st_size
+        if length != self.position:
+            raise OSError(f"it has {length} bytes, and {self.position} were written")
+        return self._fd
+
+    @contextmanager
+    def _io(self, what: str) -> Iterator[int]:
+        if self._has_failed or (self._fd is None and not self._rests):
+            raise PermanentError(f"{self.uri} can't be {what}: its writer is closed or has failed")
+        try:
+            yield self._open_again() if self._fd is None else self._fd
+        except OSError as error:
+            self._has_failed = True
+            raise UnavailableError(f"{self.uri} can't be {what}: {error}") from error

@@ -1,0 +1,332 @@
+"""Recovery: what a crash may leave is accepted, what it can't leave is not, and everybody agrees on the end."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
+from bookkeeper.model import Barrier, Stamp, TargetKey
+from bookkeeper.storage.wal import (
+    Block,
+    BlockHeader,
+    FileHeader,
+    FileOps,
+    Predecessor,
+    Seal,
+    WalWriter,
+    delete_log,
+    encode_batch,
+    file_summary,
+    path_of,
+    read_blocks,
+    read_headers,
+    read_seal,
+    recover,
+    stamp_to_pb,
+    uri_of,
+)
+from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC
+from bookkeeper.storage.wal.reading.wal_recovery import find_end
+from bookkeeper.storage.wal.wal_files import MappedSource, map_file
+from bookkeeper.storage.wal.writing.seal import write_seal
+from tests.support.faults import fault
+from tests.support.must_raise import must_raise
+from tests.support.wal_commits import Journal, JournalOps
+from tests.support.wal_files import TO_EAST, Spec, append, block, lay_out, records, write_wal
+
+SPECS = [Spec([b"a", b"b"]), Spec([b"c" * 64]), Spec([b"d"])]
+
+
+class Content:
+    """A log as bytes, and where its blocks begin."""
+
+    def __init__(self, directory: Path) -> None:
+        uri = write_wal(directory / "log" / "1.wal", SPECS)
+        self.raw = path_of(uri).read_bytes()
+        self.starts = [at.position for at in read_headers(uri)]
+        self.ends = [self.starts[0], *(at.end_position for at in read_headers(uri))]
+        self.offsets = [0, 2, 3, 4]
+
+    def seal(self, blocks: int) -> Seal:
+        return Seal(self.offsets[blocks], self.ends[blocks])
+
+    def end_of(self, raw: bytes | bytearray) -> Seal:
+        return find_end("file:///x.wal", MappedSource(pa.py_buffer(bytes(raw))))
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    return Content(tmp_path_factory.mktemp("content"))
+
+
+def test_a_torn_tail_is_accepted_at_every_byte(content: Content) -> None:
+    for length in range(content.ends[2], content.ends[3]):
+        assert content.end_of(content.raw[:length]) == content.seal(2), length
+    assert content.end_of(content.raw) == content.seal(3)
+
+
+def test_any_prefix_of_a_log_is_a_log(content: Content) -> None:
+    for length in range(len(content.raw) + 1):
+        whole = sum(end <= length for end in content.ends) - 1
+        assert content.end_of(content.raw[:length]) == (content.seal(whole) if whole >= 0 else Seal(0, 0)), length
+
+
+@pytest.mark.parametrize("zeros", [1, 7, 8, 32, 4096, 100_000])
+def test_a_tail_of_zeros_is_accepted(content: Content, zeros: int) -> None:
+    for blocks, end in enumerate(content.ends):
+        assert content.end_of(content.raw[:end] + bytes(zeros)) == content.seal(blocks)
+    assert content.end_of(bytes(zeros)) == Seal(0, 0), "the header had no time to reach the disk"
+
+
+@given(st.integers(1, 600), st.integers(0, 2000))
+def test_a_last_block_whose_pages_came_in_part_is_a_torn_tail(content: Content, lost: int, more: int) -> None:
+    raw = bytearray(content.raw) + bytes(more)
+    raw[content.ends[3] - lost : content.ends[3]] = bytes(lost)
+    assume(raw[: len(content.raw)] != content.raw)
+    assert content.end_of(raw) == content.seal(2)
+
+
+@given(st.integers(0, 7), st.data())
+def test_damage_before_a_whole_block_is_never_cut_off(content: Content, bit: int, data: st.DataObject) -> None:
+    at = data.draw(st.integers(content.starts[0], content.ends[2] - 1))
+    raw = bytearray(content.raw)
+    raw[at] ^= 1 << bit
+    with pytest.raises(CorruptionError) as caught:
+        content.end_of(raw)
+    assert int(caught.value.details["position"]) <= at
+
+
+def check_damage_is_not_cut_off(directory: Path) -> None:
+    """The first block is damaged, whole ones follow: sealing before it would lose them silently."""
+    content = Content(directory)
+    raw = bytearray(content.raw)
+    raw[content.ends[1] - 20] ^= 1
+    path = lay_out(directory, raw)
+    with must_raise(CorruptionError, "a whole block behind damage is cut off", match="whole block follows"):
+        recover(uri_of(path))
+    assert read_seal(uri_of(path)) is None
+    assert path.read_bytes() == raw
+
+
+def test_a_damaged_log_is_not_sealed(tmp_path: Path) -> None:
+    check_damage_is_not_cut_off(tmp_path)
+
+
+def test_without_looking_behind_damage_blocks_would_be_lost_silently(tmp_path: Path) -> None:
+    with fault("damage-is-a-torn-tail"), pytest.raises(AssertionError, match="a whole block behind damage is cut off"):
+        check_damage_is_not_cut_off(tmp_path)
+
+
+def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path) -> None:
+    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    append(writer, SPECS[:1])
+    synced = writer.position
+    append(writer, SPECS[1:2])
+    writer.abandon()
+    raw = bytearray(writer.path.read_bytes()[:-8])
+    raw[synced - 20] ^= 1
+    writer.path.write_bytes(raw)
+    with pytest.raises(CorruptionError, match="proves that this had been durable"):
+        recover(writer.uri)
+
+
+def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> None:
+    writer = WalWriter.create(tmp_path / "log" / "1.wal", FileHeader())
+    append(writer, SPECS[:1])
+    synced = writer.position
+    writer.append([block(spec, first) for spec, first in zip(SPECS[1:], (3, 4), strict=True)])
+    writer.abandon()
+    whole = writer.path.read_bytes()
+    for damaged_at, accepted in ((synced - 20, False), (synced + 20, True)):
+        raw = bytearray(whole)
+        raw[damaged_at] ^= 1
+        path = lay_out(tmp_path / str(damaged_at), raw)
+        with pytest.raises(CorruptionError, match="had been durable" if not accepted else "whole block follows"):
+            recover(uri_of(path))
+        if accepted:
+            assert recover(uri_of(path), give_up_unproven=True) == Seal(2, synced)
+        else:
+            with pytest.raises(CorruptionError, match="had been durable"):
+                recover(uri_of(path), give_up_unproven=True)
+
+
+@given(st.integers(0, 7), st.data())
+def test_damage_in_the_file_header_is_never_taken_for_an_empty_log(
+    content: Content, bit: int, data: st.DataObject
+) -> None:
+    raw = bytearray(content.raw)
+    raw[data.draw(st.integers(0, content.starts[0] - 1))] ^= 1 << bit
+    with pytest.raises(CorruptionError):
+        content.end_of(raw)
+
+
+@pytest.mark.parametrize("raw", [b"PWAL" + bytes(64), b"hello", BLOCK_MAGIC + bytes(28), b"\x01" + bytes(99)])
+def test_a_foreign_file_is_not_sealed(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "1.wal"
+    path.write_bytes(raw)
+    with pytest.raises(CorruptionError, match="file header"):
+        recover(uri_of(path))
+    assert read_seal(uri_of(path)) is None
+
+
+def test_blocks_of_another_log_are_no_blocks_here(content: Content, tmp_path: Path) -> None:
+    """A user may store a log in a log: in a torn tail its blocks must not be taken for ours."""
+    other = write_wal(tmp_path / "other.wal", SPECS)
+    inner = path_of(other).read_bytes()
+    for tail in (inner, inner[content.starts[0] :], content.raw[content.starts[0] :]):
+        for shift in range(0, 16, 4):
+            assert content.end_of(content.raw + b"\x01" * shift + tail) == content.seal(3)
+    outer = Spec([content.raw, inner])
+    uri = write_wal(tmp_path / "outer.wal", [Spec([b"a"]), outer])
+    raw = path_of(uri).read_bytes()
+    first_end = next(iter(read_headers(uri))).end_position
+    for cut in range(1, len(raw) - first_end, 64):
+        assert content.end_of(raw[:-cut]) == Seal(1, first_end)
+
+
+def test_a_tail_full_of_magic_is_searched_in_time(content: Content) -> None:
+    assert content.end_of(content.raw + (BLOCK_MAGIC + b"\xff\xff\x0f\0") * 50_000) == content.seal(3)
+    assert content.end_of(content.raw + FILE_MAGIC * 1000) == content.seal(3)
+
+
+def test_a_log_where_a_block_is_missing_is_damaged(content: Content, tmp_path: Path) -> None:
+    """Frames are bound to their place, so a block that was cut out takes those behind it along: never silently."""
+    raw = content.raw[: content.starts[1]] + content.raw[content.starts[2] :]
+    assert content.end_of(raw) == content.seal(1), "nothing there proves itself any more"
+    path = tmp_path / "1.wal"
+    path.write_bytes(raw)
+    write_seal(uri_of(path), content.seal(3), FileOps())
+    with pytest.raises(CorruptionError, match="shorter than its seal"):
+        read_headers(uri_of(path))
+
+
+def test_recovery_is_idempotent_and_changes_nothing_but_the_seal(content: Content, tmp_path: Path) -> None:
+    path = lay_out(tmp_path, content.raw[:-1])
+    seal = recover(uri_of(path))
+    assert seal == content.seal(2) == recover(uri_of(path)) == read_seal(uri_of(path))
+    assert path.read_bytes() == content.raw[:-1]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["1.wal", "1.wal.fence", "1.wal.seal"]
+    assert [b.last_offset for b in read_blocks(uri_of(path), 1, 3)] == [2, 3]
+
+
+def test_recovery_syncs_before_it_counts_and_fences_before_it_syncs(content: Content, tmp_path: Path) -> None:
+    path = lay_out(tmp_path, content.raw)
+    journal = Journal()
+    ops = JournalOps(journal)
+    with ThreadPoolExecutor(1) as pool, ops.hold("fsync"):
+        recovering = pool.submit(recover, uri_of(path), ops)
+        journal.wait_for(">fsync")
+        assert path.with_name("1.wal.fence").exists()
+        with path.open("ab") as file:
+            file.write(b"\x01")
+    assert recovering.result() == content.seal(3)
+    assert journal.count("fsync") == 3, "the log, the seal, its name"
+
+
+def test_concurrent_recoveries_agree(content: Content, tmp_path: Path) -> None:
+    for attempt in range(10):
+        path = lay_out(tmp_path / str(attempt), content.raw[: -1 - attempt])
+        start = threading.Barrier(4)
+
+        def race(uri: str, start: threading.Barrier = start) -> Seal:
+            start.wait()
+            return recover(uri)
+
+        with ThreadPoolExecutor(4) as pool:
+            seals = set(pool.map(race, [uri_of(path)] * 4))
+        assert seals == {content.seal(2)}
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_the_owner_may_have_sealed_first(tmp_path: Path) -> None:
+    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    assert recover(uri) == Seal(4, path_of(uri).stat().st_size)
+    assert not path_of(uri).with_name("1.wal.fence").exists()
+
+
+def test_the_first_seal_wins_whatever_it_says(content: Content, tmp_path: Path) -> None:
+    path = lay_out(tmp_path, content.raw)
+    assert write_seal(uri_of(path), content.seal(1), FileOps()) == content.seal(1)
+    assert write_seal(uri_of(path), content.seal(3), FileOps()) == content.seal(1)
+    assert recover(uri_of(path)) == content.seal(1)
+    assert [at.last_offset for at in read_headers(uri_of(path))] == [2]
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x89BK", bytes(100)])
+def test_a_log_that_died_at_birth_is_empty(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "1.wal"
+    path.write_bytes(raw)
+    assert recover(uri_of(path)) == Seal(0, 0)
+    assert list(read_headers(uri_of(path))) == []
+    assert dict(file_summary(uri_of(path)).tablets) == {}
+    with pytest.raises(NotFoundError):
+        read_blocks(uri_of(path), 1, 1)
+
+
+def test_only_local_logs_that_exist_can_be_recovered(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        recover(uri_of(tmp_path / "1.wal"))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidInputError):
+        recover("hdfs://somewhere/1.wal")
+
+
+def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
+    other = Stamp(TargetKey("north", "r9", "t1", 4), ("g",))
+    writer = WalWriter.create(tmp_path / "1.wal", FileHeader(created_time_ms=99))
+    described: list[tuple[str, bytes | None, list[Stamp], tuple[str, int] | None]] = [
+        ("t1", b"m", [], ("file:///old.wal", 7)),
+        ("t1", None, [other], None),
+        ("t1", b"m", [Stamp(TO_EAST, None), other], None),
+        ("t1", b"", [], None),
+        ("t1", b"m", [], ("file:///elsewhere.wal", 12)),
+        ("t2", None, [], None),
+    ]
+    for table_id, end_row, stamps, after in described:
+        header = BlockHeader(first_offset=writer.offset + 1, record_count=2, table_id=table_id)
+        header.stamps.extend(map(stamp_to_pb, stamps))
+        if end_row is not None:
+            header.end_row = end_row
+        if after is not None:
+            header.after.append(Predecessor(file=after[0], offset=after[1]))
+        writer.append([Block(header, encode_batch(records([b"a", b"b"])))])
+    with pytest.raises(TransientError, match="recover it first"):
+        file_summary(writer.uri)
+    seal = writer.seal()
+    summary = file_summary(writer.uri)
+    assert (summary.created_time_ms, summary.seal) == (99, seal)
+    assert list(summary.tablets) == [("t1", b"m"), ("t1", None), ("t1", b""), ("t2", None)]
+    tablet = summary.tablets["t1", b"m"]
+    assert (tablet.first_offset, tablet.last_offset) == (1, 10)
+    assert tablet.barriers == (Barrier(1, "file:///old.wal", 7), Barrier(9, "file:///elsewhere.wal", 12))
+    assert tablet.stamps == {Stamp(TO_EAST, None), other}
+    assert summary.tablets["t2", None].stamps == frozenset()
+    assert summary.tablets["t2", None].barriers == ()
+
+
+def test_a_deleted_log_leaves_nothing(tmp_path: Path) -> None:
+    path = path_of(write_wal(tmp_path / "1[x].wal", SPECS))
+    recover(uri_of(path))
+    (tmp_path / "1[x].wal.seal.abc.tmp").touch()
+    (tmp_path / "11.wal").touch()
+    delete_log(uri_of(path))
+    delete_log(uri_of(path))
+    assert [p.name for p in tmp_path.iterdir()] == ["11.wal"]
+    delete_log(uri_of(tmp_path / "no" / "such.wal"))
+
+
+def test_reading_goes_on_while_the_file_is_deleted(tmp_path: Path) -> None:
+    uri = write_wal(tmp_path / "1.wal", SPECS, seal=True)
+    blocks = read_blocks(uri, 1, 4)
+    next(blocks)
+    delete_log(uri)
+    assert [block.batch().num_rows for block in blocks] == [1, 1]
+    with pytest.raises(NotFoundError):
+        map_file(path_of(uri))
