@@ -121,7 +121,7 @@ class TargetKey:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Stamp:
+class BlockTarget:
     """One target in force when a block was written (rule R13). ``groups`` None means every locality group."""
 
     target: TargetKey

@@ -266,7 +266,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RootIntervals:
     """What a tablet holds of one root, at most one part for the same rows and family, whoever makes it: parts of the
     same rows and family are joined. ``last_ms``: the tablet's server time when it last took some of it.
     """
@@ -291,18 +291,20 @@ class Held:
                 return part.runs
         return NO_RUNS
 
-    def taking(self, part: Part, now_ms: int) -> Held:
+    def taking(self, part: Part, now_ms: int) -> RootIntervals:
         """With this part, too."""
         others = tuple(known for known in self.parts if (known.rows, known.family) != (part.rows, part.family))
         joined = replace(part, runs=self.runs_of(part.rows, part.family) | part.runs)
-        return Held((*others, joined), max(self.last_ms, now_ms))
+        return RootIntervals((*others, joined), max(self.last_ms, now_ms))
 
-    def inside(self, rows: RowRange) -> Held:
+    def inside(self, rows: RowRange) -> RootIntervals:
         """What of it lies in these rows: a part of a tablet that is split knows all that the tablet knew. Parts of
         different rows may have the same ones in common with these.
         """
         found = ((part, part.rows.part_in(rows)) for part in self.parts)
-        return Held(tuple(replace(part, rows=common) for part, common in found if common is not None), self.last_ms)
+        return RootIntervals(
+            tuple(replace(part, rows=common) for part, common in found if common is not None), self.last_ms
+        )
 
 
 def joined_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -315,14 +317,14 @@ def joined_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return parts if len(known) == len(parts) else tuple(known.values())
 
 
-def joined_roots(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
+def joined_roots(tablets: Iterable[Mapping[Root, RootIntervals]]) -> dict[Root, RootIntervals]:
     """What a tablet holds that tablets were merged into: each part is of its own rows, so none claims others' (R22)."""
-    found: dict[Root, list[Held]] = {}
+    found: dict[Root, list[RootIntervals]] = {}
     for tablet in tablets:
         for root, held in tablet.items():
             if held.parts:
                 found.setdefault(root, []).append(held)
     return {
-        root: Held(tuple(part for held in some for part in held.parts), max(held.last_ms for held in some))
+        root: RootIntervals(tuple(part for held in some for part in held.parts), max(held.last_ms for held in some))
         for root, some in found.items()
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
-from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, origin_from_pb, stamp_from_pb, uri_of
+from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, block_target_from_pb, origin_from_pb, uri_of
 from shell.output import Output, Record, printable, utc
 from shell.parameters import COUNT
 
@@ -173,9 +173,12 @@ def _block_record(at: BlockAt) -> Record:
         "table": header.table_id,
         "end_row": printable(header.end_row) if header.HasField("end_row") else None,
         "groups": {group.name: [printable(family) for family in group.families] for group in header.groups},
-        "targets": [stamp.target.encode().decode() for stamp in map(stamp_from_pb, header.stamps)],
+        "targets": [
+            block_target.target.encode().decode() for block_target in map(block_target_from_pb, header.block_targets)
+        ],
         "target_groups": [
-            None if stamp.groups is None else list(stamp.groups) for stamp in map(stamp_from_pb, header.stamps)
+            None if block_target.groups is None else list(block_target.groups)
+            for block_target in map(block_target_from_pb, header.block_targets)
         ],
         "provenance": list(header.provenance),
         "origin": _origin(header),

@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from bookkeeper.bulk.log_segments import Lengths
-from bookkeeper.model import Extent, Stamp
+from bookkeeper.model import BlockTarget, Extent
 from bookkeeper.rpc.contract.offer_messages import ImportedLog
 from bookkeeper.storage.columns import distinct, min_max_row
 from bookkeeper.storage.tablet import GroupMap, split_by_tablets
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
 from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
 
 TAKEN_PREFIX = "taken-"
@@ -42,7 +42,7 @@ class ImportLogs:
     header: FileHeader
     extents: Sequence[Extent]
     groups: GroupMap
-    stamps: Sequence[Stamp]
+    block_targets: Sequence[BlockTarget]
     peers: Sequence[str]
     """The instance ids of the stamps' targets, in their order."""
     describe: Callable[[BlockHeader], None] = lambda header: None  # noqa: ARG005
@@ -98,7 +98,7 @@ class ImportLogs:
             table_id=extent.table_id,
             end_row=extent.end_row,
             groups=[Group(name=name, families=families) for name, families in present.items()],
-            stamps=[stamp_to_pb(stamp) for stamp in self.stamps],
+            block_targets=[block_target_to_pb(block_target) for block_target in self.block_targets],
             first_seq=first_offset,
             write_time_ms=self.header.created_time_ms,
             min_row=low,

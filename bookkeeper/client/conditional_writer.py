@@ -60,12 +60,12 @@ class ConditionalWriter:
         changes = Changes()
         changes.add(mutation)
         records = encode_batch(changes.encode())
-        helpless = UnservableTracker(self.clock)
+        unservable = UnservableTracker(self.clock)
 
         def attempt(located: TableMap) -> bool:
             place = located.index_of(mutation.row)
             extent, address = located.extents[place], located.addresses[place]
-            helpless.note(located, (extent,))
+            unservable.note(located, (extent,))
             if address is None:
                 raise NotServingError(f"nobody serves tablet {extent} now")
             tserver = self.pool.tserver(address, CALL_TIMEOUT_MS)

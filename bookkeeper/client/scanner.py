@@ -199,13 +199,13 @@ class Scanner:
 
     def _as_asked(self, place: _Place, ended: threading.Event) -> tuple[Extent, ScanPage]:
         """A page of the tserver that the master names, asked again and again."""
-        helpless = UnservableTracker(self._clock)
+        unservable = UnservableTracker(self._clock)
         attempts = count()
 
         def attempt() -> tuple[Extent, ScanPage]:
             located = self._places.ask(place.row, again=next(attempts) > 0)
             try:
-                return self._page(place, located, helpless)
+                return self._page(place, located, unservable)
             except TransientError:
                 self._places.doubt(located.extents[located.index_of(place.row)])
                 raise
@@ -217,14 +217,14 @@ class Scanner:
             raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
 
     def _page(
-        self, place: _Place, located: TableMap, helpless: UnservableTracker | None = None
+        self, place: _Place, located: TableMap, unservable: UnservableTracker | None = None
     ) -> tuple[Extent, ScanPage]:
         index = located.index_of(place.row)
         extent, address = located.extents[index], located.addresses[index]
         if is_of_another_table(place.table_id, extent.table_id):
             raise NotFoundError(f"table {self._places.table} was deleted while it was scanned, and made again")
-        if helpless is not None:
-            helpless.note(located, (extent,))
+        if unservable is not None:
+            unservable.note(located, (extent,))
         if address is None:
             raise NotServingError(f"nobody serves tablet {extent} now")
         wanted = self._wanted

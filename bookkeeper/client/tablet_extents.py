@@ -17,7 +17,7 @@ from bookkeeper.rpc.contract.messages import TabletLocation
 
 Locate = Callable[[], Sequence[TabletLocation]]
 
-HELPLESS_MS = 5_000
+UNSERVABLE_MS = 5_000
 """How long a tablet has to need a person's help until whoever waits for it gives up: a file may have been mended, and
 the master not have tried yet.
 """
@@ -87,7 +87,7 @@ class UnservableTracker:
 
     def note(self, found: TableMap, wanted: Collection[Extent]) -> None:
         """The latest answer about the tablets that are waited for. Raises CorruptionError, with the reason, when one of
-        them has needed help for :data:`HELPLESS_MS`.
+        them has needed help for :data:`UNSERVABLE_MS`.
         """
         now_ns = self.clock.boot_ns()
         self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in wanted if extent in found.problems}
@@ -98,4 +98,4 @@ class UnservableTracker:
 
 def is_hopeless(since_ns: int, now_ns: int) -> bool:
     """A tablet has needed a person's help for so long that nobody waits for it any more; boot clock."""
-    return now_ns - since_ns >= HELPLESS_MS * 1_000_000
+    return now_ns - since_ns >= UNSERVABLE_MS * 1_000_000

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 
 from bookkeeper.coordination.coordination_protocol import Coordination, Versioned
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
-from bookkeeper.model import DEFAULT_GROUP, LocalityGroup, Stamp, Target, TargetKey
+from bookkeeper.model import DEFAULT_GROUP, BlockTarget, LocalityGroup, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
 READ_ONLY_PATH = "/read_only"
@@ -112,9 +112,9 @@ class ClusterConfig:
         table = self.tables.get(table_id)
         return () if table is None else table.targets
 
-    def stamps_of(self, table_id: str) -> tuple[Stamp, ...]:
+    def block_targets_of(self, table_id: str) -> tuple[BlockTarget, ...]:
         """What each block of this table written now is stamped with (rule R13)."""
-        return tuple(Stamp(target.key, target.groups) for target in self.targets_of(table_id))
+        return tuple(BlockTarget(target.key, target.groups) for target in self.targets_of(table_id))
 
     def replicated_tables(self) -> tuple[str, ...]:
         """Ids of the tables with at least one target, sorted."""

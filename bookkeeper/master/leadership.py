@@ -74,7 +74,7 @@ class Leadership:
     reign: Reign
     coordination: Coordination
     tservers: TServers
-    inbox: EventQueue
+    event_queue: EventQueue
     lanes: KeyedExecutors
     books: Books
     placement: Placement
@@ -101,7 +101,7 @@ class Leadership:
     def stop(self, timeout_ms: int = 5_000) -> None:
         """End the threads; calls under way are not waited for beyond ``timeout_ms``."""
         self._stop.set()
-        self.inbox.wake()
+        self.event_queue.wake()
         self.fate.stop()
         self.lanes.stop()
         for thread in self._threads:
@@ -133,11 +133,11 @@ class Leadership:
                 recovered = self.recovery.run_once()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
-                    self.inbox.ask_full()
+                    self.event_queue.ask_full()
                 known = sessions
                 alive = frozenset(s.session_id for s in self.coordination.sessions(REPLAY_KIND) if s.alive)
                 if alive - replays:
-                    self.inbox.replay_started()
+                    self.event_queue.replay_started()
                 replays = alive
 
     def _collect(self) -> None:
@@ -190,7 +190,7 @@ def assemble(
     config = partial(read_config, coordination)
     rounds = Rounds(table, coordination, reign, settings.instance.instance_id, settings.metadata_url)
     rounds.begin()
-    inbox, lanes = EventQueue(), KeyedExecutors()
+    event_queue, lanes = EventQueue(), KeyedExecutors()
     tservers = TServers(coordination, pool, settings.wal_dir)
     store = FateStore(table, reign)
     books = Books(table, reign, config)
@@ -201,14 +201,16 @@ def assemble(
         tservers,
         lanes,
         clock,
-        inbox.ask_place,
+        event_queue.ask_place,
         books.note_assigned,
         lambda: claimed_rows(fate.pending()),
         recovery.problems,
     )
     begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
     peers = PeerMasters(peer_pool, settings.instance.instance_id, FileRoots.of(settings))
-    context = operation_context(settings, coordination, table, peers, reign, clock, tservers, inbox, placement, begin)
+    context = operation_context(
+        settings, coordination, table, peers, reign, clock, tservers, event_queue, placement, begin
+    )
     fate = FateEngine(store, all_operations(context), clock, rng)
     shipping = Shipments(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
@@ -223,7 +225,7 @@ def assemble(
         replicating,
         shipping,
         lanes,
-        inbox,
+        event_queue,
         lambda: reign.epoch,
         quarantine,
     )
@@ -238,12 +240,12 @@ def assemble(
         recovery,
         dispatcher,
         lanes,
-        inbox,
+        event_queue,
         quarantine,
         Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
     )
-    own_id, carried, apart_ms = settings.instance.instance_id, OriginIndex(), settings.tserver.paths_apart_ms
-    keeper = OriginGc(table, reign, fate, clock, context.age_clock, carried, own_id, config, apart_ms)
+    own_id, origin_index, apart_ms = settings.instance.instance_id, OriginIndex(), settings.tserver.paths_apart_ms
+    keeper = OriginGc(table, reign, fate, clock, context.age_clock, origin_index, own_id, config, apart_ms)
     collector = GcRunner(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper, rounds)
     records = store.load()
     replicating.adopt(records)
@@ -254,7 +256,7 @@ def assemble(
         reign=reign,
         coordination=coordination,
         tservers=tservers,
-        inbox=inbox,
+        event_queue=event_queue,
         lanes=lanes,
         books=books,
         placement=placement,
@@ -274,8 +276,10 @@ def assemble(
             rounds,
         ),
         queries=Queries(table, tservers, config, clock, placement, placement.hurry),
-        quarantine=QuarantineAdmin(table, reign, clock, fate, inbox, shipping, settings.replication.quarantine_tries),
-        roots=OriginService(table, reign, clock, tservers, peers, fate, carried, own_id, config, apart_ms),
+        quarantine=QuarantineAdmin(
+            table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
+        ),
+        roots=OriginService(table, reign, clock, tservers, peers, fate, origin_index, own_id, config, apart_ms),
     )
 
 
@@ -287,7 +291,7 @@ def operation_context(
     reign: Reign,
     clock: Clock,
     tservers: TServers,
-    inbox: EventQueue,
+    event_queue: EventQueue,
     placement: Placement,
     begin: Callable[[str, Args], object],
 ) -> Context:
@@ -304,8 +308,8 @@ def operation_context(
         own_instance_id=own_id,
         stream_grace_ms=stream_grace_ms(settings),
         paths_apart_ms=settings.tserver.paths_apart_ms,
-        wake=inbox.ask_full,
-        tablets_changed=inbox.tablets_changed,
+        wake=event_queue.ask_full,
+        tablets_changed=event_queue.tablets_changed,
         let_go=placement.let_go,
         begin=begin,
         tables_dir=settings.tables_dir,

@@ -351,11 +351,11 @@ class MasterService:
 
     def nudge(self, session_id: str) -> None:
         """A tserver has something new to replicate."""
-        self._lead.inbox.nudge(session_id)
+        self._lead.event_queue.nudge(session_id)
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None:
         """A worker says how far it is. What it says of runs of their own is asked for by their operations."""
-        self._lead.inbox.report(map(report_of(session_id), (report for report in reports if not report.run_id)))
+        self._lead.event_queue.report(map(report_of(session_id), (report for report in reports if not report.run_id)))
 
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:

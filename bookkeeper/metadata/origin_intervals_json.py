@@ -17,10 +17,10 @@ from typing import Any
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.strict_json import INT_MAX
 from bookkeeper.model import RowRange
-from bookkeeper.origins import Held, Part, Root, Runs
+from bookkeeper.origins import Part, Root, RootIntervals, Runs
 
 
-def encode_held(held: Mapping[Root, Held]) -> dict[str, dict[str, list[Any]]]:
+def encode_origin_intervals(held: Mapping[Root, RootIntervals]) -> dict[str, dict[str, list[Any]]]:
     """As described."""
     directories: dict[tuple[str, str, str], dict[str, list[Any]]] = {}
     for root, what in held.items():
@@ -31,15 +31,15 @@ def encode_held(held: Mapping[Root, Held]) -> dict[str, dict[str, list[Any]]]:
     return {Root(*place).encode(): logs for place, logs in directories.items()}
 
 
-def decode_held(found: Mapping[str, Any]) -> dict[Root, Held]:
-    """Inverse of :func:`encode_held`; raises CorruptionError."""
-    held: dict[Root, Held] = {}
+def decode_origin_intervals(found: Mapping[str, Any]) -> dict[Root, RootIntervals]:
+    """Inverse of :func:`encode_origin_intervals`; raises CorruptionError."""
+    held: dict[Root, RootIntervals] = {}
     for key, logs in found.items():
         try:
             place = Root.decode(key)
             for name, (last_ms, parts) in logs.items():
                 root = Root(place.instance_id, place.file + name, place.table_id)
-                held[root] = Held(tuple(map(_part, parts)), _number(last_ms))
+                held[root] = RootIntervals(tuple(map(_part, parts)), _number(last_ms))
         except (ValueError, TypeError, AttributeError) as error:
             raise CorruptionError(f"not what is held of {key!r}: {error}") from error
     return held

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 import combiners
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.metadata.origin_intervals_json import decode_held, encode_held
+from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, encode_origin_intervals
 from bookkeeper.metadata.strict_json import (
     check_names,
     encode_json,
@@ -33,7 +33,7 @@ from bookkeeper.metadata.strict_json import (
     typed,
 )
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetShare
-from bookkeeper.origins import Held, Root
+from bookkeeper.origins import Root, RootIntervals
 from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -110,7 +110,7 @@ class FlushState:
     segments: tuple[str, ...] = ()
     compacted: int = 0
     ahead: Mapping[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
-    held: Mapping[Root, Held] = field(default_factory=dict)
+    held: Mapping[Root, RootIntervals] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """JSON bytes, ``held`` only when there is some; raises InvalidInputError."""
@@ -130,7 +130,7 @@ class FlushState:
                     for stream, parts in self.ahead.items()
                 },
             }
-            | ({"held": encode_held(self.held)} if self.held else {}),
+            | ({"held": encode_origin_intervals(self.held)} if self.held else {}),
         )
 
     @classmethod
@@ -150,7 +150,7 @@ class FlushState:
             segments=texts(fields, "segments"),
             compacted=number(fields, "compacted"),
             ahead=_ahead(mapping(fields, "ahead")),
-            held=decode_held(mapping(fields, "held")),
+            held=decode_origin_intervals(mapping(fields, "held")),
         )
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from bookkeeper.clock import Clock
 from bookkeeper.monitor import views
-from bookkeeper.monitor.auth_middleware import IS_KNOWN, Gate
+from bookkeeper.monitor.auth_middleware import IS_KNOWN, AuthMiddleware
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
 from bookkeeper.monitor.pages import PAGES, Pages
@@ -127,7 +127,7 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return endpoint
 
 
-def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers) -> Gate:
+def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers) -> AuthMiddleware:
     """The application behind its gate. It holds no state of its own; open pages look again every ``interval_ms``."""
     api, pages = Api(sampler, clock), Pages(sampler, interval_ms, selection)
     app = Starlette(routes=[*api.routes(), *pages.routes()], exception_handlers={HTTPException: api.refused})
@@ -137,4 +137,4 @@ def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers
             return pages.refused(request.url.path, viewers.cluster, reason)
         return json_answer({"error": f"{reason}: {HOW_TO_GET_IN}", "path": request.url.path}, 401)
 
-    return Gate(app, viewers, RefusalLog(clock, LOG.warning), refused)
+    return AuthMiddleware(app, viewers, RefusalLog(clock, LOG.warning), refused)

@@ -30,7 +30,7 @@ IS_KNOWN = "bookkeeper.is_known"
 _BEARER = "bearer "
 
 
-class Gate:
+class AuthMiddleware:
     """The application, and who gets to it. ``refused`` makes the answer for all others from the reason."""
 
     def __init__(

@@ -76,7 +76,7 @@ class Connection:
         self._budget = budget
         self._account: Account = budget.account(None)
         self._dispatcher = dispatcher
-        self._inbox = bytearray()
+        self._event_queue = bytearray()
         self._frame: PartialFrame | None = None
         self._answering: PartialFrame | None = None
         self._low_water = 1
@@ -145,7 +145,7 @@ class Connection:
         if self.refused:
             return True
         if frame is None:
-            self._inbox += scratch[:count]
+            self._event_queue += scratch[:count]
         else:
             frame.took(count)
             if self._passing is not None:
@@ -178,16 +178,16 @@ class Connection:
         """
         if self.admission is None:
             return True
-        if not self._inbox:
+        if not self._event_queue:
             return False
         try:
-            stranger = self.admission.stranger(self._inbox)
+            stranger = self.admission.stranger(self._event_queue)
             if stranger is not None:
                 raise stranger
-            answers = self.admission.feed(self._inbox)
+            answers = self.admission.feed(self._event_queue)
         except RefusedGuestError:
             self.refused = True
-            self._inbox.clear()
+            self._event_queue.clear()
             raise
         if answers:
             self._outbox.append(memoryview(answers))
@@ -201,7 +201,7 @@ class Connection:
         self.admission = None
         self._account = self._budget.account(None if admitted.secret is None else admitted.secret.id)
         self.conversation.account = self._account
-        self.deadline_ns = now_ns + self._frame_timeout_ns if self._inbox or self._outbox else None
+        self.deadline_ns = now_ns + self._frame_timeout_ns if self._event_queue or self._outbox else None
         return True
 
     def turn_away(self, answer: bytes) -> bool:
@@ -241,17 +241,17 @@ class Connection:
         return declined
 
     def _begin_frame(self) -> bool:
-        if len(self._inbox) < FRAME_HEADER.size:
-            if not self._inbox:
+        if len(self._event_queue) < FRAME_HEADER.size:
+            if not self._event_queue:
                 self.deadline_ns = None
             return False
-        (size,) = FRAME_HEADER.unpack_from(self._inbox)
+        (size,) = FRAME_HEADER.unpack_from(self._event_queue)
         if not 0 < size <= self._frame_bytes_max:
             raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._frame_bytes_max}")
-        if len(self._inbox) < FRAME_HEADER.size + min(size, HEAD_BYTES_MAX):
+        if len(self._event_queue) < FRAME_HEADER.size + min(size, HEAD_BYTES_MAX):
             return False
-        taken = self._inbox[FRAME_HEADER.size : FRAME_HEADER.size + size]
-        del self._inbox[: FRAME_HEADER.size + size]
+        taken = self._event_queue[FRAME_HEADER.size : FRAME_HEADER.size + size]
+        del self._event_queue[: FRAME_HEADER.size + size]
         self._frame = PartialFrame(size, taken, self._buffers, self._account)
         if self._frame.left_bytes:
             payload_bytes = size if self._seal is None else size - TAG_BYTES

@@ -124,14 +124,14 @@ class TServerProcess:
         settings, clock, session, die = self._settings, self._clock, self._session, self._die
         tserver = settings.tserver
         persistence = SessionRetries(session, clock, random.Random())
-        desk = WriteContext(clock, view_of(read_config(self._coordination)))
+        context = WriteContext(clock, view_of(read_config(self._coordination)))
         registry = Registry()
         sorter = Sorter(clock, die)
         link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
         keeper = WalBookkeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
         opener = WalOpener(settings, session, clock, keeper)
         committer = GroupCommitter(opener.open, keeper, session.check, clock, commit_limits(settings), die)
-        path = CommitPath(committer, desk, settings.rpc.timeout_ms)
+        path = CommitPath(committer, context, settings.rpc.timeout_ms)
         configuration = Configuration(self._coordination, path, registry, clock, die)
         flusher = Flusher(registry, path, keeper, self._metadata, persistence, clock, flush_limits(settings), die)
         compactor = Compactor(registry, flusher, self._metadata, persistence, clock, die)

@@ -151,7 +151,7 @@ class TServerService:
         """
         parts = self._parts
         asked = asked_durability(durability)
-        latest_ms = parts.limits.batch.latest_ms(parts.path.desk.clock.wall_ms())
+        latest_ms = parts.limits.batch.latest_ms(parts.path.context.clock.wall_ms())
         shares: list[tuple[ServedTablet, Share]] = []
         elsewhere: list[Extent] = []
         budget = DecompressionBudget(parts.limits.batch)
@@ -175,16 +175,16 @@ class TServerService:
         parts = self._parts
         asked = asked_durability(durability)
         tablet = parts.registry.serving(extent)
-        desk = parts.path.desk
-        latest_ms = parts.limits.batch.latest_ms(desk.clock.wall_ms())
+        context = parts.path.context
+        latest_ms = parts.limits.batch.latest_ms(context.clock.wall_ms())
         share = share_for(extent, decode_labelled(records, parts.limits.batch, latest_ms))
         check_conditional(conditions, share)
-        refuse_conditional_write(desk.view.table(extent.table_id))
-        if not holds_now(tablet.data, share.min_row, conditions, desk.clock.wall_ms()):
+        refuse_conditional_write(context.view.table(extent.table_id))
+        if not holds_now(tablet.data, share.min_row, conditions, context.clock.wall_ms()):
             parts.session.check()
             return False
         parts.flusher.make_room(tablet)
-        return parts.path.judge(ConditionalWrite(desk, tablet, share, conditions, asked)) is True
+        return parts.path.judge(ConditionalWrite(context, tablet, share, conditions, asked)) is True
 
     def scan(self, request: ScanRequest) -> ScanPage:
         """One page of a tablet. What it shows was durable as asked; the lease is checked after reading. Raises
@@ -194,8 +194,8 @@ class TServerService:
         if len(request.columns) % 2:
             raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
         pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
-        desk = parts.path.desk
-        sight = sight_for(desk.view.users, request.user, request.authorizations)
+        context = parts.path.context
+        sight = sight_for(context.view.users, request.user, request.authorizations)
         tablet = parts.registry.find(request.extent) or parts.registry.serving(request.extent)
         try:
             page = tablet.data.scan_page(
@@ -206,7 +206,7 @@ class TServerService:
                 request.resume,
                 min(request.page_bytes, parts.limits.page_bytes_max),
                 Asked(request.versions, request.from_ms, request.to_ms),
-                desk.clock.wall_ms(),
+                context.clock.wall_ms(),
                 sight,
             )
         except CorruptionError:
@@ -327,9 +327,9 @@ class TServerService:
             "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
             "flushes": str(parts.flusher.flushes_done),
             "merges": str(parts.compactor.merges_done),
-            "wal": parts.path.desk.wal_uri(),
+            "wal": parts.path.context.wal_uri(),
             "queued_bytes": str(parts.committer.queued_bytes),
-            "config_generation": str(parts.path.desk.view.generation),
+            "config_generation": str(parts.path.context.view.generation),
             "books_updates": str(parts.keeper.updates_written),
             "open_streams": str(len(parts.streams)),
         }

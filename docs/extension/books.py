@@ -18,7 +18,7 @@ from typing import Any
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column
 from bookkeeper.model import Ahead, BlockRange, RowRange, StreamKey, TargetKey
-from bookkeeper.origins import Held, Part, Root, RootLog, Runs, root_of
+from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of
 from docs.extension.markdown import code, doc, table
 
 _WAL = "file:///srv/west/wal/tserver-3-e41aed3c/000001.wal"
@@ -172,7 +172,9 @@ def _sample(name: str, hint: Any) -> object:
         RowRange: RowRange(b"bern", b"zug"),
         Ahead: Ahead(RowRange(b"bern", b"zug"), 90),
         Root: root_of(_STREAM),
-        Held: Held((Part(RowRange(b"bern", b"zug"), None, Runs.of((1, 90), (101, 120))),), 1_700_000_000_000),
+        RootIntervals: RootIntervals(
+            (Part(RowRange(b"bern", b"zug"), None, Runs.of((1, 90), (101, 120))),), 1_700_000_000_000
+        ),
         BlockRange: BlockRange(43, 60, 2_856, 4_344),
     }
     if hint not in plain:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from bookkeeper.config import Settings, new_settings, write_settings
-from bookkeeper.model import MUTATION_SCHEMA, Stamp
+from bookkeeper.model import MUTATION_SCHEMA, BlockTarget
 from bookkeeper.replay.ranges import Range
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, WalWriter, block_target_to_pb, encode_batch
 from bookkeeper.storage.wal.wal_files import path_of
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.memory import MemoryWatch
@@ -49,20 +49,20 @@ def _fixed(width: int, seed: int) -> pa.Array:
 def _batch(seed: int) -> pa.RecordBatch:
     families = pa.array([b"f", b"g"] * (BLOCK_RECORDS // 2), pa.binary())
     same = [pa.array([part] * BLOCK_RECORDS, pa.binary()) for part in (b"q", b"")]
-    stamps = pa.array(np.full(BLOCK_RECORDS, 1_700_000_000_000))
+    block_targets = pa.array(np.full(BLOCK_RECORDS, 1_700_000_000_000))
     deletes = pa.array(np.zeros(BLOCK_RECORDS, dtype=bool))
     return pa.RecordBatch.from_arrays(
-        [_fixed(16, seed), families, *same, stamps, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
+        [_fixed(16, seed), families, *same, block_targets, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
     )
 
 
-def _write_log(path: Path, blocks: int, stamp: Stamp) -> str:
+def _write_log(path: Path, blocks: int, block_target: BlockTarget) -> str:
     payloads = [encode_batch(_batch(seed)) for seed in range(16)]
     header = BlockHeader(
         record_count=BLOCK_RECORDS,
         table_id="t1",
         groups=[Group(name="one", families=[b"f"]), Group(name="two", families=[b"g"])],
-        stamps=[stamp_to_pb(stamp)],
+        block_targets=[block_target_to_pb(block_target)],
         min_row=bytes(16),
         max_row=b"\xff" * 16,
     )
@@ -141,10 +141,10 @@ class _Bench:
 
 
 def _measure(bench: _Bench) -> list[Figure]:
-    stamp = Stamp(TO_EAST, None)
+    block_target = BlockTarget(TO_EAST, None)
     figures, memory = [], {}
     for name, blocks, rounds in (("0.25 M", BLOCKS // 4, ROUNDS), ("1 M", BLOCKS, ROUNDS), ("10 M", MANY_BLOCKS, 1)):
-        log = _write_log(bench.directory / name.replace(" ", ""), blocks, stamp)
+        log = _write_log(bench.directory / name.replace(" ", ""), blocks, block_target)
         with MemoryWatch(bench.process.family) as memory[blocks]:
             figures.append(bench.drained(f"drain one log of {name} records", [log], blocks, rounds=rounds))
         path_of(log).unlink()
@@ -163,9 +163,9 @@ def _measure(bench: _Bench) -> list[Figure]:
             lower_is_better=True,
         )
     )
-    halves = [_write_log(bench.directory / f"half{n}", BLOCKS // 2, stamp) for n in range(2)]
+    halves = [_write_log(bench.directory / f"half{n}", BLOCKS // 2, block_target) for n in range(2)]
     figures.append(bench.drained("drain two logs of 0.5 M records side by side", halves, BLOCKS // 2))
-    mixed = _write_log(bench.directory / "mixed", BLOCKS, Stamp(TO_EAST, ("one",)))
+    mixed = _write_log(bench.directory / "mixed", BLOCKS, BlockTarget(TO_EAST, ("one",)))
     return [*figures, bench.drained("drain one log, half of each block filtered", [mixed], BLOCKS, part=2)]
 
 

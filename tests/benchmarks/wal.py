@@ -61,10 +61,10 @@ def _fixed(width: int, seed: int) -> pa.Array:
 
 def _batch(seed: int) -> pa.RecordBatch:
     same = [pa.array([part] * RECORDS, pa.binary()) for part in (b"f", b"q", b"")]
-    stamp = pa.array(np.full(RECORDS, 1_700_000_000_000))
+    block_target = pa.array(np.full(RECORDS, 1_700_000_000_000))
     deletes = pa.array(np.zeros(RECORDS, dtype=bool))
     return pa.RecordBatch.from_arrays(
-        [_fixed(16, seed), *same, stamp, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
+        [_fixed(16, seed), *same, block_target, deletes, _fixed(100, seed + 1)], schema=MUTATION_SCHEMA
     )
 
 

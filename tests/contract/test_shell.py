@@ -92,11 +92,11 @@ def test_a_property_that_is_wrong_is_refused_and_changes_nothing(shell: Shell, t
 
 
 def test_cells_are_written_scanned_and_deleted(shell: Shell, table: str) -> None:
-    stamp = ("--timestamp", "7")
-    assert shell.good("insert", table, "a", "lat", "deg", "46.9", *stamp).out == "written\n"
-    shell.good("insert", table, r"m\x00", "name", "de", r"Bern \xff", *stamp, "--visibility", "public")
-    shell.good("insert", table, "z", "other", "q", "1", *stamp)
-    shell.good("insert", table, "z", "other", "gone", "1", *stamp)
+    block_target = ("--timestamp", "7")
+    assert shell.good("insert", table, "a", "lat", "deg", "46.9", *block_target).out == "written\n"
+    shell.good("insert", table, r"m\x00", "name", "de", r"Bern \xff", *block_target, "--visibility", "public")
+    shell.good("insert", table, "z", "other", "q", "1", *block_target)
+    shell.good("insert", table, "z", "other", "gone", "1", *block_target)
     assert shell.good("delete", table, "z", "other", "gone", "--timestamp", "8").out == "deleted\n"
     shell.good("setauths", "-s", "public")
     assert shell.good("scan", table).out.splitlines() == [

@@ -84,7 +84,7 @@ def remains(tmp_path_factory: pytest.TempPathFactory) -> Remains:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner_module, "BUDGET_MS", SCAN_MS)
-    monkeypatch.setattr(table_map, "HELPLESS_MS", 200)
+    monkeypatch.setattr(table_map, "UNSERVABLE_MS", 200)
 
 
 def read(client: Client, table: str, start: bytes | None = None, stop: bytes | None = None) -> dict[bytes, bytes]:

@@ -16,7 +16,7 @@ import pytest
 from bookkeeper.config import Sections, explain, new_settings, write_settings
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, InvalidInputError
-from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.service import EXIT_BROKEN
@@ -43,8 +43,10 @@ def rows(first: int, count: int) -> list[bytes]:
 
 
 def wal(directory: Path, name: str, blocks: int, size: int, targets: Sequence[TargetKey] = (TO_EAST, TO_NORTH)) -> str:
-    stamps = [Stamp(target, None) for target in targets]
-    return write_wal(directory / name, [Spec(rows(n * size + 1, size), stamps=stamps) for n in range(blocks)])
+    block_targets = [BlockTarget(target, None) for target in targets]
+    return write_wal(
+        directory / name, [Spec(rows(n * size + 1, size), block_targets=block_targets) for n in range(blocks)]
+    )
 
 
 def least_heap_mib() -> int:

@@ -129,7 +129,7 @@ def go_round(clusters: Mapping[str, Cluster], table: str, edges: Sequence[str], 
     with ThreadPoolExecutor(len(writers)) as users:
         list(users.map(lambda name: write(clusters[name].client, table, name), writers))
     settle(clusters, table, names)
-    stamps: dict[object, int] = {}
+    timestamps: dict[object, int] = {}
     for name in names:
         expected: Cells = Counter()
         for writer in set(writers) & set(sources_of(name, edges)):
@@ -137,8 +137,8 @@ def go_round(clusters: Mapping[str, Cluster], table: str, edges: Sequence[str], 
         cells = clusters[name].client.scan(table, versions=VERSIONS).table()
         found = list(zip(*(cells.column(part).to_pylist() for part in ("row", "family", "value")), strict=True))
         assert Counter(found) == expected, f"cluster {name} does not hold each cell once"
-        for cell, stamp in zip(found, cells.column("timestamp").to_pylist(), strict=True):
-            assert stamps.setdefault(cell, stamp) == stamp, f"cluster {name}: {cell} has another timestamp"
+        for cell, timestamp in zip(found, cells.column("timestamp").to_pylist(), strict=True):
+            assert timestamps.setdefault(cell, timestamp) == timestamp, f"cluster {name}: {cell} has another timestamp"
 
 
 MARK = ": a deletion candidate: "

@@ -16,11 +16,11 @@ from bookkeeper.errors import InvalidInputError, NotServingError, RefusedError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import Received
-from bookkeeper.model import Extent, Stamp, StreamKey, Target
+from bookkeeper.model import BlockTarget, Extent, StreamKey, Target
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import FileHeader, path_of, stamp_from_pb
+from bookkeeper.storage.wal import FileHeader, block_target_from_pb, path_of
 from bookkeeper.storage.wal.wal_files import uri_of
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, named_in, parts_of, quiet_tablet
@@ -62,10 +62,16 @@ def _import(west: Ground, extent: Extent, batch: pa.RecordBatch = BATCH, target:
     segments = tuple(ImportedSegment(ref.uri, segment_entry(ref).encode()) for ref in refs)
     if target is None:
         return AdoptRequest(extent, stream, segments)
-    stamps = [Stamp(target.key, target.groups)]
+    block_targets = [BlockTarget(target.key, target.groups)]
     header = FileHeader(instance_id=own_id, session_id="import", created_time_ms=9)
     logs = ImportLogs(
-        west.settings.wal_dir / "import", uuid4().hex, header, [extent], GroupMap({}), stamps, [target.peer_instance_id]
+        west.settings.wal_dir / "import",
+        uuid4().hex,
+        header,
+        [extent],
+        GroupMap({}),
+        block_targets,
+        [target.peer_instance_id],
     )
     logs.add(batch)
     return AdoptRequest(extent, stream, segments, logs.finish()[extent])
@@ -178,7 +184,7 @@ def test_what_is_imported_into_a_replicated_table_is_in_the_books_when_it_shows(
     assert (status.state, status.replication_needed_offset, status.created_time) == (CLOSED, 2, 9)
     (block,) = blocks_of(log.uri)
     assert block.batch().equals(BATCH)
-    assert [stamp_from_pb(stamp).target for stamp in block.header.stamps] == [target.key]
+    assert [block_target_from_pb(block_target).target for block_target in block.header.block_targets] == [target.key]
     west.tserver(node).adopt_segments(request)
     assert status_of(west, extent, log.uri) == status
 

@@ -76,7 +76,7 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
     path = node.process.parts.path
     tablet = node.process.parts.registry.serving(extent)
     shares = [share_of(records([(ROW, b"%d" % number)])) for number in range(1, 9)]
-    writes = [ConditionalWrite(path.desk, tablet, share, [equals(b"f", b"q", b"0")], None) for share in shares]
+    writes = [ConditionalWrite(path.context, tablet, share, [equals(b"f", b"q", b"0")], None) for share in shares]
     gate = _Gate()
     with ThreadPoolExecutor(9) as pool:
         held = pool.submit(path.cross, gate)

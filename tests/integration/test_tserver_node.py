@@ -365,7 +365,7 @@ def test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps(w
         wait_until(lambda: len(started) > len(under_way) + 40, "writes after the confirmation")
         stop.set()
     stamped = {
-        row: bool(block.header.stamps)
+        row: bool(block.header.block_targets)
         for block in own_blocks(west, node)
         for row in block.batch().column("row").to_pylist()
     }
@@ -373,7 +373,7 @@ def test_r14_whatever_is_written_after_the_confirmation_carries_the_new_stamps(w
         "R14: a write after the confirmation has the old stamps"
     )
     assert not all(stamped[row] for row in before)
-    stamps_in_order = [bool(block.header.stamps) for block in own_blocks(west, node)]
+    stamps_in_order = [bool(block.header.block_targets) for block in own_blocks(west, node)]
     assert stamps_in_order == sorted(stamps_in_order)
     (wal,) = west.logs_of(node)
     wait_until(lambda: needed_of(west, extent, wal) == len(stamped), "needed at the last record")

@@ -18,10 +18,10 @@ from bookkeeper.model import Extent, LocalityGroup, StreamKey, Target
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.stream import segment_transfer as shipping
 from bookkeeper.replay.stream.filters import provenance_for
-from bookkeeper.replay.stream.message_origins import descent_of
+from bookkeeper.replay.stream.message_origins import block_origins_of
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import path_of, read_headers, read_seal, stamp_from_pb
-from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_descent
+from bookkeeper.storage.wal import block_target_from_pb, path_of, read_headers, read_seal
+from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, Claim, parse_block_origins
 from combiners import CLOSED
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, move
 from tests.support.faults import fault
@@ -108,7 +108,9 @@ def _is_an_import_here(west: Ground, given: Given) -> None:
     assert seal is not None
     assert (seal.offset, seal.position) == (5, path_of(log).stat().st_size)
     blocks = blocks_of(log)
-    stamped = [stamp_from_pb(stamp).target for block in blocks for stamp in block.header.stamps]
+    stamped = [
+        block_target_from_pb(block_target).target for block in blocks for block_target in block.header.block_targets
+    ]
     assert stamped == [target.key] * len(blocks)
     assert [list(block.header.provenance) for block in blocks] == [[SOURCE]] * len(blocks)
     sent = [record for block in blocks_of(given.log) for record in block.batch().to_pylist()]
@@ -221,9 +223,9 @@ def test_r22_its_records_say_where_they_were_first_written(west: Ground, given: 
     (log,) = _taken_logs(west, node)
     current, root = a_range(log, 1, 5), root_of(given.stream)
     for block in blocks_of(log):
-        raw = descent_of(block.header, current, None)
+        raw = block_origins_of(block.header, current, None)
         assert raw is not None
-        told = parse_descent(raw, root_of(current.stream))
+        told = parse_block_origins(raw, root_of(current.stream))
         runs = Runs.of((block.first_offset, block.last_offset))
         assert told.records == ((root, runs),)
         assert told.claims == (Claim(root, Part(EVERY_ROW, None, runs)),)
@@ -292,7 +294,7 @@ def _goes_no_further_round(west: Ground, given: Given) -> None:
     (log,) = _taken_logs(west, node)
     header, whole = next(read_headers(log)).header, whole_of(log)
     assert whole is not None
-    target = stamp_from_pb(header.stamps[0]).target
+    target = block_target_from_pb(header.block_targets[0]).target
     own_id = west.settings.instance.instance_id
     back = a_range(log, 1, 5, target=target)
     round_trip = replace(back, own_instance_id=own_id, peer_instance_id=SOURCE)

@@ -137,7 +137,7 @@ def test_the_books_of_a_killed_tserver_name_every_log_that_holds_stamped_records
     for uri in west.recover_logs(node):
         seal = read_seal(uri)
         assert seal is not None
-        stamped = {block.header.end_row for block in blocks_of(uri) if block.header.stamps}
+        stamped = {block.header.end_row for block in blocks_of(uri) if block.header.block_targets}
         for extent in extents:
             row = west.metadata.get(keys.tablet_row("1", extent.end_row), ("repl",))
             cell = None if row is None else row.cells.get(keys.repl_column(uri))

@@ -338,7 +338,7 @@ def test_received_data_carries_its_provenance_origin_and_this_clusters_own_stamp
     header = block.header
     assert list(header.provenance) == ["east-instance"]
     assert (header.origin.after_offset, header.origin.to_offset, header.record_count) == (2, 9, 2)
-    assert [stamp.incarnation for stamp in header.stamps] == [target.key.incarnation]
+    assert [block_target.incarnation for block_target in header.block_targets] == [target.key.incarnation]
     node.stop()
 
 

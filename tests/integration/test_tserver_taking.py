@@ -26,7 +26,7 @@ from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import SegmentPart
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal import path_of
-from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, descent_to_pb, exact_claims
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb, exact_claims
 from bookkeeper.tserver.bulk.segment_offers import FILE_SEQ_MAX
 from tests.integration.test_tserver_borders import let_go, merge, split
 from tests.support.compactions import QUIET, CrashError, DyingMetadata, files_of, move, parts_of
@@ -374,8 +374,10 @@ def _by_another_path(west: Ground, given: Given, node: LocalNode) -> ReplicateRe
     blocks = []
     for block in blocks_of(given.log):
         sections = ((root_of(given.stream), Runs.of((block.first_offset, block.last_offset))),)
-        descent = descent_to_pb(BlockOrigins(sections, exact_claims(sections)), root_of(stream)).SerializeToString()
-        blocks.append(replace(source_block(block.first_offset, block.batch()), descent=descent))
+        block_origins = block_origins_to_pb(
+            BlockOrigins(sections, exact_claims(sections)), root_of(stream)
+        ).SerializeToString()
+        blocks.append(replace(source_block(block.first_offset, block.batch()), block_origins=block_origins))
     token = west.tserver(node).open_stream(stream)
     request = replicate_request(token, stream, 0, 0, blocks[-1].last_offset, blocks)
     return west.tserver(node).replicate(replace(request, provenance=(SOURCE, "between")))

@@ -351,7 +351,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "nobody-is-stamped": Fault(
         "bookkeeper.tserver.tablets.block_targets",
-        "stamps_in_force",
+        "block_targets_in_force",
         lambda config, table_id: (),  # noqa: ARG005
         "R13: a block does not say for whom it is",
     ),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bookkeeper.bulk.import_log import ImportLogs
 from bookkeeper.bulk.log_segments import WholeLog, keep_segments, whole_of
 from bookkeeper.bulk.segment_conversion import Place, convert
-from bookkeeper.model import Extent, Stamp, StreamKey, TargetKey
+from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
 from bookkeeper.peers.protocol import WholeFile
 from bookkeeper.peers.segment_files import offer_of, parts_of
@@ -95,7 +95,7 @@ def given_files(
     made = place / "made"
     made.mkdir(parents=True)
     header = FileHeader(instance_id=SOURCE, session_id="import", created_time_ms=9)
-    logs = ImportLogs(place / "import", "name", header, [extent], groups, [Stamp(TARGET, stamped)], [""])
+    logs = ImportLogs(place / "import", "name", header, [extent], groups, [BlockTarget(TARGET, stamped)], [""])
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]

@@ -53,7 +53,7 @@ from bookkeeper.security.access import peer_credentials
 from bookkeeper.security.file_roots import FileRoots
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.storage.wal import FileHeader, Predecessor, uri_of
-from bookkeeper.storage.wal.blocks.block_pb2 import Stamp
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockTarget
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 from tests.support.exchange import EXCHANGE
 from tests.support.jumping_clock import TestClock
@@ -252,10 +252,12 @@ class World:
             made = block(Spec([b"row"], table_id=table_id), offset)
             if end_row is not None:
                 made.header.end_row = end_row
-            del made.header.stamps[:]
+            del made.header.block_targets[:]
             if stamped:
-                stamp = Stamp(cluster="east", remote_table_id="r1", source_table_id=table_id, incarnation=1)
-                made.header.stamps.append(stamp)
+                block_target = BlockTarget(
+                    cluster="east", remote_table_id="r1", source_table_id=table_id, incarnation=1
+                )
+                made.header.block_targets.append(block_target)
             if offset in predecessors:
                 made.header.after.append(predecessors[offset])
             writer.append([made])

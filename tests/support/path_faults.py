@@ -9,25 +9,25 @@ from typing import Any
 from bookkeeper.master.origins.origin_books import hand_down as _hand_down
 from bookkeeper.metadata import keys, values
 from bookkeeper.model import RowRange
-from bookkeeper.origins import Held, Part, Root, Runs
+from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from bookkeeper.storage.wal.blocks.block_origins import Claim
-from bookkeeper.tserver.origins.origin_dedup import header_descent as _header_descent
+from bookkeeper.tserver.origins.origin_dedup import origins_of_header as _header_descent
 
 
-def up_to_here(claim: Claim, held: Held) -> Part:
+def up_to_here(claim: Claim, held: RootIntervals) -> Part:
     """As a high-water would have it."""
     del held
     return Part(claim.part.rows, None, Runs.of((1, claim.part.runs.last)))
 
 
-def one_for_all_rows(tablets: Iterable[Mapping[Root, Held]]) -> dict[Root, Held]:
+def one_for_all_rows(tablets: Iterable[Mapping[Root, RootIntervals]]) -> dict[Root, RootIntervals]:
     """What one of the merged tablets holds counts for the rows of all."""
-    joined: dict[Root, Held] = {}
+    joined: dict[Root, RootIntervals] = {}
     for tablet in tablets:
         for root, held in tablet.items():
             for part in held.parts:
                 whole = replace(part, rows=RowRange(None, None))
-                joined[root] = joined.get(root, Held()).taking(whole, held.last_ms)
+                joined[root] = joined.get(root, RootIntervals()).taking(whole, held.last_ms)
     return joined
 
 
@@ -35,7 +35,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "paths-are-not-compared": (
         "bookkeeper.tserver.origins.origin_dedup",
         "known_records",
-        lambda block, descent, look: None,  # noqa: ARG005
+        lambda block, block_origins, look: None,  # noqa: ARG005
         "R22: a record that comes by two paths is applied twice",
     ),
     "high-water-for-all-paths": (
@@ -88,7 +88,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "blocks-hold-all-they-claim": (
         "bookkeeper.tserver.origins.origin_dedup",
-        "header_descent",
+        "origins_of_header",
         lambda taken, stream, travels: _header_descent(replace(taken, partial=False), stream, travels),
         "R22: a cluster behind this one takes for brought what came here in other blocks",
     ),
@@ -149,7 +149,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "nobody-is-handed-anything": (
         "bookkeeper.master.origins.origin_gc",
         "hand_down",
-        lambda own, carried, instances, rows: _hand_down(own, (), instances, rows),  # noqa: ARG005
+        lambda own, origin_index, instances, rows: _hand_down(own, (), instances, rows),  # noqa: ARG005
         "R22: who got records by way of others only is never told that they are over",
     ),
     "logs-are-not-announced": (

@@ -16,13 +16,13 @@ import pyarrow as pa
 from bookkeeper.clock import SystemClock
 from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.model import MUTATION_SCHEMA, Extent, Stamp, TargetKey
+from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Extent, TargetKey
 from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
-from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, encode_batch, stamp_to_pb
+from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
 from bookkeeper.tserver.receive.receiver import decode_blocks
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
@@ -101,8 +101,8 @@ class Cluster:
         self._directory = directory
         self._serial = 0
         self._incarnations = 0
-        self._desk = WriteContext(SystemClock(), ConfigView(1, {}))
-        self._desk.wal_uri = lambda: self.logs[-1].uri
+        self._context = WriteContext(SystemClock(), ConfigView(1, {}))
+        self._context.wal_uri = lambda: self.logs[-1].uri
         self._states: dict[Extent, FlushState | None] = {}
         self._since_flush: dict[Extent, list[tuple[str, Block]]] = {}
         self.tablets: dict[Extent, ServedTablet] = {}
@@ -129,9 +129,9 @@ class Cluster:
         self._configure()
 
     def _configure(self) -> None:
-        stamps = tuple(stamp_to_pb(Stamp(edge.key, edge.groups)) for edge in self.edges)
-        view = TableView(TABLE, TABLE, True, GROUPS, stamps, tuple(edge.to.name for edge in self.edges))
-        self._desk.view = ConfigView(self._desk.view.generation + 1, {TABLE: view})
+        block_targets = tuple(block_target_to_pb(BlockTarget(edge.key, edge.groups)) for edge in self.edges)
+        view = TableView(TABLE, TABLE, True, GROUPS, block_targets, tuple(edge.to.name for edge in self.edges))
+        self._context.view = ConfigView(self._context.view.generation + 1, {TABLE: view})
 
     def roll(self) -> None:
         """Go on in another log."""
@@ -142,7 +142,7 @@ class Cluster:
     def write(self, what: Sequence[Record], first_value: int) -> None:
         """A user's write; a block for each tablet."""
         for extent, batch in split_by_tablets(records(what, first_value), list(self.tablets)):
-            moment = self._desk.moment(TABLE, self.logs[-1].end + 1)
+            moment = self._context.moment(TABLE, self.logs[-1].end + 1)
             self._append(self.tablets[extent], self.tablets[extent].stage(share_of(batch), moment)[0])
 
     def receive(self, edge: Edge, stream: Range, message: Message) -> Acked:
@@ -161,7 +161,7 @@ class Cluster:
         return Acked(message.to_offset, 0, 0)
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
-        submission = ReplicatedApply(self._desk, tablet, received, tablet.forgets)
+        submission = ReplicatedApply(self._context, tablet, received, tablet.forgets)
         drafts = submission.prepare(self.logs[-1].end + 1)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.model import Stamp
+from bookkeeper.model import BlockTarget
 from bookkeeper.peers.parquet.layout import first_run as _first_run
 from bookkeeper.peers.parquet.system import ParquetSession
 from bookkeeper.replay.stream.block_stream import RangeStream
@@ -31,8 +31,8 @@ def settle_the_newest(stream: RangeStream) -> None:
 SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "today's-configuration-counts": (
         "bookkeeper.replay.stream.filters",
-        "stamp_for",
-        lambda header, target: Stamp(target, None),  # noqa: ARG005
+        "block_target_for",
+        lambda header, target: BlockTarget(target, None),  # noqa: ARG005
         "R13: a block that was written before its target was enabled is shipped",
     ),
     "tablets-are-not-waited-for": (
@@ -61,8 +61,10 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "incarnations-are-one": (
         "bookkeeper.replay.stream.filters",
-        "stamp_for",
-        lambda header, target: next((Stamp(target, None) for s in header.stamps if s.cluster == target.cluster), None),
+        "block_target_for",
+        lambda header, target: next(
+            (BlockTarget(target, None) for s in header.block_targets if s.cluster == target.cluster), None
+        ),
         "R5: a target that was disabled and enabled again gets what was written for its old self",
     ),
     "files-for-every-target": (
@@ -86,7 +88,7 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "groups-ignored": (
         "bookkeeper.replay.stream.filters",
         "share_of",
-        lambda groups, stamp: WHOLE,  # noqa: ARG005
+        lambda groups, block_target: WHOLE,  # noqa: ARG005
         "R13: groups that are not replicated travel",
     ),
     "sender-leaves-no-trace": (

@@ -68,8 +68,8 @@ def _counting_all_records(shares: LogShares, blocks: Iterable[Block]) -> LogShar
     records, size = shares.totals.get(log, (0, 0))
     for block in blocks:
         records, size = records + block.header.record_count, size + block.payload.size
-        block.header.target_records[:] = [records] * len(block.header.stamps)
-        block.header.target_bytes[:] = [size] * len(block.header.stamps)
+        block.header.target_records[:] = [records] * len(block.header.block_targets)
+        block.header.target_bytes[:] = [size] * len(block.header.block_targets)
     return LogShares({log: (records, size)})
 
 
@@ -124,7 +124,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "nobody-waits-at-the-gate": (
         "bookkeeper.tserver.write.config_barrier",
-        "Gate.settle",
+        "ConfigBarrier.settle",
         lambda self, timeout_ms: None,  # noqa: ARG005
         "R14: a file is taken, and goes to nobody, after its table's replication was enabled",
     ),

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.model import Stamp
+from bookkeeper.model import BlockTarget
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
@@ -30,7 +30,7 @@ from bookkeeper.storage.wal import (
     PlacedBlock,
     Seal,
     WalWriter,
-    stamp_to_pb,
+    block_target_to_pb,
 )
 from tests.support.wal_files import records
 
@@ -165,7 +165,7 @@ class Write:
     durability: Durability = Durability.SYNC
     name: str = "w"
     table_id: str = "t1"
-    stamps: Sequence[Stamp] = ()
+    block_targets: Sequence[BlockTarget] = ()
     prepare_error: Exception | None = None
     applied_error: Exception | None = None
     approx_bytes: int = 100
@@ -184,7 +184,7 @@ class Write:
         header = BlockHeader(
             table_id=self.table_id,
             groups=[Group(name="default", families=[b"f"])],
-            stamps=[stamp_to_pb(stamp) for stamp in self.stamps],
+            block_targets=[block_target_to_pb(block_target) for block_target in self.block_targets],
             first_seq=self.sequences.take(self.table_id, len(self.rows)),
             min_row=min(self.rows),
             max_row=max(self.rows),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bookkeeper.model import MUTATION_SCHEMA, Stamp, TargetKey
-from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, encode_batch, read_headers, stamp_to_pb
+from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, TargetKey
+from bookkeeper.storage.wal import Block, BlockHeader, FileHeader, Group, block_target_to_pb, encode_batch, read_headers
 from bookkeeper.storage.wal.blocks.frame import ALIGNMENT, frame_bytes
 from bookkeeper.storage.wal.wal_files import path_of
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
@@ -27,7 +27,7 @@ class Spec:
 
     rows: Sequence[bytes]
     families: Sequence[bytes] = ()
-    stamps: Sequence[Stamp] = (Stamp(TO_EAST, None),)
+    block_targets: Sequence[BlockTarget] = (BlockTarget(TO_EAST, None),)
     provenance: Sequence[str] = ()
     groups: Sequence[tuple[str, Sequence[bytes]]] = ()
     table_id: str = "t1"
@@ -62,7 +62,7 @@ def block(spec: Spec, first_offset: int) -> Block:
         table_id=spec.table_id,
         groups=[Group(name=name, families=present) for name, present in spec.groups]
         or [Group(name="default", families=families)],
-        stamps=[stamp_to_pb(stamp) for stamp in spec.stamps],
+        block_targets=[block_target_to_pb(block_target) for block_target in spec.block_targets],
         provenance=spec.provenance,
         min_row=min(spec.rows),
         max_row=max(spec.rows),

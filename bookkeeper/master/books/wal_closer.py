@@ -44,7 +44,7 @@ def close_cells(
     ``tablet_rows`` are the rows of all tablets there are. Raises CorruptionError when a value does not parse.
     """
     tablets = {keys.tablet_row(*tablet): found for tablet, found in summary.tablets.items()}
-    stamped = {row for row, found in tablets.items() if found.stamps and row in tablet_rows}
+    stamped = {row for row, found in tablets.items() if found.block_targets and row in tablet_rows}
     created_ms = summary.created_time_ms or oldest_creation(open_values)
     column = keys.repl_column(file)
     puts = []

@@ -83,7 +83,7 @@ class Cycle:
     recovery: TServerRecovery
     dispatcher: Dispatcher
     lanes: KeyedExecutors
-    inbox: EventQueue
+    event_queue: EventQueue
     quarantine: Quarantine
     pacer: Pacer
     config: ClusterConfig | None = None
@@ -103,7 +103,7 @@ class Cycle:
     def run_once(self) -> None:
         """One cycle, full or quick. What fails is kept for the status, and the next cycle is a full one."""
         began_ns = self.clock.boot_ns()
-        news = self.inbox.take()
+        news = self.event_queue.take()
         try:
             self._cycle(news, began_ns)
         except LeaseLostError:
@@ -169,7 +169,7 @@ class Cycle:
             self.clock.wait(stop, held_ms)
         due_ms = (self._due_ns() - self.clock.boot_ns()) / 1e6
         if due_ms > 0:
-            self.clock.wait(self.inbox.event, due_ms)
+            self.clock.wait(self.event_queue.event, due_ms)
 
     def _due_ns(self) -> int:
         """When the next cycle has to be, news or not."""

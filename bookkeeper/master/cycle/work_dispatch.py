@@ -49,7 +49,7 @@ class Dispatcher:
     replicating: ReplicateFiles
     shipping: Shipments
     lanes: KeyedExecutors
-    inbox: EventQueue
+    event_queue: EventQueue
     epoch: Callable[[], int]
     quarantine: Quarantine
     queues: dict[str, PeerQueue] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Dispatcher:
                 flight = Flight(work.session, "", work.first, work.last, now_ns)
                 self.shipping.hand_out(assigner.work_key(work), flight)
             if queue.overflow and not queue.keys:
-                self.inbox.ask_full()
+                self.event_queue.ask_full()
         if works:
             self._persist(works)
             self._send(works, live, clusters)
@@ -235,10 +235,10 @@ class Dispatcher:
                 self.tservers.at(address).assign_work(items)
             except BookkeeperError as error:
                 LOG.warning("%d ranges did not reach %s: %s", len(items), session, error.message)
-                self.inbox.give_back(returned)
+                self.event_queue.give_back(returned)
 
         if not self.lanes.submit(work_lane(session), send):
-            self.inbox.give_back(returned)
+            self.event_queue.give_back(returned)
 
 
 def work_lane(session: str) -> str:

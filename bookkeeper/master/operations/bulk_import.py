@@ -148,15 +148,15 @@ class ImportDirectory:
         limits = self.context.batch_limits
         directory = Path(text(call.args, "directory"))
         inputs = read_inputs(directory, time_ms, limits, self.context.files, limits.latest_ms(self._now_ms()))
-        stamps = config.stamps_of(table.table_id)
+        block_targets = config.block_targets_of(table.table_id)
         peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
-        if not stamps:
+        if not block_targets:
             return Imported(tuple(convert(inputs, extents, groups, place, self.context.reign.check)))
         header = FileHeader(
             instance_id=self.context.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
         logs_dir = self.context.tservers.wal_dir / IMPORT_SESSION
-        logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, stamps, peers)
+        logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
         try:
             segments = convert(inputs, extents, groups, place, self.context.reign.check, logs.add)
             by_extent = logs.finish()

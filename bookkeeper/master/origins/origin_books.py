@@ -127,7 +127,7 @@ def peer_on_route(config: ClusterConfig, instance_id: str, own_instance_id: str)
 
 
 def hand_down(
-    own: RootLog, carried: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
+    own: RootLog, origin_index: Collection[RootLog], instances: Iterable[str], rows: Collection[RootLog]
 ) -> list[RowPut]:
     """What is put before a log of ours goes: of itself, and of each log of others that is not over (in ``rows``)."""
     told = sorted(instances)
@@ -135,7 +135,7 @@ def hand_down(
         RowPut(
             keys.root_row(log), {keys.handed_cell(log, instance, own.file).column: values.EMPTY for instance in told}
         )
-        for log in (own, *sorted(set(carried) & set(rows)))
+        for log in (own, *sorted(set(origin_index) & set(rows)))
         if told
     ]
 

@@ -37,7 +37,7 @@ class OriginGc:
     fate: FateEngine
     clock: Clock
     age_clock: SteadyWall
-    carried: OriginIndex
+    origin_index: OriginIndex
     own_instance_id: str
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float
@@ -54,15 +54,17 @@ class OriginGc:
         """Write down whom a log has brought what, before it goes or when it is found missing."""
         own, config = RootLog(self.own_instance_id, uri), self.read_config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
-        carried = self.carried.of([uri])[uri] if foreign and finished else ()
-        puts = hand_down(own, foreign if carried is None else carried, instances_of(finished, config), foreign)
+        origin_index = self.origin_index.of([uri])[uri] if foreign and finished else ()
+        puts = hand_down(
+            own, foreign if origin_index is None else origin_index, instances_of(finished, config), foreign
+        )
         if puts:
             self.reign.check()
             self.table.put(puts, self.clock.wall_ms())
 
     def see_to_the_end(self, present: Container[str]) -> None:
         """Ask about logs of ours that are gone, some at a time; forget what nobody speaks of."""
-        self.carried.retain(present)
+        self.origin_index.retain(present)
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
         if own and not any(running.op.type == END_KIND and not running.ended for running in self.fate.pending()):
             later = [log for log in own if self._asked is None or log > self._asked]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import CorruptionError, IncompatibleError, NotFoundError
 from bookkeeper.origins import RootLog, root_of
 from bookkeeper.storage.wal import BlockHeader, WalView, stream_from_pb
-from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
 LOG = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
     """The logs that whoever gets a block from here is told of: its records were first written there, or it claims some
     of them. A block that does not say it counts for the log that brought it; one that was not received has no other.
     """
-    if not header.HasField("origin") or not header.stamps:
+    if not header.HasField("origin") or not header.block_targets:
         return frozenset()
     own = root_of(stream_from_pb(header.origin.stream))
-    descent = descent_from_pb(header.descent, own)
-    claimed = frozenset(claim.root.log for claim in descent.claims)
-    return claimed | (frozenset(root.log for root, _ in descent.records) or frozenset((own.log,)))
+    block_origins = block_origins_from_pb(header.block_origins, own)
+    claimed = frozenset(claim.root.log for claim in block_origins.claims)
+    return claimed | (frozenset(root.log for root, _ in block_origins.records) or frozenset((own.log,)))
 
 
 class OriginIndex:

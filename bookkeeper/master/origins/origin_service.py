@@ -56,7 +56,7 @@ class OriginService:
     tservers: TServers
     peers: PeerMasters
     fate: FateEngine
-    carried: OriginIndex
+    origin_index: OriginIndex
     own_instance_id: str
     read_config: Callable[[], ClusterConfig]
     paths_apart_ms: float
@@ -122,7 +122,7 @@ class OriginService:
         open_here = self._open_streams({stream for question in questions for stream in question.streams})
         logs = [question.log for question in questions]
         present = [log.uri for log in self.tservers.logs()]
-        owed = {root for roots in self.carried.of(present).values() for root in (logs if roots is None else roots)}
+        owed = {root for roots in self.origin_index.of(present).values() for root in (logs if roots is None else roots)}
         config = self.read_config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
         rows = [read_root(self.table, log) for log in logs]

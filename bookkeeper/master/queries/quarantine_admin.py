@@ -40,7 +40,7 @@ class QuarantineAdmin:
     reign: Reign
     clock: Clock
     fate: FateEngine
-    inbox: EventQueue
+    event_queue: EventQueue
     shipping: Shipments
     tries: int
 
@@ -78,7 +78,7 @@ class QuarantineAdmin:
         shipment, blocks = blocking[key]
         value = entry_of(shipment, blocks, self.clock.wall_ms())
         write_rows(self.table, self.reign, {key: value})
-        self.inbox.ask_full()
+        self.event_queue.ask_full()
         return key, value
 
     def retry(self, range_id: str, timeout_ms: int) -> None:
@@ -90,7 +90,7 @@ class QuarantineAdmin:
         if key is not None:
             self.fate.run("retry_range", range_args(key), timeout_ms)
         else:
-            self.inbox.press(expect_named(range_id, self._blocking()).work)
+            self.event_queue.press(expect_named(range_id, self._blocking()).work)
 
     def skip(self, range_id: str, timeout_ms: int) -> None:
         """Give a range up, blocking or held; returns when nothing keeps its file for it.

@@ -229,8 +229,10 @@ class RangeStream:
         first, last = block.first_offset, block.last_offset
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
-            descent = message_origins.descent_of(header, current, None)
-            whole = SourceBlock(first, last, payload, header.record_count, header.min_row, header.max_row, descent)
+            block_origins = message_origins.block_origins_of(header, current, None)
+            whole = SourceBlock(
+                first, last, payload, header.record_count, header.min_row, header.max_row, block_origins
+            )
             return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
         places = filters.places_of_families(batch, decision.families)
@@ -239,8 +241,8 @@ class RangeStream:
         kept = batch.take(pa.array(places))
         rest = encode_batch(kept, header.compression)
         facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
-        descent = message_origins.descent_of(header, current, places)
-        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), descent)
+        block_origins = message_origins.block_origins_of(header, current, places)
+        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), block_origins)
         return Part(share, facts, block.end_position)
 
     def _append(self, part: Part, provenance: tuple[str, ...]) -> None:

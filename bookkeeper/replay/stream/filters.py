@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import places_of
-from bookkeeper.storage.wal import BlockHeader, Group, shares_from_pb, stamp_from_pb, target_from_pb
+from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
 
 LocationCache = npt.NDArray[np.int64]
 
@@ -44,17 +44,17 @@ WHOLE = Decision(Share.WHOLE)
 
 def decide(header: BlockHeader, target: TargetKey, peer_instance_id: str) -> Decision:
     """What of the block goes to ``target`` at the peer of that instance id."""
-    stamp = stamp_for(header, target)
-    if stamp is None or would_loop(header.provenance, peer_instance_id):
+    block_target = block_target_for(header, target)
+    if block_target is None or would_loop(header.provenance, peer_instance_id):
         return NOTHING
-    return share_of(header.groups, stamp)
+    return share_of(header.groups, block_target)
 
 
-def stamp_for(header: BlockHeader, target: TargetKey) -> Stamp | None:
+def block_target_for(header: BlockHeader, target: TargetKey) -> BlockTarget | None:
     """The block's stamp for exactly this target, incarnation included; None when it was not in force (R13, R5)."""
-    for message in header.stamps:
+    for message in header.block_targets:
         if target_from_pb(message) == target:
-            return stamp_from_pb(message)
+            return block_target_from_pb(message)
     return None
 
 
@@ -71,11 +71,11 @@ def would_loop(provenance: Collection[str], peer_instance_id: str) -> bool:
     return peer_instance_id in provenance
 
 
-def share_of(groups: Sequence[Group], stamp: Stamp) -> Decision:
+def share_of(groups: Sequence[Group], block_target: BlockTarget) -> Decision:
     """Whole when every group in the block travels, nothing when none does, else the families of those that do."""
-    if stamp.groups is None:
+    if block_target.groups is None:
         return WHOLE
-    wanted = [group for group in groups if group.name in stamp.groups]
+    wanted = [group for group in groups if group.name in block_target.groups]
     if len(wanted) == len(groups):
         return WHOLE
     families = frozenset(family for group in wanted for family in group.families)

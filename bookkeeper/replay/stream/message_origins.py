@@ -20,14 +20,14 @@ from bookkeeper.storage.wal.blocks.block_origins import (
     BlockOrigins,
     Claim,
     at_places,
-    descent_from_pb,
-    descent_to_pb,
+    block_origins_from_pb,
+    block_origins_to_pb,
     exact_claims,
     of_families,
 )
 
 
-def descent_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
+def block_origins_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
     """``places``: which records of the block go, ascending; None = all."""
     families = claimed_families(header, current)
     found = (
@@ -35,15 +35,17 @@ def descent_of(header: BlockHeader, current: Range, places: LocationCache | None
         if header.HasField("origin")
         else _own(header, current, families, places)
     )
-    return None if found is None else descent_to_pb(found, root_of(current.stream)).SerializeToString()
+    return None if found is None else block_origins_to_pb(found, root_of(current.stream)).SerializeToString()
 
 
 def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | None:
     """The families of the block that the target gets; None when it gets all that there are, in other blocks too."""
-    stamp = filters.stamp_for(header, current.target)
-    if stamp is None or stamp.groups is None:
+    block_target = filters.block_target_for(header, current.target)
+    if block_target is None or block_target.groups is None:
         return None
-    return frozenset(family for group in header.groups if group.name in stamp.groups for family in group.families)
+    return frozenset(
+        family for group in header.groups if group.name in block_target.groups for family in group.families
+    )
 
 
 def _own(
@@ -77,7 +79,7 @@ def _received(
 ) -> BlockOrigins | None:
     """Of what came from another cluster: as that one said it."""
     own = root_of(stream_from_pb(header.origin.stream))
-    found = descent_from_pb(header.descent, own)
+    found = block_origins_from_pb(header.block_origins, own)
     if not found.records:
         return None
     records = found.records if places is None else at_places(found.records, places)

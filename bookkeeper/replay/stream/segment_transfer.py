@@ -21,7 +21,7 @@ from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
 from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
-from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
 AS_SEGMENTS = "whole segments"
 AS_RECORDS = "records"
@@ -58,10 +58,12 @@ def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | 
 
 def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[WholeSegment, ...]:
     """The segments of the locality groups that the log is stamped with for the target; none when it has been there."""
-    stamp = filters.stamp_for(header, r.target)
-    if stamp is None or filters.would_loop(header.provenance, r.peer_instance_id):
+    block_target = filters.block_target_for(header, r.target)
+    if block_target is None or filters.would_loop(header.provenance, r.peer_instance_id):
         return ()
-    return tuple(part for part in whole.segments if stamp.groups is None or part.entry.group in stamp.groups)
+    return tuple(
+        part for part in whole.segments if block_target.groups is None or part.entry.group in block_target.groups
+    )
 
 
 def root_in(header: BlockHeader) -> Root | None:
@@ -70,7 +72,7 @@ def root_in(header: BlockHeader) -> Root | None:
     """
     if not header.HasField("origin"):
         return None
-    found = descent_from_pb(header.descent, root_of(stream_from_pb(header.origin.stream)))
+    found = block_origins_from_pb(header.block_origins, root_of(stream_from_pb(header.origin.stream)))
     if len(found.records) != 1 or found.records[0][1].first != 1:
         raise CorruptionError("its first block does not say that it begins where its records were first written")
     return found.records[0][0]

@@ -288,7 +288,7 @@ struct SourceBlock {
   4: required i32 record_count
   5: required binary min_row
   6: required binary max_row
-  7: optional binary descent              // protobuf Descent of block.proto: where the records were first written (R22); absent = as the offsets say, unless filtered
+  7: optional binary block_origins        // protobuf BlockOrigins of block.proto: where the records were first written (R22); absent = as the offsets say, unless filtered
 }
 
 struct ReplicateRequest {

@@ -312,8 +312,8 @@ class SourceBlock:
 
     ``records`` is an Arrow IPC record batch message of ``MUTATION_SCHEMA`` without the schema; ``decode_batch`` of
     ``bookkeeper.storage.wal`` reads it. ``record_count`` may be less than the offsets span, because records that the
-    target does not get are filtered out. ``min_row`` and ``max_row`` are its first and last row in order. ``descent``
-    says where the records were first written (rule R22); None = in this file.
+    target does not get are filtered out. ``min_row`` and ``max_row`` are its first and last row in order.
+    ``block_origins`` says where the records were first written (rule R22); None = in this file.
     """
 
     first_offset: int
@@ -322,7 +322,7 @@ class SourceBlock:
     record_count: int
     min_row: bytes
     max_row: bytes
-    descent: bytes | None = None
+    block_origins: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

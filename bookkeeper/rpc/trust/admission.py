@@ -75,12 +75,12 @@ class Admission:
         self.admitted: Admitted | None = None
         """Set when it is over."""
 
-    def feed(self, inbox: bytearray) -> bytes:
-        """Take what is whole out of ``inbox`` and return what to send; raises RefusedGuestError."""
+    def feed(self, event_queue: bytearray) -> bytes:
+        """Take what is whole out of ``event_queue`` and return what to send; raises RefusedGuestError."""
         answers = b""
         try:
             while self.admitted is None:
-                message = handshake.take_message(inbox)
+                message = handshake.take_message(event_queue)
                 if message is None:
                     return answers
                 answers += self._judge(message)
@@ -88,11 +88,11 @@ class Admission:
             raise RefusedGuestError(error, handshake.pack_refusal(error)) from error
         return answers
 
-    def stranger(self, inbox: bytearray) -> RefusedGuestError | None:
+    def stranger(self, event_queue: bytearray) -> RefusedGuestError | None:
         """What to say to whoever does not begin like this protocol; None = it does, as far as one can see."""
-        if self._said or handshake.MAGIC.startswith(bytes(inbox[: len(handshake.MAGIC)])):
+        if self._said or handshake.MAGIC.startswith(bytes(event_queue[: len(handshake.MAGIC)])):
             return None
-        return judge_stranger(bytes(inbox), self._who)
+        return judge_stranger(bytes(event_queue), self._who)
 
     @property
     def _who(self) -> str:

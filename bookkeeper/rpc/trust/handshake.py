@@ -120,18 +120,18 @@ def unpack_head(raw: bytes | bytearray | memoryview) -> tuple[int, Kind, int]:
     return version, Kind(kind), size
 
 
-def take_message(inbox: bytearray) -> Message | None:
+def take_message(event_queue: bytearray) -> Message | None:
     """The first message of what came, taken out of it; None while it is not whole. Raises CorruptionError."""
-    if bytes(inbox[: len(MAGIC)]) != MAGIC[: len(inbox)]:
+    if bytes(event_queue[: len(MAGIC)]) != MAGIC[: len(event_queue)]:
         raise CorruptionError("it does not begin like this protocol")
-    if len(inbox) < HEAD.size:
+    if len(event_queue) < HEAD.size:
         return None
-    version, kind, size = unpack_head(inbox)
+    version, kind, size = unpack_head(event_queue)
     end = HEAD.size + size
-    if len(inbox) < end:
+    if len(event_queue) < end:
         return None
-    raw = bytes(inbox[:end])
-    del inbox[:end]
+    raw = bytes(event_queue[:end])
+    del event_queue[:end]
     return Message(version, kind, raw[HEAD.size :], raw)
 
 

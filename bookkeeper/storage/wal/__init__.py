@@ -8,11 +8,11 @@ to its seal.
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
 from bookkeeper.storage.wal.blocks.block_messages import (
+    block_target_from_pb,
+    block_target_to_pb,
     origin_from_pb,
     origin_to_pb,
     shares_from_pb,
-    stamp_from_pb,
-    stamp_to_pb,
     stream_from_pb,
     stream_to_pb,
     target_from_pb,
@@ -61,6 +61,8 @@ __all__ = [
     "Tail",
     "WalView",
     "WalWriter",
+    "block_target_from_pb",
+    "block_target_to_pb",
     "decode_batch",
     "delete_log",
     "encode_batch",
@@ -76,8 +78,6 @@ __all__ = [
     "read_seal",
     "recover",
     "shares_from_pb",
-    "stamp_from_pb",
-    "stamp_to_pb",
     "stream_from_pb",
     "stream_to_pb",
     "target_from_pb",

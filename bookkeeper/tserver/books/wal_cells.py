@@ -87,7 +87,7 @@ def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
     """
     if use is None or not use.logged:
         return True
-    return bool(header.stamps) and (not use.replicated or bool(header.after))
+    return bool(header.block_targets) and (not use.replicated or bool(header.after))
 
 
 def first_use_values(wal: str, use: TabletUse, replicated: bool, status: ReplicationStatus) -> dict[Column, bytes]:
@@ -183,14 +183,14 @@ class WalBooks:
 
     def _begin(self, use: TabletUse, block: Block) -> None:
         use.logged = True
-        use.replicated = use.replicated or bool(block.header.stamps)
+        use.replicated = use.replicated or bool(block.header.block_targets)
         use.barriers = (*use.barriers, *barriers_of(block))
 
     def appended(self, blocks: Sequence[Block]) -> None:
         """These blocks go to the log now; stamped ones will want a needed update."""
         for block in blocks:
             use = self.uses[tablet_of(block.header)]
-            if block.header.stamps:
+            if block.header.block_targets:
                 use.unreported = use.unreported or block.first_offset
                 use.last_offset = block.last_offset
                 self.shares.setdefault(block.header.table_id, TableShares()).appended(block, self.durable.offset)

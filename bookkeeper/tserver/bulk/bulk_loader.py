@@ -34,7 +34,7 @@ from bookkeeper.metadata.metadata_limits import check_puts
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Extent, TargetShare
-from bookkeeper.origins import Held, Part, Root, Runs
+from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die
@@ -98,7 +98,7 @@ def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[byte
     if request.through is None:
         return state
     root, runs = first_root(request.stream, request.onward), Runs.of((1, request.through))
-    held = state.held.get(root, Held())
+    held = state.held.get(root, RootIntervals())
     for family in sorted(families):
         held = held.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
     return replace(state, held={**state.held, root: held})
@@ -164,7 +164,9 @@ def refuse_parts(view: TableView, request: AdoptRequest, wanted: Sequence[Segmen
     alone: they could not go on with a log of the tablet (R13, R21).
     """
     records = sum(ref.records for ref in wanted)
-    if view.stamps and (request.onward is None or records != request.through or any(ref.ranges for ref in wanted)):
+    if view.block_targets and (
+        request.onward is None or records != request.through or any(ref.ranges for ref in wanted)
+    ):
         raise DeclinedError(targets_reason(view, "and this is a part of a log"))
 
 
@@ -243,9 +245,9 @@ class BulkLoader:
         if request.through is None:
             self._adopt(request, wanted, None)
             return
-        desk = self._path.desk
-        with desk.gate.passing():
-            view = desk.view.table(request.extent.table_id)
+        context = self._path.context
+        with context.config_barrier.passing():
+            view = context.view.table(request.extent.table_id)
             refuse_parts(view, request, wanted)
             self._adopt(request, wanted, view)
 

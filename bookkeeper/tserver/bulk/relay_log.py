@@ -39,8 +39,8 @@ from bookkeeper.origins import Part, Root, Runs, root_of
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, delete_log, origin_to_pb, stamp_from_pb, uri_of
-from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb
+from bookkeeper.storage.wal import BlockHeader, FileHeader, Seal, block_target_from_pb, delete_log, origin_to_pb, uri_of
+from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, block_origins_to_pb
 from bookkeeper.storage.wal.writing.seal import write_seal
 from bookkeeper.tserver.bulk.segment_offers import first_root
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -60,17 +60,17 @@ def goes_on(view: TableView | None) -> bool:
     """Rule R13: whether what a table takes is for others, too. None: the files are an import of this cluster, and so is
     their log.
     """
-    return view is not None and bool(view.stamps)
+    return view is not None and bool(view.block_targets)
 
 
 def describe(header: BlockHeader, request: AdoptRequest, root: Root) -> None:
     """Rules R21 and R22: what a block of such a log says of where its records come from."""
     last = header.first_offset + header.record_count - 1
     runs = Runs.of((header.first_offset, last))
-    descent = BlockOrigins(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
+    block_origins = BlockOrigins(((root, runs),), (Claim(root, Part(EVERY_ROW, None, runs)),))
     header.provenance.extend(() if request.onward is None else request.onward.provenance)
     header.origin.CopyFrom(origin_to_pb(Origin(request.stream, header.first_offset - 1, last)))
-    header.descent.CopyFrom(descent_to_pb(descent, root_of(request.stream)))
+    header.block_origins.CopyFrom(block_origins_to_pb(block_origins, root_of(request.stream)))
 
 
 class RelayLogs:
@@ -109,9 +109,9 @@ class RelayLogs:
         )
         name = f"{TAKEN_PREFIX}{uuid.uuid4().hex}"
         root = first_root(request.stream, request.onward)
-        stamps = [stamp_from_pb(stamp) for stamp in view.stamps]
+        block_targets = [block_target_from_pb(block_target) for block_target in view.block_targets]
         told = partial(describe, request=request, root=root)
-        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, stamps, view.peers, told)
+        logs = ImportLogs(self._directory, name, header, [request.extent], view.groups, block_targets, view.peers, told)
         try:
             for records in in_written_order(files):
                 logs.add(records)

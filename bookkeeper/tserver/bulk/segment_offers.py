@@ -97,7 +97,7 @@ def reason_to_decline(
     size = sum(file.entry.size_bytes for file in files)
     if any(file.entry.records > FILE_RECORDS_MAX or file.entry.size_bytes > FILE_BYTES_MAX for file in files):
         return f"a file is too large: at most {FILE_RECORDS_MAX} records and {FILE_BYTES_MAX} bytes are taken"
-    if view.stamps and sum(file.entry.records for file in files) != offer.to_offset:
+    if view.block_targets and sum(file.entry.records for file in files) != offer.to_offset:
         return targets_reason(view, "and these files hold a part of their log only")
     if GroupMap({group.name: group.families for group in offer.groups}) != view.groups:
         return f"table {view.name} has other locality groups here"
@@ -117,7 +117,7 @@ def reason_to_decline(
 
 def reason_of_tablets(view: TableView, tablets: int) -> str | None:
     """Why so many tablets do not take the files: of a table with targets they go on with the log of one (R13)."""
-    if view.stamps and tablets > 1:
+    if view.block_targets and tablets > 1:
         return targets_reason(view, f"and {tablets} of its tablets share these files")
     return None
 

@@ -153,7 +153,7 @@ class Flusher:
             if not self._registry.holds(tablet):
                 return
             self.complete(tablet)
-            self._path.begin_flush(FlushBarrier(self._path.desk, tablet, self._keeper.release))
+            self._path.begin_flush(FlushBarrier(self._path.context, tablet, self._keeper.release))
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:
@@ -261,7 +261,7 @@ class Flusher:
 
     def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
         """How full the tablets are, and since when logs that they need were seen sealed."""
-        now_ns, current = self._clock.boot_ns(), self._path.desk.wal_uri()
+        now_ns, current = self._clock.boot_ns(), self._path.context.wal_uri()
         needed = {row: [log for log in tablet.needed_logs() if log != current] for row, tablet in tablets.items()}
         sealed = {log for logs in needed.values() for log in logs}
         self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}

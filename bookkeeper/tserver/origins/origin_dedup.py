@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.model import RowRange, StreamKey
-from bookkeeper.origins import Held, Part, Root, Runs, root_of, union
+from bookkeeper.origins import Part, Root, RootIntervals, Runs, root_of, union
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
-from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, descent_to_pb, joined
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, block_origins_to_pb, joined
 from bookkeeper.tserver.origins.partial_high_water import lie_in, those_of
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
-LookUp = Callable[[Root], Held]
+LookUp = Callable[[Root], RootIntervals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Taken:
     """
 
     blocks: tuple[ReceivedBlock, ...]
-    held: dict[Root, Held]
+    held: dict[Root, RootIntervals]
     claims: tuple[Claim, ...]
     partial: bool
 
@@ -50,7 +50,7 @@ def take(
     All are compared with what was held before the message: a log holds a record once.
     """
     fresh = (unknown_records(block, known) for block in blocks)
-    held: dict[Root, Held] = {}
+    held: dict[Root, RootIntervals] = {}
     claims: list[Claim] = []
     partial = False
     for claim in claims_in(blocks, rows):
@@ -69,7 +69,7 @@ def claims_in(blocks: Sequence[ReceivedBlock], rows: RowRange) -> list[Claim]:
     """What the blocks of a message claim of these rows, together."""
     found: dict[tuple[Root, RowRange, bytes | None], list[Claim]] = {}
     for block in blocks:
-        for claim in () if block.descent is None else block.descent.claims:
+        for claim in () if block.block_origins is None else block.block_origins.claims:
             common = claim.part.rows.part_in(rows)
             if common is not None:
                 found.setdefault((claim.root, common, claim.part.family), []).append(claim)
@@ -84,7 +84,7 @@ def since_of(claims: Sequence[Claim]) -> int:
     return max(claim.since for claim in claims) if all(claim.since for claim in claims) else 0
 
 
-def stretched(claim: Claim, held: Held) -> Part:
+def stretched(claim: Claim, held: RootIntervals) -> Part:
     """What a claim means here: nothing was left out from ``since`` on, so between what is held and the first of its
     blocks, and between its blocks, lie only records of other rows.
     """
@@ -99,19 +99,19 @@ def stretched(claim: Claim, held: Held) -> Part:
 
 def unknown_records(block: ReceivedBlock, look: LookUp) -> ReceivedBlock | None:
     """The records of a block that are in nothing that is held; None when there is none."""
-    if block.descent is None:
+    if block.block_origins is None:
         return block
-    known = known_records(block, block.descent, look)
+    known = known_records(block, block.block_origins, look)
     return block if known is None else those_of(block, ~known)
 
 
-def known_records(block: ReceivedBlock, descent: BlockOrigins, look: LookUp) -> npt.NDArray[np.bool_] | None:
+def known_records(block: ReceivedBlock, block_origins: BlockOrigins, look: LookUp) -> npt.NDArray[np.bool_] | None:
     """For each record whether another path has brought it; None when that is plain for all: it has not."""
-    if not any(part.runs.meets(runs) for root, runs in descent.records for part in look(root).parts):
+    if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in look(root).parts):
         return None
     known = np.zeros(block.share.batch.num_rows, bool)
     start = 0
-    for root, runs in descent.here:
+    for root, runs in block_origins.here:
         stop = start + runs.total
         for part in look(root).parts:
             known[start:stop] |= in_part(block.share.batch.slice(start, stop - start), runs, part)
@@ -127,11 +127,11 @@ def in_part(batch: pa.RecordBatch, runs: Runs, part: Part) -> npt.NDArray[np.boo
     return found & lie_in(batch.column("row"), part.rows) if found.any() else found
 
 
-def header_descent(taken: Taken, stream: StreamKey, travels: bool) -> pb.Descent | None:
+def origins_of_header(taken: Taken, stream: StreamKey, travels: bool) -> pb.BlockOrigins | None:
     """What the header of the new block says; ``travels``: somebody gets the records from here, and has to know them."""
-    descents = [block.descent for block in taken.blocks if block.descent is not None]
+    descents = [block.block_origins for block in taken.blocks if block.block_origins is not None]
     complete = travels and len(descents) == len(taken.blocks)
-    records = joined(section for descent in descents for section in descent.here) if complete else ()
+    records = joined(section for block_origins in descents for section in block_origins.here) if complete else ()
     if not records and not taken.claims:
         return None
-    return descent_to_pb(BlockOrigins(records, taken.claims, taken.partial), root_of(stream))
+    return block_origins_to_pb(BlockOrigins(records, taken.claims, taken.partial), root_of(stream))

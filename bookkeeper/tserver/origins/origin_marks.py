@@ -26,9 +26,9 @@ def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
     """The logs that some blocks were first written to. Older versions do not say it: theirs are told by stream."""
     found: set[RootLog] = set()
     for block in blocks:
-        if block.descent is not None:
-            found.update(root.log for root, _ in block.descent.records)
-            found.update(claim.root.log for claim in block.descent.claims)
+        if block.block_origins is not None:
+            found.update(root.log for root, _ in block.block_origins.records)
+            found.update(claim.root.log for claim in block.block_origins.claims)
     return found
 
 

@@ -60,8 +60,8 @@ def those_of(block: ReceivedBlock, mask: npt.NDArray[np.bool_]) -> ReceivedBlock
         return block
     if not batch.num_rows:
         return None
-    descent = None if block.descent is None else block.descent.of(mask)
-    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
+    block_origins = None if block.block_origins is None else block.block_origins.of(mask)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), block_origins)
 
 
 def lie_in(rows: pa.Array, found: RowRange) -> npt.NDArray[np.bool_]:

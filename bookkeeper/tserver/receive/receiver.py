@@ -139,7 +139,7 @@ class Receiver:
 
     def latest_ms(self) -> int | None:
         """The greatest timestamp that is taken of other clusters now; None = any."""
-        return self.limits.latest_ms(self._path.desk.clock.wall_ms())
+        return self.limits.latest_ms(self._path.context.clock.wall_ms())
 
     # ---- from other clusters
 

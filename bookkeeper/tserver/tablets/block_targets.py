@@ -14,10 +14,10 @@ from typing import Literal
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties, parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
-from bookkeeper.model import Stamp
+from bookkeeper.model import BlockTarget
 from bookkeeper.storage.tablet import GroupMap
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
-from bookkeeper.storage.wal.blocks.block_messages import stamp_to_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_to_pb
 
 ReadOnly = Literal["", "table", "cluster"]
 """What refuses users' writes: nothing, the table itself, or the whole cluster."""
@@ -31,7 +31,7 @@ class TableView:
     name: str
     online: bool
     groups: GroupMap
-    stamps: tuple[pb.Stamp, ...]
+    block_targets: tuple[pb.BlockTarget, ...]
     peers: tuple[str, ...] = ()
     """The instance ids of the stamps' targets, in their order."""
     properties: TableProperties = DEFAULT_PROPERTIES
@@ -55,13 +55,13 @@ class ConfigView:
         return view
 
 
-def stamps_in_force(config: ClusterConfig, table_id: str) -> tuple[Stamp, ...]:
+def block_targets_in_force(config: ClusterConfig, table_id: str) -> tuple[BlockTarget, ...]:
     """Rule R13: all targets of the table now, with their groups, whatever groups a block holds.
 
     A block without a record for a target is stamped for it too: so the tablet's chain of WALs has no WAL missing in
     the books of a target, which the order of rule R24 needs.
     """
-    return config.stamps_of(table_id)
+    return config.block_targets_of(table_id)
 
 
 def peers_of(config: ClusterConfig, table_id: str) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _table_view(config: ClusterConfig, table_id: str) -> TableView:
         table.name,
         is_online(table),
         GroupMap({group.name: group.families for group in table.groups}),
-        tuple(stamp_to_pb(stamp) for stamp in stamps_in_force(config, table_id)),
+        tuple(block_target_to_pb(block_target) for block_target in block_targets_in_force(config, table_id)),
         peers_of(config, table_id),
         properties,
         read_only_by(config.read_only, properties),

@@ -15,9 +15,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, StreamKey
-from bookkeeper.origins import Held, Root, root_of
+from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
-from bookkeeper.storage.wal.blocks.block_origins import descent_from_pb
+from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 from bookkeeper.tserver.tablets.wal_order import WalPlace
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")
@@ -177,7 +177,7 @@ class Recovered:
     flush: FlushState | None = None
     """The newest state in the books."""
     ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
-    held: dict[Root, Held] = field(default_factory=dict)
+    held: dict[Root, RootIntervals] = field(default_factory=dict)
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
@@ -213,10 +213,10 @@ class Recovered:
         return first_seq
 
 
-def take_claims(held: dict[Root, Held], header: BlockHeader, own: Root) -> None:
+def take_claims(held: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
     """Rule R22: a block header is the truth about what its tablet holds of each root, too."""
-    for claim in descent_from_pb(header.descent, own).claims:
-        held[claim.root] = held.get(claim.root, Held()).taking(claim.part, header.write_time_ms)
+    for claim in block_origins_from_pb(header.block_origins, own).claims:
+        held[claim.root] = held.get(claim.root, RootIntervals()).taking(claim.part, header.write_time_ms)
 
 
 def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_offset: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from bookkeeper.origins import Held, Root, RootLog
+from bookkeeper.origins import Root, RootIntervals, RootLog
 
 RUNS_MAX = 50_000
 """Stretches of offsets that a tablet remembers, some 400 KB in its state. In order they join, so that there are few;
@@ -22,13 +22,13 @@ they stay apart when a path that brings some of a table's records is far ahead o
 class OriginIntervals:
     """See above."""
 
-    def __init__(self, applied: Mapping[Root, Held]) -> None:
+    def __init__(self, applied: Mapping[Root, RootIntervals]) -> None:
         self._applied = dict(applied)
-        self._in_flight: dict[Root, Held] = {}
+        self._in_flight: dict[Root, RootIntervals] = {}
         self._size = sum(held.size for held in applied.values())
         self._begun: dict[Root, tuple[object, int]] = {}
 
-    def known(self, root: Root) -> Held:
+    def known(self, root: Root) -> RootIntervals:
         """What is here of a root, what is in flight in this group included."""
         found = self._in_flight.get(root) or self._applied.get(root)
         return NOTHING if found is None else found
@@ -43,18 +43,18 @@ class OriginIntervals:
             self._begun[root] = begun
         return begun[1]
 
-    def has_room(self, news: Mapping[Root, Held]) -> bool:
+    def has_room(self, news: Mapping[Root, RootIntervals]) -> bool:
         """Whether all that would be remembered can be. What makes it less is always welcome."""
         grows = sum(held.size - self.known(root).size for root, held in news.items())
         return grows <= 0 or self._size + grows <= RUNS_MAX
 
-    def stage(self, news: Mapping[Root, Held]) -> Mapping[Root, Held | None]:
+    def stage(self, news: Mapping[Root, RootIntervals]) -> Mapping[Root, RootIntervals | None]:
         """Blocks are on their way that make this of it; returns what :meth:`take_back` needs."""
         before = {root: self._in_flight.get(root) for root in news}
         self._in_flight.update(news)
         return before
 
-    def take_back(self, before: Mapping[Root, Held | None]) -> None:
+    def take_back(self, before: Mapping[Root, RootIntervals | None]) -> None:
         """The group was given up; what was in flight before it may be applied by now."""
         for root, held in before.items():
             if held is None or self._applied.get(root) is held:
@@ -62,7 +62,7 @@ class OriginIntervals:
             else:
                 self._in_flight[root] = held
 
-    def apply(self, news: Mapping[Root, Held]) -> None:
+    def apply(self, news: Mapping[Root, RootIntervals]) -> None:
         """The blocks are durable."""
         for root, held in news.items():
             self._size += held.size - self._applied.get(root, NOTHING).size
@@ -70,7 +70,7 @@ class OriginIntervals:
             if self._in_flight.get(root) is held:
                 del self._in_flight[root]
 
-    def remembered(self) -> dict[Root, Held]:
+    def remembered(self) -> dict[Root, RootIntervals]:
         """What is applied, for a flush to write down."""
         return dict(self._applied)
 
@@ -83,4 +83,4 @@ class OriginIntervals:
         return bool(over)
 
 
-NOTHING = Held()
+NOTHING = RootIntervals()

@@ -53,7 +53,7 @@ class ReceivedBlock:
     first_offset: int
     last_offset: int
     share: Share
-    descent: BlockOrigins | None = None
+    block_origins: BlockOrigins | None = None
     """Where the records were first written; None: an older version does not say it."""
 
 
@@ -195,7 +195,7 @@ class ServedTablet:
         moment: Moment,
         provenance: Sequence[str] = (),
         origin: Origin | None = None,
-        descent: pb.Descent | None = None,
+        block_origins: pb.BlockOrigins | None = None,
     ) -> tuple[DraftBlock, Undo]:
         """The draft of one block, numbered and stamped as of now; and how to take it back."""
         undo = self._undo(origin.stream if origin else None)
@@ -204,7 +204,7 @@ class ServedTablet:
             table_id=self.extent.table_id,
             end_row=self.extent.end_row,
             groups=groups_present(share.families, moment.view.groups),
-            stamps=moment.view.stamps,
+            block_targets=moment.view.block_targets,
             provenance=provenance,
             origin=None if origin is None else origin_to_pb(origin),
             after=self._after(moment.wal_uri),
@@ -213,7 +213,7 @@ class ServedTablet:
             min_row=share.min_row,
             max_row=share.max_row,
             since=moment.since if origin is None else 0,
-            descent=descent,
+            block_origins=block_origins,
         )
         note_shares(header, share.batch.column("family"), moment.view.peers)
         self._next_seq += share.batch.num_rows

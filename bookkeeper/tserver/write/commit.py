@@ -57,7 +57,7 @@ class ClientWrite:
 
     def __init__(
         self,
-        desk: WriteContext,
+        context: WriteContext,
         shares: Sequence[tuple[ServedTablet, Share]],
         durability: Durability | None,
         attempt: Attempt = NO_ATTEMPT,
@@ -67,7 +67,7 @@ class ClientWrite:
         self.durability = durability or Durability.NONE
         self._asked = durability
         self.approx_bytes = sum(int(share.batch.nbytes) for _, share in shares)
-        self._desk = desk
+        self._context = context
         self._shares = shares
         self._staged: list[tuple[ServedTablet, Undo]] = []
         self._refused: list[Extent] = []
@@ -77,17 +77,17 @@ class ClientWrite:
         again already.
         """
         for tablet, _ in self._shares:
-            if not self._desk.attempts.admit(self._attempt, tablet.extent):
+            if not self._context.attempts.admit(self._attempt, tablet.extent):
                 raise ConflictError(f"attempt {self._attempt.number} comes after a later one of the same writer")
         open_shares = [(tablet, share) for tablet, share in self._shares if tablet.accepting]
         self._refused = [tablet.extent for tablet, _ in self._shares if not tablet.accepting]
-        moments = [self._desk.moment(tablet.extent.table_id, next_offset) for tablet, _ in open_shares]
+        moments = [self._context.moment(tablet.extent.table_id, next_offset) for tablet, _ in open_shares]
         for (tablet, _), moment in zip(open_shares, moments, strict=True):
             write_guards.refuse_read_only(moment.view)
             write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
         if self._asked is None:
             self.durability = max((durability_of(moment.view) for moment in moments), default=Durability.NONE)
-        unlogged = self.durability is Durability.NONE and not any(moment.view.stamps for moment in moments)
+        unlogged = self.durability is Durability.NONE and not any(moment.view.block_targets for moment in moments)
         drafts = []
         for (tablet, share), moment in zip(open_shares, moments, strict=True):
             staged = tablet.stage_unlogged(share, moment.now_ms) if unlogged else tablet.stage(share, moment)
@@ -149,14 +149,14 @@ class ConfigBarrier(_Barrier):
 
     durability = Durability.LOG
 
-    def __init__(self, desk: WriteContext, view: ConfigView) -> None:
-        self._desk = desk
+    def __init__(self, context: WriteContext, view: ConfigView) -> None:
+        self._context = context
         self._view = view
 
     def cross(self) -> None:
         """Put the configuration in force, unless a later one is."""
-        if self._view.generation > self._desk.view.generation:
-            self._desk.view = self._view
+        if self._view.generation > self._context.view.generation:
+            self._context.view = self._view
 
 
 class FlushBarrier(_Barrier):
@@ -167,17 +167,17 @@ class FlushBarrier(_Barrier):
     """
 
     def __init__(
-        self, desk: WriteContext, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]
+        self, context: WriteContext, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]
     ) -> None:
         """``release``: what the tablet appends from now on is a first use of its log again."""
-        self._desk = desk
+        self._context = context
         self._tablet = tablet
         self._release = release
         self._point: FlushPoint | None = None
 
     def cross(self) -> None:
         """Set the point: all that was submitted before is applied, nothing that comes after."""
-        self._point = self._tablet.begin_flush(self._desk.wal_uri(), self._desk.clock.boot_ns())
+        self._point = self._tablet.begin_flush(self._context.wal_uri(), self._context.clock.boot_ns())
         self._release(self._tablet.key)
 
     def applied(self, blocks: list[PlacedBlock]) -> FlushPoint | None:
@@ -242,11 +242,11 @@ class ForgetRoots(_Barrier):
 class CommitPath:
     """Submits and waits. ``timeout_ms`` bounds each wait."""
 
-    def __init__(self, committer: Committer, desk: WriteContext, timeout_ms: float) -> None:
-        self.desk = desk
+    def __init__(self, committer: Committer, context: WriteContext, timeout_ms: float) -> None:
+        self.context = context
         self._committer = committer
         self._timeout_ms = timeout_ms
-        desk.wal_uri = lambda: committer.wal_uri
+        context.wal_uri = lambda: committer.wal_uri
 
     def write(
         self,
@@ -257,7 +257,7 @@ class CommitPath:
         """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
         TransientError, NotFoundError, ReadOnlyError, ConflictError.
         """
-        future = self._committer.submit(ClientWrite(self.desk, shares, durability, attempt))
+        future = self._committer.submit(ClientWrite(self.context, shares, durability, attempt))
         return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
 
     def judge(self, submission: Submission) -> object:
@@ -266,7 +266,7 @@ class CommitPath:
 
     def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
         """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""
-        future = self._committer.submit(ReplicatedApply(self.desk, tablet, received, forgets))
+        future = self._committer.submit(ReplicatedApply(self.context, tablet, received, forgets))
         return cast("Future[Applied]", future)
 
     def wait_applied(self, future: Future[Applied]) -> Applied:
@@ -287,7 +287,7 @@ class CommitPath:
 
     def settle(self) -> None:
         """Wait for what was begun under an earlier configuration (R14). Raises UnavailableError."""
-        self.desk.gate.settle(self._timeout_ms)
+        self.context.config_barrier.settle(self._timeout_ms)
 
     def roll(self) -> None:
         """Seal the log and go on with a new one; what was submitted before is in the old one. Raises TransientError."""

@@ -83,16 +83,16 @@ class ConditionalWrite:
 
     def __init__(
         self,
-        desk: WriteContext,
+        context: WriteContext,
         tablet: ServedTablet,
         share: Share,
         conditions: Sequence[Condition],
         durability: Durability | None,
     ) -> None:
         """See :func:`check_conditional`; to be submitted so that it begins a group."""
-        self._write = ClientWrite(desk, [(tablet, share)], durability)
+        self._write = ClientWrite(context, [(tablet, share)], durability)
         self.approx_bytes = self._write.approx_bytes
-        self._desk = desk
+        self._context = context
         self._tablet = tablet
         self._row = share.min_row
         self._conditions = conditions
@@ -110,7 +110,7 @@ class ConditionalWrite:
         tablet = self._tablet
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
-        moment = self._desk.moment(tablet.extent.table_id, next_offset)
+        moment = self._context.moment(tablet.extent.table_id, next_offset)
         refuse_conditional_write(moment.view)
         self._holds = holds_now(tablet.data, self._row, self._conditions, moment.now_ms)
         return self._write.prepare(next_offset) if self._holds else []

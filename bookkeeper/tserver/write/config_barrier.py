@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from bookkeeper.errors import UnavailableError
 
 
-class Gate:
+class ConfigBarrier:
     """Thread-safe."""
 
     def __init__(self) -> None:

@@ -44,9 +44,9 @@ class Configuration:
 
         Raises ConflictError when the store itself is older, TransientError when it can't be read.
         """
-        if self._path.desk.view.generation < generation:
+        if self._path.context.view.generation < generation:
             self.refresh()
-        in_force = self._path.desk.view.generation
+        in_force = self._path.context.view.generation
         if in_force < generation:
             raise ConflictError(f"the configuration is of generation {in_force}, not yet of {generation}: ask again")
         self._path.settle()
@@ -55,10 +55,10 @@ class Configuration:
     def table(self, table_id: str) -> TableView:
         """A table that takes writes, looked for once more when it is not known yet. Raises NotFoundError."""
         try:
-            return self._path.desk.view.table(table_id)
+            return self._path.context.view.table(table_id)
         except NotFoundError:
             self.refresh()
-            return self._path.desk.view.table(table_id)
+            return self._path.context.view.table(table_id)
 
     def name_of(self, table_id: str) -> str | None:
         """The name of a table that takes writes; None when there is none."""
@@ -71,7 +71,7 @@ class Configuration:
         """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
         with self._lock:
             view = view_of(read_config(self._coordination))
-            self._path.cross(ConfigBarrier(self._path.desk, view))
+            self._path.cross(ConfigBarrier(self._path.context, view))
             for tablet in self._registry.all():
                 table = view.tables.get(tablet.extent.table_id)
                 if table is not None:
@@ -87,7 +87,7 @@ class Configuration:
 
     def _look(self) -> None:
         try:
-            if self._coordination.generation() != self._path.desk.view.generation:
+            if self._coordination.generation() != self._path.context.view.generation:
                 self.refresh()
         except LeaseLostError:
             raise

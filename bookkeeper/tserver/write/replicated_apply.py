@@ -23,7 +23,7 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import Origin, StreamKey
-from bookkeeper.origins import Held, Root
+from bookkeeper.origins import Root, RootIntervals
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock
 from bookkeeper.tserver.origins import origin_dedup
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
@@ -88,17 +88,17 @@ class ReplicatedApply:
 
     durability = Durability.SYNC
 
-    def __init__(self, desk: WriteContext, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
+    def __init__(self, context: WriteContext, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> None:
         self.approx_bytes = sum(int(block.share.batch.nbytes) for block in received.blocks)
-        self._desk = desk
+        self._context = context
         self._tablet = tablet
         self._received = received
         self._forgets = forgets
         self._whole = join_shares(received.blocks) if received.blocks else None
         self._high_water = 0
         self._undo: Undo | None = None
-        self._held: Mapping[Root, Held] = {}
-        self._held_before: Mapping[Root, Held | None] = {}
+        self._held: Mapping[Root, RootIntervals] = {}
+        self._held_before: Mapping[Root, RootIntervals | None] = {}
 
     def prepare(self, next_offset: int) -> list[DraftBlock]:
         """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError,
@@ -112,7 +112,7 @@ class ReplicatedApply:
             raise UnavailableError(
                 f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
             )
-        moment = self._desk.moment(tablet.extent.table_id, next_offset)
+        moment = self._context.moment(tablet.extent.table_id, next_offset)
         known = tablet.known_high_water(received.stream)
         blocks = received.blocks
         if received.stream in tablet.ahead:
@@ -129,8 +129,8 @@ class ReplicatedApply:
             self._undo = tablet.stage_high_water(received.stream, decision.high_water)
             return []
         origin = Origin(received.stream, received.after, decision.high_water)
-        descent = origin_dedup.header_descent(fresh, received.stream, bool(moment.view.stamps))
-        draft, self._undo = tablet.stage(self._share(fresh.blocks), moment, received.provenance, origin, descent)
+        block_origins = origin_dedup.origins_of_header(fresh, received.stream, bool(moment.view.block_targets))
+        draft, self._undo = tablet.stage(self._share(fresh.blocks), moment, received.provenance, origin, block_origins)
         return [draft]
 
     def _unknown(self, blocks: Sequence[ReceivedBlock], moment: Moment) -> origin_dedup.Taken:

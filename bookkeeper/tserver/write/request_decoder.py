@@ -28,9 +28,9 @@ from bookkeeper.storage.tablet import (
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.storage.wal.blocks.block_origins import (
     BlockOrigins,
-    descent_to_pb,
+    block_origins_to_pb,
     exact_claims,
-    parse_descent,
+    parse_block_origins,
     record_count,
 )
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, Share, share_of
@@ -96,18 +96,18 @@ def received_block(
         raise InvalidInputError("a replicated record has no timestamp: its source must set it")
     if not batch.num_rows:
         return None
-    descent = None if own is None else block_descent(block, own, straight)
-    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), descent)
+    block_origins = None if own is None else origins_of_block(block, own, straight)
+    return ReceivedBlock(block.first_offset, block.last_offset, share_of(batch), block_origins)
 
 
-def block_descent(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
+def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
     """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
     as_it_lies = ((own, Runs.of((block.first_offset, block.last_offset))),)
     whole = block.record_count == block.last_offset - block.first_offset + 1
-    if block.descent is None:
+    if block.block_origins is None:
         return BlockOrigins(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
     try:
-        found = parse_descent(block.descent, own)
+        found = parse_block_origins(block.block_origins, own)
     except CorruptionError as error:
         raise InvalidInputError(error.message) from error
     if not found.records and straight and whole:
@@ -133,9 +133,9 @@ def part_by_tablet(
 
 
 def _part_of(block: ReceivedBlock, places: npt.NDArray[np.int64]) -> ReceivedBlock:
-    descent = None if block.descent is None else replace(block.descent, places=places)
+    block_origins = None if block.block_origins is None else replace(block.block_origins, places=places)
     share = share_of(take_sorted(block.share.batch, places))
-    return ReceivedBlock(block.first_offset, block.last_offset, share, descent)
+    return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
 
 
 def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
@@ -148,5 +148,7 @@ def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
         record_count=share.batch.num_rows,
         min_row=share.min_row,
         max_row=share.max_row,
-        descent=None if block.descent is None else descent_to_pb(block.descent, own).SerializeToString(),
+        block_origins=None
+        if block.block_origins is None
+        else block_origins_to_pb(block.block_origins, own).SerializeToString(),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bookkeeper.clock import Clock
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.tablet import Moment
-from bookkeeper.tserver.write.config_barrier import Gate
+from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from bookkeeper.tserver.write.request_dedup import RequestDedup
 
 
@@ -27,7 +27,7 @@ class _Stretch:
 
 def says_the_same(one: TableView, other: TableView) -> bool:
     """Whether blocks under both are for the same targets, and part their families in the same groups (R13)."""
-    return one is other or (one.stamps == other.stamps and one.groups.groups == other.groups.groups)
+    return one is other or (one.block_targets == other.block_targets and one.groups.groups == other.groups.groups)
 
 
 class WriteContext:
@@ -38,7 +38,7 @@ class WriteContext:
         self.view = view
         """Changed by ``ConfigBarrier`` in the commit thread; others may read it."""
         self.attempts = RequestDedup()
-        self.gate = Gate()
+        self.config_barrier = ConfigBarrier()
         """For what is done under the configuration without a block in the log."""
         self.wal_uri: Callable[[], str] = lambda: ""
         """Set once, when the committer exists; nothing is submitted before."""

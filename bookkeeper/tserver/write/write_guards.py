@@ -42,8 +42,8 @@ def refuse_conditional(view: TableView) -> None:
     """Raise ConditionalRefusedError for a table with targets: what a condition found true here may be false at a peer
     that other writes have reached, and the peer gets the outcome without the condition.
     """
-    if view.stamps:
-        clusters = ", ".join(sorted({stamp.cluster for stamp in view.stamps}))
+    if view.block_targets:
+        clusters = ", ".join(sorted({block_target.cluster for block_target in view.block_targets}))
         raise ConditionalRefusedError(
             f"table {view.name} is replicated to {clusters}, and a replicated table takes no conditional writes; write "
             f"without a condition, or end that first: disablereplication -t {view.name} --all-loc-groups CLUSTER"

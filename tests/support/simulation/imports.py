@@ -81,7 +81,7 @@ def block_of(tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
         first=1,
         last=len(entries),
         tablet=tablet.key,
-        stamps=frozenset(),
+        block_targets=frozenset(),
         provenance=(stream.source_instance_id,),
         came_through=(
             stream.source_instance_id, stream.source_table_id, stream.target_table_id, stream.incarnation,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.model import Stamp, TargetKey
-from bookkeeper.storage.wal import Block, origin_from_pb, stamp_from_pb
+from bookkeeper.model import BlockTarget, TargetKey
+from bookkeeper.storage.wal import Block, block_target_from_pb, origin_from_pb
 from tests.support.simulation.setting_aside import SettingAside, is_refused
 from tests.support.simulation.tablets import Entry, entries_of
 
@@ -32,7 +32,7 @@ class LoggedBlock:
     first: int
     last: int
     tablet: TabletKey
-    stamps: frozenset[Stamp]
+    block_targets: frozenset[BlockTarget]
     provenance: tuple[str, ...]
     came_through: PairKey | None
     groups: Mapping[bytes, str]
@@ -40,11 +40,14 @@ class LoggedBlock:
 
     def meant_for(self, of: Callable[[TargetKey], bool]) -> list[Entry]:
         """The records for targets of that kind: in force when the block was written, and for the record's group."""
-        stamps = [stamp for stamp in self.stamps if of(stamp.target)]
+        block_targets = [block_target for block_target in self.block_targets if of(block_target.target)]
         return [
             entry
             for entry in self.entries
-            if any(stamp.groups is None or self.groups[entry.family] in stamp.groups for stamp in stamps)
+            if any(
+                block_target.groups is None or self.groups[entry.family] in block_target.groups
+                for block_target in block_targets
+            )
         ]
 
 
@@ -276,7 +279,7 @@ def logged_block(uri: str, block: Block) -> LoggedBlock:
         block.first_offset,
         block.last_offset,
         (header.table_id, header.end_row if header.HasField("end_row") else None),
-        frozenset(map(stamp_from_pb, header.stamps)),
+        frozenset(map(block_target_from_pb, header.block_targets)),
         tuple(header.provenance),
         came_through,
         {family: group.name for group in header.groups for family in group.families},

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk.import_log import BLOCK_RECORDS, ImportLogs
-from bookkeeper.model import Extent, Stamp, TargetKey
+from bookkeeper.model import BlockTarget, Extent, TargetKey
 from bookkeeper.storage.tablet import GroupMap
-from bookkeeper.storage.wal import FileHeader, read_blocks, stamp_from_pb
+from bookkeeper.storage.wal import FileHeader, block_target_from_pb, read_blocks
 from tests.support.tablet_model import Record, to_batch
 
 EXTENTS = [Extent("1", b"h", None), Extent("1", None, b"h")]
-STAMP = Stamp(TargetKey("east", "r1", "1", 3), ("geo",))
+STAMP = BlockTarget(TargetKey("east", "r1", "1", 3), ("geo",))
 
 
 def _logs(place: Path) -> ImportLogs:
@@ -36,7 +36,7 @@ def test_each_tablet_has_a_log_in_the_order_of_the_input(tmp_path: Path) -> None
     first, second = read_blocks(log.uri, 1, log.offset)
     assert [block.batch().column("value").to_pylist() for block in (first, second)] == [[b"2", b"3"], [b"4", b"5"]]
     assert second.end_position == log.position
-    assert [stamp_from_pb(stamp) for stamp in first.header.stamps] == [STAMP]
+    assert [block_target_from_pb(block_target) for block_target in first.header.block_targets] == [STAMP]
     assert [(group.name, list(group.families)) for group in first.header.groups] == [
         ("default", [b"f"]),
         ("geo", [b"g"]),

@@ -103,7 +103,7 @@ def test_a_refusal_comes_through_as_it_is(cluster: FakeCluster) -> None:
 def test_a_tablet_that_a_person_has_to_help_ends_it_long_before_its_deadline(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_assigned: bool
 ) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 200)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
     judge = _judge(cluster, *(NotServingError("not loaded") for _ in range(1_000)))
     cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
     if not is_assigned:
@@ -116,7 +116,7 @@ def test_a_tablet_that_a_person_has_to_help_ends_it_long_before_its_deadline(
 
 
 def test_who_serves_it_after_all_has_the_last_word(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 3_600_000)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 3_600_000)
     judge = _judge(cluster, NotServingError("not loaded"), NotServingError("not loaded"), True)
     cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
     with Client.connect(cluster.quorum) as client:
@@ -127,7 +127,7 @@ def test_who_serves_it_after_all_has_the_last_word(cluster: FakeCluster, monkeyp
 def test_without_that_rule_whoever_waits_learns_the_reason_at_the_very_end(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 200)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
     _judge(cluster, *(NotServingError("not loaded") for _ in range(1_000)))
     cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"
     with (

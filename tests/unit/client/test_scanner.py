@@ -53,7 +53,7 @@ def test_a_small_page_that_takes_much_memory_is_refused_before_it_does() -> None
 
 
 def test_a_tablet_that_a_person_has_to_help_ends_the_scan_long_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 200)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
     with FakeCluster(*extents_of(b"g", b"p"), tservers=3) as cluster, Client.connect(cluster.quorum) as client:
         _filled(cluster)
         cluster.problems[cluster.extents[1]] = "log x is damaged; restore the file"

@@ -190,7 +190,7 @@ def _helpless(cluster: FakeCluster) -> None:
 def test_a_tablet_that_a_person_has_to_help_ends_the_writer_long_before_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 200)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
     with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
         _helpless(cluster)
         writer = client.writer("t", deadline_ms=3_600_000)
@@ -202,7 +202,7 @@ def test_a_tablet_that_a_person_has_to_help_ends_the_writer_long_before_its_dead
 
 
 def test_a_problem_that_is_over_in_time_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tablet_extents, "HELPLESS_MS", 3_600_000)
+    monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 3_600_000)
     with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
         _helpless(cluster)
         with client.writer("t", batch_bytes=1) as writer:

@@ -17,7 +17,7 @@ from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConf
 from bookkeeper.coordination.coordination_protocol import Versioned
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
-from bookkeeper.model import LocalityGroup, Stamp, Target, TargetKey
+from bookkeeper.model import BlockTarget, LocalityGroup, Target, TargetKey
 from tests.support.faults import fault
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -62,7 +62,7 @@ def test_a_table_reads_back(table: TableConfig) -> None:
     assert config.generation == 9
     assert dict(config.tables) == {table.table_id: table}
     assert config.targets_of(table.table_id) == table.targets
-    assert config.stamps_of(table.table_id) == tuple(Stamp(t.key, t.groups) for t in table.targets)
+    assert config.block_targets_of(table.table_id) == tuple(BlockTarget(t.key, t.groups) for t in table.targets)
     assert config.replicated_tables() == ((table.table_id,) if table.targets else ())
 
 

@@ -16,7 +16,7 @@ from bookkeeper.master.operations.read_only import read_only_args
 from bookkeeper.metadata import keys
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import ImportRequest
-from bookkeeper.storage.wal import read_headers, stamp_from_pb
+from bookkeeper.storage.wal import block_target_from_pb, read_headers
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
 from tests.support.scripted_tserver import scripted
@@ -86,7 +86,9 @@ def test_of_a_replicated_table_each_tablets_records_are_a_log_for_its_targets(
     assert len(world.wakes) == 1, "the master looks for the log at once"
     (at,) = read_headers(log.uri)
     assert (log.offset, log.position, at.header.record_count) == (2, at.end_position, 2)
-    assert [stamp_from_pb(stamp).target for stamp in at.header.stamps] == [again] != [target]
+    assert (
+        [block_target_from_pb(block_target).target for block_target in at.header.block_targets] == [again] != [target]
+    )
     assert at.load().batch().column("row").to_pylist() == [b"z", b"a"], "in the order of the input"
     assert world.tservers().session_of(log.uri) == "import"
 

@@ -187,7 +187,7 @@ def desk_of(world: World, master: Master) -> OriginService:
     roots, own_id = master.collector.roots, world.settings.instance.instance_id
     peers = PeerMasters(world.pool, own_id, FileRoots())
     return OriginService(
-        world.table, master.reign, world.clock, master.tservers, peers, master.fate, roots.carried, own_id,
+        world.table, master.reign, world.clock, master.tservers, peers, master.fate, roots.origin_index, own_id,
         world.config, roots.paths_apart_ms,
     )  # fmt: skip
 

@@ -47,7 +47,7 @@ def pull(books: MetadataTable, file: str) -> list[bytes]:
 
 
 def test_a_peer_that_pulls_needs_books_and_logs_only(books: MetadataTable, tmp_path: Path) -> None:
-    specs = [Spec([b"a", b"b"]), Spec([b"loop"], provenance=[EAST]), Spec([b"old"], stamps=[])]
+    specs = [Spec([b"a", b"b"]), Spec([b"loop"], provenance=[EAST]), Spec([b"old"], block_targets=[])]
     file = write_wal(tmp_path / "1.wal", [*specs, Spec([b"c"], provenance=[WEST])], seal=True)
     seal = read_seal(file)
     assert seal is not None

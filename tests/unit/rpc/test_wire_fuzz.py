@@ -69,12 +69,12 @@ def mangled(draw: st.DrawFn, raw: bytes) -> bytes:
 
 @given(st.sampled_from(STARTS).flatmap(mangled), st.binary(max_size=100), st.lists(st.integers(1, 40), max_size=8))
 def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: bytes, chunks: list[int]) -> None:
-    admission, inbox, raw = Admission(ENTRANCE, WEST), bytearray(), start + rest
+    admission, event_queue, raw = Admission(ENTRANCE, WEST), bytearray(), start + rest
     sent = 0
     for size in [*chunks, len(raw)]:
-        inbox += raw[:size]
+        event_queue += raw[:size]
         raw = raw[size:]
-        said, is_over = _hear(admission, inbox)
+        said, is_over = _hear(admission, event_queue)
         sent += len(said)
         if is_over:
             break
@@ -84,25 +84,25 @@ def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: by
     assert sent <= limit, "an instance, a challenge and a refusal at most"
 
 
-def _hear(admission: Admission, inbox: bytearray) -> tuple[bytes, bool]:
+def _hear(admission: Admission, event_queue: bytearray) -> tuple[bytes, bool]:
     """What is said to what came, and whether that was the end of it."""
-    if not inbox:
+    if not event_queue:
         return b"", False
-    stranger = admission.stranger(inbox)
+    stranger = admission.stranger(event_queue)
     if stranger is not None:
         return stranger.answer, True
     try:
-        return admission.feed(inbox), False
+        return admission.feed(event_queue), False
     except RefusedGuestError as refused:
         return refused.answer, True
 
 
 @given(st.sampled_from(list(Kind)), st.integers(0, 65_535), st.binary(max_size=200))
 def test_whatever_a_server_answers_a_caller_knows_what_it_is(kind: Kind, version: int, body: bytes) -> None:
-    inbox = bytearray(handshake.pack(kind, body, version))
-    message = handshake.take_message(inbox)
+    event_queue = bytearray(handshake.pack(kind, body, version))
+    message = handshake.take_message(event_queue)
     assert message == Message(version, kind, body, handshake.pack(kind, body, version))
-    assert not inbox
+    assert not event_queue
     for read in (handshake.read_challenge, handshake.read_refusal, handshake.read_greeting):
         try:
             found = read(message)
@@ -114,13 +114,13 @@ def test_whatever_a_server_answers_a_caller_knows_what_it_is(kind: Kind, version
 
 @given(st.binary(max_size=40))
 def test_a_message_is_taken_whole_or_not_at_all(raw: bytes) -> None:
-    inbox = bytearray(raw)
+    event_queue = bytearray(raw)
     try:
-        taken = handshake.take_message(inbox)
+        taken = handshake.take_message(event_queue)
     except CorruptionError:
         return
-    assert taken is None or len(taken.raw) + len(inbox) == len(raw)
-    assert taken is not None or inbox == raw
+    assert taken is None or len(taken.raw) + len(event_queue) == len(raw)
+    assert taken is not None or event_queue == raw
 
 
 @st.composite

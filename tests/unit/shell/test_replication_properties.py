@@ -84,19 +84,19 @@ _targets = st.builds(
 def test_when_the_changes_are_made_what_was_asked_for_is_shown_and_nothing_else_has_changed(
     targets: list[ReplicationConfig], asked: dict[str, list[str]]
 ) -> None:
-    carried = {
+    origin_index = {
         group: {target.target.cluster for target in targets if not target.groups or group in target.groups}
         for group in (*GROUPS, DEFAULT_GROUP)
     }
     wanted = {f"{GROUP_PREFIX}{group}": ",".join(peers) for group, peers in asked.items()}
     for change in target_changes(wanted, [], GROUPS, targets, PEERS):
         for group in change.groups:
-            assert (change.cluster in carried[group]) != change.is_enabled, "nothing is done again"
-            (carried[group].add if change.is_enabled else carried[group].remove)(change.cluster)
-    assert {group: carried[group] for group in asked} == {group: set(peers) for group, peers in asked.items()}
+            assert (change.cluster in origin_index[group]) != change.is_enabled, "nothing is done again"
+            (origin_index[group].add if change.is_enabled else origin_index[group].remove)(change.cluster)
+    assert {group: origin_index[group] for group in asked} == {group: set(peers) for group, peers in asked.items()}
     assert (
         target_changes(
-            wanted, [], GROUPS, [_target(peer, group) for group in carried for peer in carried[group]], PEERS
+            wanted, [], GROUPS, [_target(peer, group) for group in origin_index for peer in origin_index[group]], PEERS
         )
         == []
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.model import Origin, Stamp, StreamKey
+from bookkeeper.model import BlockTarget, Origin, StreamKey
 from bookkeeper.storage.wal import FileHeader, Predecessor, WalWriter, origin_to_pb, path_of, read_headers
 from shell.failures import ExitCode, run
 from shell.main import bookkeeper
@@ -18,8 +18,8 @@ from tests.support.wal_files import NORTH, TO_EAST, WEST, Spec, append, block, w
 
 SPECS = [
     Spec([b"a", b"b", b"c\xff"], groups=[("geo", [b"f"])]),
-    Spec([b"d"], stamps=[], table_id="t2", provenance=[NORTH]),
-    Spec([b"e", b"f"], stamps=[Stamp(TO_EAST, ("geo",))], compression="zstd"),
+    Spec([b"d"], block_targets=[], table_id="t2", provenance=[NORTH]),
+    Spec([b"e", b"f"], block_targets=[BlockTarget(TO_EAST, ("geo",))], compression="zstd"),
 ]
 
 

@@ -6,36 +6,38 @@ format (``block.proto``); a field that is unknown here stays in the message it c
 
 from __future__ import annotations
 
-from bookkeeper.model import Origin, Stamp, StreamKey, TargetKey, TargetShare
+from bookkeeper.model import BlockTarget, Origin, StreamKey, TargetKey, TargetShare
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 
 
-def target_from_pb(message: pb.Stamp) -> TargetKey:
+def target_from_pb(message: pb.BlockTarget) -> TargetKey:
     """The target that a stamp names, without its groups (rule R5)."""
     return TargetKey(message.cluster, message.remote_table_id, message.source_table_id, message.incarnation)
 
 
-def stamp_to_pb(stamp: Stamp) -> pb.Stamp:
+def block_target_to_pb(block_target: BlockTarget) -> pb.BlockTarget:
     """A target in force, as a block carries it (rule R13)."""
-    return pb.Stamp(
-        cluster=stamp.target.cluster,
-        remote_table_id=stamp.target.remote_table_id,
-        source_table_id=stamp.target.source_table_id,
-        incarnation=stamp.target.incarnation,
-        all_groups=stamp.groups is None,
-        groups=stamp.groups or (),
+    return pb.BlockTarget(
+        cluster=block_target.target.cluster,
+        remote_table_id=block_target.target.remote_table_id,
+        source_table_id=block_target.target.source_table_id,
+        incarnation=block_target.target.incarnation,
+        all_groups=block_target.groups is None,
+        groups=block_target.groups or (),
     )
 
 
-def stamp_from_pb(message: pb.Stamp) -> Stamp:
-    """Inverse of :func:`stamp_to_pb`."""
-    return Stamp(target_from_pb(message), None if message.all_groups else tuple(message.groups))
+def block_target_from_pb(message: pb.BlockTarget) -> BlockTarget:
+    """Inverse of :func:`block_target_to_pb`."""
+    return BlockTarget(target_from_pb(message), None if message.all_groups else tuple(message.groups))
 
 
 def shares_from_pb(header: pb.BlockHeader) -> tuple[TargetShare, ...]:
     """What of the file is each target's up to this block, sorted; the targets are those in force for it (R13)."""
-    numbers = zip(header.stamps, header.target_records, header.target_bytes, strict=False)
-    return tuple(sorted(TargetShare(target_from_pb(stamp), records, size) for stamp, records, size in numbers))
+    numbers = zip(header.block_targets, header.target_records, header.target_bytes, strict=False)
+    return tuple(
+        sorted(TargetShare(target_from_pb(block_target), records, size) for block_target, records, size in numbers)
+    )
 
 
 def stream_to_pb(stream: StreamKey) -> pb.Stream:

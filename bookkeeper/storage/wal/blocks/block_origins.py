@@ -110,12 +110,12 @@ def of_families(claims: Iterable[Claim], families: Iterable[bytes]) -> tuple[Cla
     )
 
 
-def descent_to_pb(descent: BlockOrigins, own: Root) -> pb.Descent:
+def block_origins_to_pb(block_origins: BlockOrigins, own: Root) -> pb.BlockOrigins:
     """``own``: the root of the stream that brings the block, or the message."""
-    numbers, records = {own: 0}, descent.here
-    for root in [root for root, _ in records] + [claim.root for claim in descent.claims]:
+    numbers, records = {own: 0}, block_origins.here
+    for root in [root for root, _ in records] + [claim.root for claim in block_origins.claims]:
         numbers.setdefault(root, len(numbers))
-    found = pb.Descent(
+    found = pb.BlockOrigins(
         roots=[
             pb.Root(instance_id=root.instance_id, file=root.file, table_id=root.table_id) for root in [*numbers][1:]
         ],
@@ -128,9 +128,9 @@ def descent_to_pb(descent: BlockOrigins, own: Root) -> pb.Descent:
                 prev_row=claim.part.rows.prev_row,
                 end_row=claim.part.rows.end_row,
             )
-            for claim in descent.claims
+            for claim in block_origins.claims
         ],
-        partial=descent.partial,
+        partial=block_origins.partial,
     )
     for root, runs in records:
         _set_runs(found.records.add(root=numbers[root]), runs)
@@ -172,8 +172,8 @@ def varints(numbers: npt.NDArray[np.int64]) -> bytes:
     return np.insert(lowest, np.concatenate(places), np.concatenate(higher).astype(np.uint8)).tobytes()
 
 
-def descent_from_pb(message: pb.Descent, own: Root) -> BlockOrigins:
-    """Inverse of :func:`descent_to_pb`; raises CorruptionError."""
+def block_origins_from_pb(message: pb.BlockOrigins, own: Root) -> BlockOrigins:
+    """Inverse of :func:`block_origins_to_pb`; raises CorruptionError."""
     roots = [own, *(Root(root.instance_id, root.file, root.table_id) for root in message.roots)]
     try:
         records = tuple((roots[part.root], _runs(part.runs)) for part in message.records)
@@ -200,9 +200,9 @@ def _rows(claim: pb.Claim) -> RowRange:
     )
 
 
-def parse_descent(raw: bytes, own: Root) -> BlockOrigins:
+def parse_block_origins(raw: bytes, own: Root) -> BlockOrigins:
     """A descent as messages carry it; raises CorruptionError."""
     try:
-        return descent_from_pb(pb.Descent.FromString(bytes(raw)), own)
+        return block_origins_from_pb(pb.BlockOrigins.FromString(bytes(raw)), own)
     except DecodeError as error:
         raise CorruptionError(f"{len(raw)} bytes are no descent: {error}") from error

@@ -76,7 +76,7 @@ class Group(_message.Message):
 Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
-class Stamp(_message.Message):
+class BlockTarget(_message.Message):
     """a target in force when the block was written (R13)"""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -110,7 +110,7 @@ class Stamp(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Stamp: _TypeAlias = Stamp  # noqa: Y015
+Global___BlockTarget: _TypeAlias = BlockTarget  # noqa: Y015
 
 @_typing.final
 class Stream(_message.Message):
@@ -210,7 +210,7 @@ class RootRuns(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
     root: _builtins.int
-    """index into Descent.roots, from 1; 0 = the log of the stream that the block came by"""
+    """index into BlockOrigins.roots, from 1; 0 = the log of the stream that the block came by"""
     @_builtins.property
     def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the gap before each run (the first: before its offset) and its length, alternately"""
@@ -280,7 +280,7 @@ class Claim(_message.Message):
 Global___Claim: _TypeAlias = Claim  # noqa: Y015
 
 @_typing.final
-class Descent(_message.Message):
+class BlockOrigins(_message.Message):
     """of received data (R22)"""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -313,7 +313,7 @@ class Descent(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Descent: _TypeAlias = Descent  # noqa: Y015
+Global___BlockOrigins: _TypeAlias = BlockOrigins  # noqa: Y015
 
 @_typing.final
 class Predecessor(_message.Message):
@@ -348,7 +348,7 @@ class BlockHeader(_message.Message):
     TABLE_ID_FIELD_NUMBER: _builtins.int
     END_ROW_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
-    STAMPS_FIELD_NUMBER: _builtins.int
+    BLOCK_TARGETS_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
@@ -358,7 +358,7 @@ class BlockHeader(_message.Message):
     MAX_ROW_FIELD_NUMBER: _builtins.int
     COMPRESSION_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
-    DESCENT_FIELD_NUMBER: _builtins.int
+    BLOCK_ORIGINS_FIELD_NUMBER: _builtins.int
     TARGET_RECORDS_FIELD_NUMBER: _builtins.int
     TARGET_BYTES_FIELD_NUMBER: _builtins.int
     first_offset: _builtins.int
@@ -379,7 +379,7 @@ class BlockHeader(_message.Message):
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
     @_builtins.property
-    def stamps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stamp]: ...
+    def block_targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockTarget]: ...
     @_builtins.property
     def provenance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """instance ids this data has passed, in order; empty for a user's write"""
@@ -391,12 +391,12 @@ class BlockHeader(_message.Message):
         """on the tablet's first block in this file; several when it was merged of tablets"""
 
     @_builtins.property
-    def descent(self) -> Global___Descent:
+    def block_origins(self) -> Global___BlockOrigins:
         """received data: where its records were first written"""
 
     @_builtins.property
     def target_records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """for each of `stamps`: records for that target in the file, this block included"""
+        """for each of `block_targets`: records for that target in the file, this block included"""
 
     @_builtins.property
     def target_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -410,7 +410,7 @@ class BlockHeader(_message.Message):
         table_id: _builtins.str = ...,
         end_row: _builtins.bytes | None = ...,
         groups: _abc.Iterable[Global___Group] | None = ...,
-        stamps: _abc.Iterable[Global___Stamp] | None = ...,
+        block_targets: _abc.Iterable[Global___BlockTarget] | None = ...,
         provenance: _abc.Iterable[_builtins.str] | None = ...,
         origin: Global___Origin | None = ...,
         after: _abc.Iterable[Global___Predecessor] | None = ...,
@@ -420,22 +420,22 @@ class BlockHeader(_message.Message):
         max_row: _builtins.bytes = ...,
         compression: _builtins.str = ...,
         since: _builtins.int = ...,
-        descent: Global___Descent | None = ...,
+        block_origins: Global___BlockOrigins | None = ...,
         target_records: _abc.Iterable[_builtins.int] | None = ...,
         target_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "descent", b"descent", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_block_origins", b"_block_origins", "_end_row", b"_end_row", "_origin", b"_origin", "block_origins", b"block_origins", "end_row", b"end_row", "origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_descent", b"_descent", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "compression", b"compression", "descent", b"descent", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "since", b"since", "stamps", b"stamps", "table_id", b"table_id", "target_bytes", b"target_bytes", "target_records", b"target_records", "write_time_ms", b"write_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_block_origins", b"_block_origins", "_end_row", b"_end_row", "_origin", b"_origin", "after", b"after", "block_origins", b"block_origins", "block_targets", b"block_targets", "compression", b"compression", "end_row", b"end_row", "first_offset", b"first_offset", "first_seq", b"first_seq", "groups", b"groups", "max_row", b"max_row", "min_row", b"min_row", "origin", b"origin", "provenance", b"provenance", "record_count", b"record_count", "since", b"since", "table_id", b"table_id", "target_bytes", b"target_bytes", "target_records", b"target_records", "write_time_ms", b"write_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__descent: _TypeAlias = _typing.Literal["descent"]  # noqa: Y015
-    _WhichOneofArgType__descent: _TypeAlias = _typing.Literal["_descent", b"_descent"]  # noqa: Y015
+    _WhichOneofReturnType__block_origins: _TypeAlias = _typing.Literal["block_origins"]  # noqa: Y015
+    _WhichOneofArgType__block_origins: _TypeAlias = _typing.Literal["_block_origins", b"_block_origins"]  # noqa: Y015
     _WhichOneofReturnType__end_row: _TypeAlias = _typing.Literal["end_row"]  # noqa: Y015
     _WhichOneofArgType__end_row: _TypeAlias = _typing.Literal["_end_row", b"_end_row"]  # noqa: Y015
     _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
     _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__descent) -> _WhichOneofReturnType__descent | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__block_origins) -> _WhichOneofReturnType__block_origins | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_row) -> _WhichOneofReturnType__end_row | None: ...
     @_typing.overload

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bookkeeper.storage.columns import places_of
 from bookkeeper.storage.wal.blocks.block import Block
-from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, Stamp
+from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, BlockTarget
 
 _Target = tuple[str, str, str, int]
 """The parts of a :class:`~bookkeeper.model.TargetKey`: made for each block, so no object of its own."""
@@ -36,11 +36,16 @@ class LogShares:
         totals = dict(self.totals)
         for block in blocks:
             header, size = block.header, block.payload.size
-            if not header.stamps:
+            if not header.block_targets:
                 continue
             sums = []
-            for stamp, own in zip(header.stamps, shares_alone(header), strict=True):
-                target = (stamp.cluster, stamp.remote_table_id, stamp.source_table_id, stamp.incarnation)
+            for block_target, own in zip(header.block_targets, shares_alone(header), strict=True):
+                target = (
+                    block_target.cluster,
+                    block_target.remote_table_id,
+                    block_target.source_table_id,
+                    block_target.incarnation,
+                )
                 records, before = totals.get(target, _NOTHING)
                 totals[target] = found = (records + own, before + size if own else before)
                 sums.append(found)
@@ -50,7 +55,7 @@ class LogShares:
 
 def shares_alone(header: BlockHeader) -> Sequence[int]:
     """How many records of a block that has no sums yet go to each of its targets."""
-    return header.target_records or [header.record_count] * len(header.stamps)
+    return header.target_records or [header.record_count] * len(header.block_targets)
 
 
 def note_shares(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:
@@ -58,23 +63,23 @@ def note_shares(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -
     (R13), and none when the data has been at the peer (R21). ``families`` is the column; ``peers`` are the targets'
     instance ids, in the order of the stamps. Where every target gets everything, nothing is said.
     """
-    if header.provenance or not all(stamp.all_groups for stamp in header.stamps):
+    if header.provenance or not all(block_target.all_groups for block_target in header.block_targets):
         header.target_records[:] = own_records(header, families, peers)
 
 
 def own_records(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> list[int]:
     """The numbers of :func:`note_shares`."""
     return [
-        0 if peer in header.provenance else records_of_groups(header, stamp, families)
-        for peer, stamp in zip(peers, header.stamps, strict=True)
+        0 if peer in header.provenance else records_of_groups(header, block_target, families)
+        for peer, block_target in zip(peers, header.block_targets, strict=True)
     ]
 
 
-def records_of_groups(header: BlockHeader, stamp: Stamp, families: pa.Array) -> int:
+def records_of_groups(header: BlockHeader, block_target: BlockTarget, families: pa.Array) -> int:
     """The records of a target's groups; the column is read only when some of its groups travel and some do not."""
-    if stamp.all_groups:
+    if block_target.all_groups:
         return len(families)
-    wanted = [group for group in header.groups if group.name in stamp.groups]
+    wanted = [group for group in header.groups if group.name in block_target.groups]
     if len(wanted) == len(header.groups):
         return len(families)
     names = [family for group in wanted for family in group.families]

@@ -17,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 
 from bookkeeper.errors import NotFoundError, TransientError, UnavailableError, unavailable
-from bookkeeper.model import Barrier, Stamp, TargetShare
+from bookkeeper.model import Barrier, BlockTarget, TargetShare
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
-from bookkeeper.storage.wal.blocks.block_messages import shares_from_pb, stamp_from_pb
+from bookkeeper.storage.wal.blocks.block_messages import block_target_from_pb, shares_from_pb
 from bookkeeper.storage.wal.blocks.frame import (
     BLOCK_MAGIC,
     FILE_MAGIC,
@@ -173,14 +173,14 @@ def _is_whole(source: Source, position: int, salt: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TabletSummary:
-    """What one tablet has in a log. ``barriers`` are in order of offset; ``stamps`` are all targets in force in any of
-    its blocks, none when the log holds nothing of it for a peer.
+    """What one tablet has in a log. ``barriers`` are in order of offset; ``block_targets`` are all targets in force in
+    any of its blocks, none when the log holds nothing of it for a peer.
     """
 
     first_offset: int
     last_offset: int
     barriers: tuple[Barrier, ...]
-    stamps: frozenset[Stamp]
+    block_targets: frozenset[BlockTarget]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def file_summary(uri: str) -> FileSummary:
         if tally is None:
             tally = tallies[key] = _Tally(at.header.first_offset)
         tally.add(at)
-        if at.header.stamps:
+        if at.header.block_targets:
             stamped[at.header.table_id] = at.header
     return FileSummary(
         log.created_time_ms,
@@ -228,19 +228,19 @@ class _Tally:
     first_offset: int
     last_offset: int = 0
     barriers: list[Barrier] = field(default_factory=list)
-    stamps: set[Stamp] = field(default_factory=set)
-    known_stamps: Sequence[pb.Stamp] = ()
+    block_targets: set[BlockTarget] = field(default_factory=set)
+    known_block_targets: Sequence[pb.BlockTarget] = ()
 
     def add(self, at: BlockAt) -> None:
         header = at.header
         self.last_offset = at.last_offset
         self.barriers += [Barrier(header.first_offset, after.file, after.offset) for after in header.after]
-        if header.stamps != self.known_stamps:
-            self.known_stamps = header.stamps
-            self.stamps.update(map(stamp_from_pb, header.stamps))
+        if header.block_targets != self.known_block_targets:
+            self.known_block_targets = header.block_targets
+            self.block_targets.update(map(block_target_from_pb, header.block_targets))
 
     def summary(self) -> TabletSummary:
-        return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.stamps))
+        return TabletSummary(self.first_offset, self.last_offset, tuple(self.barriers), frozenset(self.block_targets))
 
 
 def delete_log(uri: str, ops: FileOps | None = None) -> None:
@@ -269,6 +269,6 @@ def last_shares(uri: str, table_id: str) -> tuple[TargetShare, ...]:
     log = open_own(uri)
     last = pb.BlockHeader()
     for at in log.headers(log.start(None, 1)):
-        if at.header.table_id == table_id and at.header.stamps:
+        if at.header.table_id == table_id and at.header.block_targets:
             last = at.header
     return shares_from_pb(last)

@@ -53,7 +53,7 @@ def _fits(size: _Size, limits: MergeLimits) -> bool:
 
 def header_bytes(header: BlockHeader) -> int:
     """Bytes of a header at most, with the sums of its targets that come later (``shares``)."""
-    return header.ByteSize() + SHARE_BYTES_MAX * len(header.stamps)
+    return header.ByteSize() + SHARE_BYTES_MAX * len(header.block_targets)
 
 
 def batch_bytes(batch: pa.RecordBatch, enough: int) -> int:
@@ -88,7 +88,7 @@ def check_draft(draft: DraftBlock, limits: MergeLimits) -> None:
 
 def effective_durability(asked: Durability, drafts: Sequence[DraftBlock]) -> Durability:
     """NONE is not for records that a peer gets, or got here from a peer: those are logged."""
-    if any(draft.header.stamps or draft.header.HasField("origin") for draft in drafts):
+    if any(draft.header.block_targets or draft.header.HasField("origin") for draft in drafts):
         return max(asked, Durability.LOG)
     return asked
 
@@ -123,7 +123,7 @@ def mergeable(left: PlacedBlock, right: PlacedBlock) -> bool:
         and one.end_row == two.end_row
         and one.first_seq + left.batch.num_rows == two.first_seq
         and not (one.HasField("origin") or two.HasField("origin") or two.after)
-        and one.stamps == two.stamps
+        and one.block_targets == two.block_targets
         and one.since == two.since
         and one.provenance == two.provenance
         and one.compression == two.compression
@@ -148,7 +148,7 @@ def _block(run: Sequence[PlacedBlock]) -> Block:
 
 
 def _shares_alone(draft: PlacedBlock) -> Sequence[int]:
-    return draft.header.target_records or [draft.batch.num_rows] * len(draft.header.stamps)
+    return draft.header.target_records or [draft.batch.num_rows] * len(draft.header.block_targets)
 
 
 def _merge_groups(header: BlockHeader, others: Sequence[BlockHeader]) -> None:

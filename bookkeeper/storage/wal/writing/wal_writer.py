@@ -194,7 +194,7 @@ class WalWriter:
             buffers += pack_frame(BLOCK_MAGIC, header, payload, place)
             position += frame_bytes(len(header), payload.size)
             offset = block.last_offset
-            self._is_read_on = self._is_read_on or bool(block.header.stamps)
+            self._is_read_on = self._is_read_on or bool(block.header.block_targets)
         with self._io("appended to") as fd:
             write_all(fd, buffers, self._ops)
         self._written = _Reach(offset, position)

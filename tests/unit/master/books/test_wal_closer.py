@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bookkeeper.master.books.wal_closer import close_cells, needs_closing
 from bookkeeper.metadata import keys, values
-from bookkeeper.model import Barrier, Stamp, TargetKey
+from bookkeeper.model import Barrier, BlockTarget, TargetKey
 from bookkeeper.storage.wal import FileSummary, Seal, TabletSummary
 from tests.support.master_values import name, status_value
 from tests.support.master_world import World, open_status
 
 FILE, BEFORE = name("s2").decode(), name("s1").decode()
-STAMPS = frozenset({Stamp(TargetKey("east", "r1", "1", 1), None)})
+STAMPS = frozenset({BlockTarget(TargetKey("east", "r1", "1", 1), None)})
 
 
 def _summary(**tablets: TabletSummary) -> FileSummary:

@@ -38,7 +38,7 @@ class Running:
 
     def __init__(self, world: World, master: Master, quarantine_table: MetadataTable | None = None) -> None:
         self.world, self.master = world, master
-        self.lanes, self.inbox = KeyedExecutors(), EventQueue()
+        self.lanes, self.event_queue = KeyedExecutors(), EventQueue()
         rng = random.Random(1)
         store = FateStore(world.table, master.reign)
         replicating = ReplicateFiles(store, world.clock)
@@ -56,7 +56,7 @@ class Running:
             replicating,
             self.shipping,
             self.lanes,
-            self.inbox,
+            self.event_queue,
             lambda: master.reign.epoch,
             self.quarantine,
         )
@@ -66,7 +66,7 @@ class Running:
             master.tservers,
             self.lanes,
             world.clock,
-            self.inbox.ask_place,
+            self.event_queue.ask_place,
             master.books.note_assigned,
         )
         self.cycle = Cycle(
@@ -80,7 +80,7 @@ class Running:
             master.recovery,
             self.dispatcher,
             self.lanes,
-            self.inbox,
+            self.event_queue,
             self.quarantine,
             Pacer(1),
         )
@@ -108,7 +108,7 @@ class Running:
         report = Report(
             tserver.session, item.txid, item.file.encode(), item.target, finished, finished, 0, 0, error, bool(error)
         )
-        self.inbox.report([report])
+        self.event_queue.report([report])
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_nudge_stretches_what_is_in_flight(world: World, tserver: ScriptedTSer
     running.until_given(tserver, 1)
     world.use(LAST, world.uri(tserver.session), 8)
     full = running.cycle.health.full_cycles
-    running.inbox.nudge(tserver.session)
+    running.event_queue.nudge(tserver.session)
     running.once()
     wait_until(lambda: len(tserver.items) == 2, "a second range")
     assert (tserver.items[1].first_offset, tserver.items[1].last_offset) == (1, 8)
@@ -168,7 +168,7 @@ def test_a_report_makes_the_next_range_begin_behind_it_without_a_look_at_all_boo
     (item,) = running.until_given(tserver, 1)
     running.said(tserver, item, 3)
     world.use(LAST, item.file, 5)
-    running.inbox.nudge(tserver.session)
+    running.event_queue.nudge(tserver.session)
     found = running.until_given(tserver, 2)
     assert (found[1].first_offset, found[1].last_offset) == (4, 5)
 
@@ -178,7 +178,7 @@ def test_a_file_that_is_done_ends_its_operation(world: World, tserver: ScriptedT
     world.closed(LAST, item.file, 3)
     running.said(tserver, item, 3)
     for _ in range(3):
-        running.inbox.ask_full()
+        running.event_queue.ask_full()
         running.once()
     assert world.repl(item.file) == {}
     assert FateStore(world.table, running.master.reign).load() == []
@@ -232,7 +232,7 @@ def test_a_new_replay_process_ends_every_wait(world: World, tserver: ScriptedTSe
     running.said(tserver, item, 0, "no replay process is running")
     running.once(2)
     assert len(tserver.items) == 1
-    running.inbox.replay_started()
+    running.event_queue.replay_started()
     running.until_given(tserver, 2)
     assert world.config().tables
 
@@ -243,7 +243,7 @@ def test_the_work_of_a_dead_tserver_goes_to_another_that_can_read_its_log(
     (item,) = running.until_given(tserver, 1)
     world.kill(tserver.session)
     with scripted(world) as other:
-        running.inbox.ask_full()
+        running.event_queue.ask_full()
         (again,) = running.until_given(other, 1)
     assert (again.file, again.txid, again.last_offset) == (item.file, item.txid, 3)
 
@@ -266,7 +266,7 @@ def _known_when_a_missing_file_failed(
     """Whether a report of a file that is not outstanding changed what the master knows, and failures of the peer."""
     running.until_given(tserver, 1)
     known = set(running.shipping.shipments)
-    running.inbox.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
+    running.event_queue.report([Report(tserver.session, "t", b"file:///nothing", target, 9, 9, 0, 0, "no", True)])
     running.once()
     return set(running.shipping.shipments) != known, running.shipping.peer("east").failures
 
@@ -311,7 +311,7 @@ def test_a_transient_error_ends_the_cycle_is_shown_and_the_next_one_is_a_full_on
             raise UnavailableError("the store is away")
 
         patch.setattr(world.table, "scan", no_store)
-        running.inbox.ask_full()
+        running.event_queue.ask_full()
         running.once()
     assert (health.failures, health.last_error) == (1, "unavailable: the store is away")
     full = health.full_cycles
@@ -329,7 +329,7 @@ def test_an_unreadable_configuration_ends_the_cycle_and_is_shown(world: World, r
 def test_a_lost_lease_ends_the_thread(running: Running) -> None:
     running.once()
     running.master.session.close()
-    running.inbox.ask_full()
+    running.event_queue.ask_full()
     with pytest.raises(LeaseLostError):
         running.once()
 
@@ -361,10 +361,10 @@ def test_garbage_collection_of_lanes_follows_the_live_tservers(world: World, run
     with ExitStack() as stack:
         extra = stack.enter_context(scripted(world))
         running.once()
-        running.inbox.ask_full()
+        running.event_queue.ask_full()
         running.once()
         assert extra.session in running.cycle.live
-    running.inbox.ask_full()
+    running.event_queue.ask_full()
     running.once()
     assert extra.session not in running.cycle.live
 
@@ -378,13 +378,13 @@ def test_tablets_that_an_operation_changed_are_placed_without_a_look_at_all_book
     wait_until(lambda: _cycles_until(running, lambda: bool(tserver.held)), "the first tablet loaded")
     full = running.cycle.health.full_cycles
     rows = world.create_table("2", [b"m"])
-    running.inbox.tablets_changed(*keys.table_section("2"))
+    running.event_queue.tablets_changed(*keys.table_section("2"))
     wait_until(lambda: _cycles_until(running, lambda: len(tserver.held) == 3), "the new tablets loaded")
     tablets = running.cycle.books.snapshot.tablets
     assert {tablets[row].session for row in rows} == {tserver.session}
     world.table.purge([CellKey(rows[0], keys.PREV_ROW), CellKey(rows[0], keys.DIR)])
     world.table.put([RowPut(rows[1], {keys.PREV_ROW: values.encode_prev_row(None)})], 2)
-    running.inbox.tablets_changed(rows[0], rows[1] + b"\x00")
+    running.event_queue.tablets_changed(rows[0], rows[1] + b"\x00")
     running.once()
     assert rows[0] not in tablets
     assert tablets[rows[1]].extent.prev_row is None

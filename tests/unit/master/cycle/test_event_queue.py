@@ -33,18 +33,18 @@ def test_a_single_nudge_after_a_quiet_time_does_not_wait() -> None:
 
 
 def test_news_are_taken_once_and_old_reports_make_room_for_new_ones() -> None:
-    inbox = EventQueue()
-    inbox.nudge("a")
-    inbox.nudge("a")
-    inbox.ask_place()
-    assert inbox.event.is_set()
-    news = inbox.take()
+    event_queue = EventQueue()
+    event_queue.nudge("a")
+    event_queue.nudge("a")
+    event_queue.ask_place()
+    assert event_queue.event.is_set()
+    news = event_queue.take()
     assert (news.sessions, news.place, news.full) == ({"a"}, True, False)
-    assert not inbox.event.is_set()
-    assert inbox.take().sessions == set()
+    assert not event_queue.event.is_set()
+    assert event_queue.take().sessions == set()
     key = TargetKey("east", "r", "1", 1)
-    inbox.report(Report("s", "t", b"f", key, n, 0, 0, 0, None, False) for n in range(REPORTS_MAX + 5))
-    reports = inbox.take().reports
+    event_queue.report(Report("s", "t", b"f", key, n, 0, 0, 0, None, False) for n in range(REPORTS_MAX + 5))
+    reports = event_queue.take().reports
     assert (len(reports), reports[0].finished) == (REPORTS_MAX, 5)
 
 

@@ -10,7 +10,7 @@ from bookkeeper.master.origins.origin_index import OriginIndex, handed_on
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootLog, Runs, root_of
 from bookkeeper.storage.wal import Block, FileHeader, WalWriter, origin_to_pb, path_of
-from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, descent_to_pb
+from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, block_origins_to_pb
 from tests.support.wal_files import WEST, Spec, block, damage
 
 STREAM = StreamKey("south", "file:///south/1.wal", "1", "t1", 1)
@@ -23,9 +23,11 @@ def received(first: int, *, told: bool = True, stamped: bool = True) -> Block:
     made.header.origin.CopyFrom(origin_to_pb(Origin(STREAM, 0, 1)))
     if told:
         root = Root(NORTH.instance_id, NORTH.file, "1")
-        made.header.descent.CopyFrom(descent_to_pb(BlockOrigins(((root, Runs.of((1, 1))),), ()), root_of(STREAM)))
+        made.header.block_origins.CopyFrom(
+            block_origins_to_pb(BlockOrigins(((root, Runs.of((1, 1))),), ()), root_of(STREAM))
+        )
     if not stamped:
-        del made.header.stamps[:]
+        del made.header.block_targets[:]
     return made
 
 
@@ -41,19 +43,19 @@ def test_r22_what_a_block_hands_on(told: bool, stamped: bool, found: set[RootLog
 
 def test_r22_a_log_that_is_written_is_read_on_and_a_damaged_one_may_hold_anything(tmp_path: Path) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader(instance_id=WEST, session_id="s", created_time_ms=1))
-    carried, uri = OriginIndex(), writer.uri
-    assert carried.of([uri]) == {uri: frozenset()}
+    origin_index, uri = OriginIndex(), writer.uri
+    assert origin_index.of([uri]) == {uri: frozenset()}
     writer.append([block(Spec([b"own"]), 1)])
     writer.sync()
-    assert carried.of([uri]) == {uri: frozenset()}
+    assert origin_index.of([uri]) == {uri: frozenset()}
     writer.append([received(2)])
     writer.sync()
-    assert carried.of([uri]) == {uri: frozenset({NORTH})}
+    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}
     writer.seal()
-    assert carried.of([uri]) == {uri: frozenset({NORTH})}
+    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}
     damage(uri, 1, header=True)
-    assert carried.of([uri]) == {uri: frozenset({NORTH})}, "a sealed log is read once"
+    assert origin_index.of([uri]) == {uri: frozenset({NORTH})}, "a sealed log is read once"
     assert OriginIndex().of([uri]) == {uri: None}
     path_of(uri).unlink()
-    carried.retain([])
-    assert carried.of([uri]) == {uri: frozenset()}
+    origin_index.retain([])
+    assert origin_index.of([uri]) == {uri: frozenset()}

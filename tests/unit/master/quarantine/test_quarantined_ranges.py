@@ -165,7 +165,7 @@ def _failing_range(world: World, tserver: ScriptedTServer, running: Running) -> 
     running.world.ship(file, item.target, 2)
     for _ in range(world.settings.replication.quarantine_tries):
         said = failure(file.encode(), 2, key=item.target)
-        running.inbox.report([replace(said, session=tserver.session, txid=item.txid)])
+        running.event_queue.report([replace(said, session=tserver.session, txid=item.txid)])
         running.once()
         world.clock.jump(60_000)
     return item
@@ -220,10 +220,10 @@ def test_by_default_nothing_is_set_aside_until_a_person_says_so(world: World, ts
     running.once(3)
     assert scan_rows(world.table) == {}
     key = RangeKey(item.file, item.target, 3)
-    desk = _desk(world, running)
-    (told,) = desk.told({"1": "table-1"})
+    context = _context(world, running)
+    (told,) = context.told({"1": "table-1"})
     assert (told.state, told.range_id, told.table, told.blocks) == ("blocking", key.range_id, "table-1", BAD)
-    assert desk.hold(key.range_id, {}).state == "held"
+    assert context.hold(key.range_id, {}).state == "held"
     assert scan_rows(world.table).keys() == {key}
 
     def passes() -> bool:
@@ -235,10 +235,12 @@ def test_by_default_nothing_is_set_aside_until_a_person_says_so(world: World, ts
     running.lanes.stop()
 
 
-def _desk(world: World, running: Running) -> QuarantineAdmin:
+def _context(world: World, running: Running) -> QuarantineAdmin:
     master = running.master
     tries = world.settings.replication.quarantine_tries
-    return QuarantineAdmin(world.table, master.reign, world.clock, master.fate, running.inbox, running.shipping, tries)
+    return QuarantineAdmin(
+        world.table, master.reign, world.clock, master.fate, running.event_queue, running.shipping, tries
+    )
 
 
 def test_a_peer_that_refuses_everything_is_not_set_aside_bit_by_bit(world: World) -> None:
@@ -336,12 +338,12 @@ def test_a_held_range_is_not_replicated_whatever_its_queue_has_passed(world: Wor
     target = TargetKey("east", "r1", "1", 1)
     key = RangeKey(FILE, target, 3)
     write_rows(world.table, running.master.reign, {key: ENTRY})
-    desk = _desk(world, running)
+    context = _context(world, running)
     for offset, cluster, below in ((2, "", 0), (3, "", 1), (9, "east", 1), (9, "north", 0)):
-        found = desk.below([FileMark(FILE, offset)], "1", cluster, {}, 5_000)
+        found = context.below([FileMark(FILE, offset)], "1", cluster, {}, 5_000)
         assert len(found) == below
-    assert desk.below([FileMark(FILE, 9)], "2", "", {}, 5_000) == []
-    (status,) = desk.statuses("1", {"1": "cities"}, 5_000)
+    assert context.below([FileMark(FILE, 9)], "2", "", {}, 5_000) == []
+    (status,) = context.statuses("1", {"1": "cities"}, 5_000)
     assert (status.phase, status.table, status.finished, status.needed) == ("quarantined", "cities", 2, 4)
     assert (status.lag_records, status.lag_bytes, status.lag_seconds) == (2, 20, 4.0)
     assert status.last_error is not None
@@ -353,10 +355,10 @@ def test_what_operations_do_with_a_range_is_shown(world: World) -> None:
     target = world.enable("1")
     key = RangeKey(FILE, target, 3)
     write_rows(world.table, running.master.reign, {key: ENTRY})
-    desk = _desk(world, running)
+    context = _context(world, running)
     with pytest.raises(UnavailableError, match="still at"):
-        desk.skip(key.range_id, 0)
-    (told,) = desk.told({})
+        context.skip(key.range_id, 0)
+    (told,) = context.told({})
     assert told.state == "skipping"
 
 

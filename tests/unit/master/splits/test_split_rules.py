@@ -17,7 +17,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
 from bookkeeper.model import Ahead, Extent, RowRange, StreamKey
-from bookkeeper.origins import Held, Part, Root, Runs
+from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from tests.support.faults import fault
 
 STREAM = StreamKey("east", "file:///their/1.wal", "7", "1", 1)
@@ -399,12 +399,12 @@ def _taken(tablet: TabletFacts, rows: RowRange, offset: int) -> tuple[TabletFact
     assert tablet.flush is not None
     common = rows.part_in(tablet.extent.rows)
     assert common is not None
-    held = tablet.flush.held.get(ROOT, Held()).taking(Part(common, None, Runs.of((offset, offset))), 0)
+    held = tablet.flush.held.get(ROOT, RootIntervals()).taking(Part(common, None, Runs.of((offset, offset))), 0)
     return replace(tablet, flush=replace(tablet.flush, held={ROOT: held})), common
 
 
 def _held_of(tablet: TabletFacts, row: bytes) -> set[int]:
     """The records of the root that count as brought in a row."""
     assert tablet.flush is not None
-    parts = tablet.flush.held.get(ROOT, Held()).parts
+    parts = tablet.flush.held.get(ROOT, RootIntervals()).parts
     return {offset for part in parts if part.rows.contains(row) for offset in part.runs.offsets().tolist()}

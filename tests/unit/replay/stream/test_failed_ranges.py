@@ -18,7 +18,7 @@ from bookkeeper.errors import (
     RefusedError,
     UnavailableError,
 )
-from bookkeeper.model import BlockRange, Stamp, TargetKey
+from bookkeeper.model import BlockRange, BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.replay.ranges import RangeResult, results_from_table, results_to_batch
 from bookkeeper.replay.stream import message_origins
@@ -67,7 +67,7 @@ def test_a_block_whose_records_do_not_parse_is_named_and_what_lies_before_it_tra
     writer = WalWriter.create(bench.directory / "w" / "1.wal", FileHeader(instance_id=WEST))
     append(writer, specs_of([2, 3]))
     groups = [("g", [b"f"]), ("h", [b"x"])]
-    mixed = block_of(Spec([b"z"], stamps=[Stamp(TO_EAST, ("g",))], groups=groups), 6)
+    mixed = block_of(Spec([b"z"], block_targets=[BlockTarget(TO_EAST, ("g",))], groups=groups), 6)
     writer.append([Block(mixed.header, pa.py_buffer(b"no Arrow message"))])
     writer.seal()
     (result,) = bench.ship([a_range(writer.uri, 1, 6)])
@@ -85,7 +85,7 @@ def test_a_block_that_can_not_be_taken_apart_now_is_not_its_records_fault(
     def fail(*_arguments: object) -> None:
         raise UnavailableError("no memory")
 
-    monkeypatch.setattr(message_origins, "descent_of", fail)
+    monkeypatch.setattr(message_origins, "block_origins_of", fail)
     (result,) = bench.ship([a_range(file, 1, 2)])
     assert result.error is not None
     assert (result.error.code, result.failed, result.acked_offset) == ("unavailable", None, 0)
@@ -128,7 +128,7 @@ def test_whatever_the_blocks_the_one_is_found_with_few_messages(
 
 def test_what_is_filtered_before_it_belongs_to_the_failed_range(bench: Bench) -> None:
     specs = specs_of([2, 2, 2, 2])
-    specs[1] = Spec(specs[1].rows, stamps=())
+    specs[1] = Spec(specs[1].rows, block_targets=())
     file = write_wal(bench.directory / "w", specs)
     bench.peers["east"] = MemoryPeer(EAST, trouble=refuses(b"000005", PermanentError("no")))
     (result,) = bench.ship([a_range(file, 1, 8)])
@@ -191,8 +191,8 @@ def test_a_file_whose_beginning_is_damaged_is_named_whole(bench: Bench) -> None:
 
 
 def test_damage_stops_only_the_targets_that_want_what_lies_there(bench: Bench) -> None:
-    both = (Stamp(TO_EAST, None), Stamp(OTHER, None))
-    file = write_wal(bench.directory / "w", [Spec(rows(n, 2), stamps=both) for n in (1, 3, 5, 7)], seal=True)
+    both = (BlockTarget(TO_EAST, None), BlockTarget(OTHER, None))
+    file = write_wal(bench.directory / "w", [Spec(rows(n, 2), block_targets=both) for n in (1, 3, 5, 7)], seal=True)
     _, end = position_of(file, 3)
     damage(file, 3)
     behind = a_range(file, 5, 8, hint=end, target=OTHER, range_id=2)

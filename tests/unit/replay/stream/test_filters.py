@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import RefusedError
-from bookkeeper.model import Stamp, StreamKey, TargetKey
+from bookkeeper.model import BlockTarget, StreamKey, TargetKey
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.filters import NOTHING, WHOLE, Share
 from bookkeeper.tserver.receive.receiver import check_provenance
@@ -25,7 +25,7 @@ def _decide(spec: Spec, target: TargetKey = TO_EAST) -> filters.Decision:
 
 
 def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
-    assert _decide(Spec([b"r"], stamps=())) == NOTHING, "R13: a block without the stamp of the target travels"
+    assert _decide(Spec([b"r"], block_targets=())) == NOTHING, "R13: a block without the stamp of the target travels"
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,10 @@ def test_a_block_without_the_stamp_of_the_target_does_not_travel() -> None:
     ],
 )
 def test_a_stamp_counts_for_exactly_its_target_incarnation_included(other: TargetKey) -> None:
-    assert _decide(Spec([b"r"], stamps=[Stamp(other, None)])) == NOTHING, "R13: a stamp counts for another target"
-    assert _decide(Spec([b"r"], stamps=[Stamp(other, None)]), other) == WHOLE
+    assert _decide(Spec([b"r"], block_targets=[BlockTarget(other, None)])) == NOTHING, (
+        "R13: a stamp counts for another target"
+    )
+    assert _decide(Spec([b"r"], block_targets=[BlockTarget(other, None)]), other) == WHOLE
 
 
 def test_data_that_was_at_the_peer_does_not_go_there_again() -> None:
@@ -56,15 +58,15 @@ def test_a_stamp_for_all_groups_takes_the_whole_block() -> None:
 
 
 def test_a_block_of_wanted_groups_only_is_not_opened() -> None:
-    assert _decide(Spec([b"r"], groups=GROUPS[:1], stamps=[Stamp(TO_EAST, ("a", "c"))])) == WHOLE
+    assert _decide(Spec([b"r"], groups=GROUPS[:1], block_targets=[BlockTarget(TO_EAST, ("a", "c"))])) == WHOLE
 
 
 def test_a_block_without_a_wanted_group_does_not_travel() -> None:
-    assert _decide(Spec([b"r"], groups=GROUPS, stamps=[Stamp(TO_EAST, ("c",))])) == NOTHING
+    assert _decide(Spec([b"r"], groups=GROUPS, block_targets=[BlockTarget(TO_EAST, ("c",))])) == NOTHING
 
 
 def test_of_a_mixed_block_the_families_of_wanted_groups_travel() -> None:
-    decision = _decide(Spec([b"r"], groups=GROUPS, stamps=[Stamp(TO_EAST, ("a",))]))
+    decision = _decide(Spec([b"r"], groups=GROUPS, block_targets=[BlockTarget(TO_EAST, ("a",))]))
     assert decision == filters.Decision(Share.FAMILIES, frozenset({b"a1", b"a2"})), (
         "a block of several groups does not travel in its wanted families"
     )
@@ -99,7 +101,7 @@ def _walk(edges: set[tuple[int, int]], origin: int) -> tuple[dict[int, list[tupl
         source, provenance = waiting.pop()
         for peer in sorted(peer for sender, peer in edges if sender == source):
             target = TargetKey(f"alias-{peer}", "r1", "t1", 1)
-            header = block(Spec([b"r"], stamps=[Stamp(target, None)], provenance=provenance), 1).header
+            header = block(Spec([b"r"], block_targets=[BlockTarget(target, None)], provenance=provenance), 1).header
             if filters.decide(header, target, names[peer]) == WHOLE:
                 sent = filters.provenance_for(header, names[source])
                 check_provenance(sent, StreamKey(names[source], "file:///1.wal", "t1", "r1", 1), names[peer])

@@ -7,12 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bookkeeper.model import Origin, RowRange, Stamp, StreamKey
+from bookkeeper.model import BlockTarget, Origin, RowRange, StreamKey
 from bookkeeper.origins import Part, Root, Runs, root_of
-from bookkeeper.replay.stream.message_origins import claimed_families, descent_of, shipped, taken_since
-from bookkeeper.storage.wal import BlockHeader, Group, origin_to_pb, stamp_to_pb
+from bookkeeper.replay.stream.message_origins import block_origins_of, claimed_families, shipped, taken_since
+from bookkeeper.storage.wal import BlockHeader, Group, block_target_to_pb, origin_to_pb
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
-from bookkeeper.storage.wal.blocks.block_origins import EVERY_ROW, BlockOrigins, Claim, descent_to_pb, parse_descent
+from bookkeeper.storage.wal.blocks.block_origins import (
+    EVERY_ROW,
+    BlockOrigins,
+    Claim,
+    block_origins_to_pb,
+    parse_block_origins,
+)
 from tests.support.ranges import a_range
 from tests.support.wal_files import TO_EAST, WEST
 
@@ -30,36 +36,36 @@ def header(groups: tuple[str, ...] | None = None, since: int = 5) -> BlockHeader
         record_count=3,
         table_id="t1",
         groups=[Group(name="g", families=[b"a", b"b"]), Group(name="h", families=[b"c"])],
-        stamps=[stamp_to_pb(Stamp(TO_EAST, groups))],
+        block_targets=[block_target_to_pb(BlockTarget(TO_EAST, groups))],
         since=since,
     )
 
 
-def received(descent: BlockOrigins, groups: tuple[str, ...] | None = None) -> BlockHeader:
+def received(block_origins: BlockOrigins, groups: tuple[str, ...] | None = None) -> BlockHeader:
     """The same three records, brought by another cluster."""
     made = header(groups)
     made.origin.CopyFrom(origin_to_pb(Origin(CAME_BY, 40, 43)))
-    made.descent.CopyFrom(descent_to_pb(descent, SOUTH))
+    made.block_origins.CopyFrom(block_origins_to_pb(block_origins, SOUTH))
     return made
 
 
 def said(block: BlockHeader, *places: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
     """What goes to east; ``places``: of these records alone."""
-    raw = descent_of(
+    raw = block_origins_of(
         block,
         replace(RANGE, passed_to=passed_to, run_id=run_id),
         np.array(places, np.int64) if places else None,
     )
-    return None if raw is None else parse_descent(raw, OWN)
+    return None if raw is None else parse_block_origins(raw, OWN)
 
 
 # ---- what was written here
 
 
 def test_the_root_of_the_stream_itself_is_not_spelled_out() -> None:
-    raw = descent_of(header(), RANGE, None)
+    raw = block_origins_of(header(), RANGE, None)
     assert raw is not None
-    assert list(pb.Descent.FromString(raw).roots) == []
+    assert list(pb.BlockOrigins.FromString(raw).roots) == []
 
 
 def test_a_whole_block_says_nothing_of_its_records_and_claims_its_offsets() -> None:

@@ -200,14 +200,14 @@ def test_r13_the_stamp_says_which_files_are_for_the_target(tmp_path: Path) -> No
         return [segment.entry.group for segment in segment_transfer.wanted_segments(wanted, given.whole, header)]
 
     assert groups() == ["default", "geo"]
-    header.stamps[0].all_groups = False
-    header.stamps[0].groups.append("geo")
+    header.block_targets[0].all_groups = False
+    header.block_targets[0].groups.append("geo")
     assert groups() == ["geo"], "R13: files go to a target whose stamp does not name them"
     assert segment_transfer.reason_for_records(wanted, given.whole, header) is None
     header.provenance.append(wanted.peer_instance_id)
     assert groups() == []
     assert "none of it" in (segment_transfer.reason_for_records(wanted, given.whole, header) or "")
-    del header.provenance[:], header.stamps[:]
+    del header.provenance[:], header.block_targets[:]
     assert groups() == []
 
 

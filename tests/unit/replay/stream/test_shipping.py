@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import GapError, RefusedError, UnavailableError
-from bookkeeper.model import Stamp, TargetKey
+from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.stream import range_shipping as shipping
@@ -105,7 +105,7 @@ def test_blocks_of_other_provenance_go_in_a_message_of_their_own(bench: Bench) -
 
 
 def test_a_wholly_filtered_range_is_finished_without_a_message(bench: Bench) -> None:
-    file = write_wal(bench.directory / "w", [Spec(rows(1, 5), stamps=()), Spec(rows(6, 5), provenance=[EAST])])
+    file = write_wal(bench.directory / "w", [Spec(rows(1, 5), block_targets=()), Spec(rows(6, 5), provenance=[EAST])])
     (result,) = bench.ship([a_range(file, 1, 10)])
     assert (result.acked_offset, result.filtered, result.records, result.error) == (10, 10, 0, None), (
         "R21: a range without a wanted block is not finished"
@@ -116,7 +116,7 @@ def test_a_wholly_filtered_range_is_finished_without_a_message(bench: Bench) -> 
 
 def test_what_is_filtered_between_counts_as_covered(bench: Bench) -> None:
     specs = specs_of([2, 2, 2, 2])
-    specs[1], specs[3] = replace(specs[1], stamps=()), replace(specs[3], stamps=())
+    specs[1], specs[3] = replace(specs[1], block_targets=()), replace(specs[3], block_targets=())
     file = write_wal(bench.directory / "w", specs)
     (result,) = bench.ship([a_range(file, 1, 8)])
     assert bench.east.rows == [*rows(1, 2), *rows(5, 2)], "R13: a block without the stamp of the target travels"
@@ -128,7 +128,7 @@ def test_each_block_travels_with_what_the_source_knows_of_it_and_where_its_recor
         rows(1, 4),
         families=[b"b", b"a", b"b", b"a"],
         groups=[("ga", [b"a"]), ("gb", [b"b"])],
-        stamps=[Stamp(TO_EAST, ("ga",))],
+        block_targets=[BlockTarget(TO_EAST, ("ga",))],
         write_time_ms=77,
         first_seq=501,
     )
@@ -145,7 +145,7 @@ def test_of_a_mixed_block_only_the_groups_of_the_stamp_travel(bench: Bench) -> N
         rows(1, 4),
         families=[b"a", b"b", b"a", b"b"],
         groups=[("ga", [b"a"]), ("gb", [b"b"])],
-        stamps=[Stamp(TO_EAST, ("ga",))],
+        block_targets=[BlockTarget(TO_EAST, ("ga",))],
         compression="lz4",
     )
     file = write_wal(bench.directory / "w", [spec])
@@ -159,8 +159,8 @@ def test_of_a_mixed_block_only_the_groups_of_the_stamp_travel(bench: Bench) -> N
 
 def test_one_read_serves_all_targets_of_a_file(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     second = TargetKey("east", "r2", "t2", 1)
-    both = [Stamp(TO_EAST, None), Stamp(second, None)]
-    file = write_wal(bench.directory / "w", [replace(spec, stamps=both) for spec in specs_of([3, 3])])
+    both = [BlockTarget(TO_EAST, None), BlockTarget(second, None)]
+    file = write_wal(bench.directory / "w", [replace(spec, block_targets=both) for spec in specs_of([3, 3])])
     reads = []
 
     def counted(*args: object) -> object:
@@ -242,8 +242,8 @@ def test_a_gap_comes_back_with_the_peers_high_water(bench: Bench) -> None:
 
 
 def test_a_dead_peer_stops_its_own_ranges_only(bench: Bench) -> None:
-    both = [Stamp(TO_EAST, None), Stamp(TO_NORTH, None)]
-    file = write_wal(bench.directory / "w", [replace(spec, stamps=both) for spec in specs_of([5, 5])])
+    both = [BlockTarget(TO_EAST, None), BlockTarget(TO_NORTH, None)]
+    file = write_wal(bench.directory / "w", [replace(spec, block_targets=both) for spec in specs_of([5, 5])])
 
     def dead(_message: Message) -> frozenset[int]:
         raise UnavailableError("no route")
@@ -304,8 +304,8 @@ def test_what_the_file_does_not_hold_yet_may_come(bench: Bench) -> None:
 
 
 def test_a_defect_in_handling_one_stream_is_the_error_of_that_stream(bench: Bench) -> None:
-    both = [Stamp(TO_EAST, None), Stamp(TO_NORTH, None)]
-    file = write_wal(bench.directory / "w", [replace(spec, stamps=both) for spec in specs_of([5])])
+    both = [BlockTarget(TO_EAST, None), BlockTarget(TO_NORTH, None)]
+    file = write_wal(bench.directory / "w", [replace(spec, block_targets=both) for spec in specs_of([5])])
 
     def defect(_message: Message) -> frozenset[int]:
         raise ZeroDivisionError("unforeseen")
@@ -360,7 +360,7 @@ def test_sessions_are_kept_between_runs_forgotten_after_an_error_and_bounded(ben
     assert bench.east.opened == 2
     for n in range(3):
         other = TargetKey("east", f"x{n}", "t1", 1)
-        stamped = write_wal(bench.directory / f"x{n}", [Spec(rows(1, 1), stamps=[Stamp(other, None)])])
+        stamped = write_wal(bench.directory / f"x{n}", [Spec(rows(1, 1), block_targets=[BlockTarget(other, None)])])
         list(shipper.ship([a_range(stamped, 1, 1, target=other)], LONG_MS))
     list(shipper.ship([a_range(file, 1, 2)], LONG_MS))
     assert bench.east.opened == 6
@@ -377,7 +377,7 @@ def test_sessions_are_kept_between_runs_forgotten_after_an_error_and_bounded(ben
 def test_whatever_fails_the_peer_gets_each_wanted_record_once_and_in_order(
     tmp_path: Path, sizes: list[int], unwanted: set[int], message_bytes: int, failures: list[str], cuts: set[int]
 ) -> None:
-    specs = [replace(s, stamps=()) if n in unwanted else s for n, s in enumerate(specs_of(sizes))]
+    specs = [replace(s, block_targets=()) if n in unwanted else s for n, s in enumerate(specs_of(sizes))]
     path = tmp_path / "w"
     for leftover in tmp_path.iterdir():
         leftover.unlink()

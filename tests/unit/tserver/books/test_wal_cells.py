@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column
-from bookkeeper.model import Stamp, TargetKey
-from bookkeeper.storage.wal import Block, BlockHeader, Predecessor, Seal, stamp_to_pb
+from bookkeeper.model import BlockTarget, TargetKey
+from bookkeeper.storage.wal import Block, BlockHeader, Predecessor, Seal, block_target_to_pb
 from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks, log_deletes
 from combiners import (
     CLOSED,
@@ -28,7 +28,7 @@ from combiners import (
 from tests.support.metadata_model import MetadataModel
 
 WAL = "file:///wal/s/1.wal"
-TARGET = stamp_to_pb(Stamp(TargetKey("east", "r1", "1", 1), None))
+TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 EMPTY = pa.py_buffer(b"")
 
 
@@ -40,7 +40,7 @@ def block(
         end_row=end_row,
         first_offset=first,
         record_count=count,
-        stamps=[TARGET] if stamped else [],
+        block_targets=[TARGET] if stamped else [],
         after=[] if after is None else [Predecessor(file=after[0], offset=after[1])],
     )
     return Block(header, EMPTY)
@@ -83,7 +83,7 @@ class Log:
             end_row = appended.header.end_row if appended.header.HasField("end_row") else None
             assert self.store.is_logged(end_row), "R12: appended before its log: cell"
             status = self.store.status(end_row)
-            assert not appended.header.stamps or status is not None, "R12: a stamped block before its repl: cell"
+            assert not appended.header.block_targets or status is not None, "R12: a stamped block before its repl: cell"
         self.books.appended(blocks)
 
     def sync(self, offset: int, position: int) -> None:

@@ -27,11 +27,11 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.metadata.values import SegmentEntry
-from bookkeeper.model import Extent, LocalityGroup, RowRange, Stamp, StreamKey, TargetKey
+from bookkeeper.model import BlockTarget, Extent, LocalityGroup, RowRange, StreamKey, TargetKey
 from bookkeeper.origins import Root, root_of
 from bookkeeper.rpc.contract.offer_messages import OfferedSegment, SegmentPart, SegmentsOffer
 from bookkeeper.storage.tablet import BatchLimits, GroupMap
-from bookkeeper.storage.wal import stamp_to_pb
+from bookkeeper.storage.wal import block_target_to_pb
 from bookkeeper.storage.wal.wal_files import FileOps
 from bookkeeper.tserver.bulk import segment_offers
 from bookkeeper.tserver.bulk.segment_offers import (
@@ -47,7 +47,7 @@ from bookkeeper.tserver.bulk.segment_offers import (
 from bookkeeper.tserver.bulk.segment_receiver import declined_or_raise
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.tablets.block_targets import TableView
-from bookkeeper.tserver.write.config_barrier import Gate
+from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
 
@@ -89,8 +89,8 @@ def test_files_that_are_not_all_of_the_stream_are_refused() -> None:
 def test_what_a_table_does_not_take_as_files_is_said() -> None:
     offer = _offer(_entry())
     assert _reason(offer) == ""
-    stamp = stamp_to_pb(Stamp(TargetKey("south", "r", "1", 1), None))
-    replicated = replace(VIEW, stamps=(stamp,))
+    block_target = block_target_to_pb(BlockTarget(TargetKey("south", "r", "1", 1), None))
+    replicated = replace(VIEW, block_targets=(block_target,))
     assert _reason(offer, replicated) == ""
     assert "replicated further" in _reason(_offer(_entry(1)), replicated), "files of some groups have no log"
     assert "2 of its tablets" in (reason_of_tablets(replicated, 2) or "")
@@ -238,7 +238,7 @@ def test_a_full_disk_is_said_and_nothing_stays(tmp_path: Path, clock: TestClock)
 
 
 def test_r14_who_changes_the_configuration_waits_for_those_who_saw_the_old_one() -> None:
-    gate, inside, leave = Gate(), threading.Event(), threading.Event()
+    gate, inside, leave = ConfigBarrier(), threading.Event(), threading.Event()
 
     def pass_through() -> None:
         with gate.passing():

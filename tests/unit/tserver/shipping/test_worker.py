@@ -17,7 +17,7 @@ from bookkeeper.errors import OverloadedError, UnavailableError
 from bookkeeper.master.cycle.assigner import PeerQueue, plan_peer, queue_key
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable
-from bookkeeper.model import BlockRange, Stamp, TargetKey
+from bookkeeper.model import BlockRange, BlockTarget, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
@@ -91,8 +91,8 @@ class World:
     def wal(self, name: str, sizes: Sequence[int], targets: Sequence[TargetKey] = (TO_EAST, TO_NORTH)) -> str:
         first, specs = 1, []
         for size in sizes:
-            stamps = [Stamp(target, None) for target in targets]
-            specs.append(Spec([b"%06d" % n for n in range(first, first + size)], stamps=stamps))
+            block_targets = [BlockTarget(target, None) for target in targets]
+            specs.append(Spec([b"%06d" % n for n in range(first, first + size)], block_targets=block_targets))
             first += size
         return write_wal(self.directory / name, specs)
 

@@ -6,8 +6,8 @@ import pytest
 
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.errors import NotFoundError
-from bookkeeper.model import LocalityGroup, Stamp, Target, TargetKey
-from bookkeeper.storage.wal import stamp_from_pb
+from bookkeeper.model import BlockTarget, LocalityGroup, Target, TargetKey
+from bookkeeper.storage.wal import block_target_from_pb
 from bookkeeper.tserver.tablets.block_targets import groups_present, view_of
 
 NARROW = Target(TargetKey("east", "r1", "1", 3), ("a",), "east-id", "there")
@@ -21,14 +21,15 @@ def config(*targets: Target, state: str = "online") -> ClusterConfig:
 
 
 def test_r13_a_block_is_stamped_with_every_target_in_force_and_its_groups() -> None:
-    stamps = view_of(config(NARROW, WIDE)).table("1").stamps
-    assert [stamp_from_pb(stamp) for stamp in stamps] == [Stamp(NARROW.key, ("a",)), Stamp(WIDE.key, None)], (
-        "R13: the stamps of a block are not its targets"
-    )
+    block_targets = view_of(config(NARROW, WIDE)).table("1").block_targets
+    assert [block_target_from_pb(block_target) for block_target in block_targets] == [
+        BlockTarget(NARROW.key, ("a",)),
+        BlockTarget(WIDE.key, None),
+    ], "R13: the stamps of a block are not its targets"
 
 
 def test_without_targets_there_are_no_stamps() -> None:
-    assert view_of(config()).table("1").stamps == ()
+    assert view_of(config()).table("1").block_targets == ()
 
 
 def test_a_header_lists_the_groups_present_with_their_families() -> None:

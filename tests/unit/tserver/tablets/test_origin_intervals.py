@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import OverloadedError
-from bookkeeper.metadata.origin_intervals_json import decode_held, encode_held
+from bookkeeper.metadata.origin_intervals_json import decode_origin_intervals, encode_origin_intervals
 from bookkeeper.model import RowRange
-from bookkeeper.origins import Held, Part, Root, RootLog, Runs, joined_roots, root_of
+from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, joined_roots, root_of
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, exact_claims
 from bookkeeper.tserver.tablets import origin_intervals as bounds
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from tests.support.faults import fault
-from tests.unit.tserver.write.test_commit import RANGE, STREAM, desk, served
+from tests.unit.tserver.write.test_commit import RANGE, STREAM, context, served
 
 ROWS = RowRange(None, None)
 
@@ -29,8 +29,8 @@ def a_root(number: int) -> Root:
     return Root("east", f"file:///{number}.wal", "t")
 
 
-def holding(*pairs: tuple[int, int], last_ms: int = 0) -> Held:
-    return Held((Part(ROWS, None, Runs.of(*pairs)),), last_ms)
+def holding(*pairs: tuple[int, int], last_ms: int = 0) -> RootIntervals:
+    return RootIntervals((Part(ROWS, None, Runs.of(*pairs)),), last_ms)
 
 
 def a_log(number: int) -> RootLog:
@@ -43,14 +43,14 @@ def a_log(number: int) -> RootLog:
 LOW, MIDDLE, HIGH = RowRange(b"g", b"t"), RowRange(b"k", b"t"), RowRange(b"k", None)
 
 
-def after_a_split() -> Held:
+def after_a_split() -> RootIntervals:
     """A tablet (g, t] got some of a log by one path, and some of its rows by another one; then it is split at k."""
-    whole = Held((Part(LOW, None, Runs.of((1, 8))), Part(HIGH, None, Runs.of((1, 12)))))
+    whole = RootIntervals((Part(LOW, None, Runs.of((1, 8))), Part(HIGH, None, Runs.of((1, 12)))))
     return whole.inside(MIDDLE).taking(Part(MIDDLE, None, Runs.of((13, 13))), 0)
 
 
 def test_r22_parts_that_a_split_leaves_with_the_same_rows_are_one() -> None:
-    assert after_a_split() == Held((Part(MIDDLE, None, Runs.of((1, 13))),))
+    assert after_a_split() == RootIntervals((Part(MIDDLE, None, Runs.of((1, 13))),))
 
 
 def test_r22_red_when_parts_of_the_same_rows_stay_apart() -> None:
@@ -62,7 +62,7 @@ ROW_RANGES = [RowRange(low, high) for low in (None, b"b", b"d") for high in (b"c
 Records = set[tuple[bytes, bytes, int]]
 
 
-def records_in(held: Held) -> Records:
+def records_in(held: RootIntervals) -> Records:
     """Every record that parts name: row, family and offset."""
     return {
         (row, family, offset)
@@ -84,18 +84,18 @@ some_part = st.builds(
 def test_r22_however_it_is_made_a_part_has_its_rows_and_family_alone_and_no_record_is_lost(
     parts: list[Part], news: Part, rows: RowRange
 ) -> None:
-    held, root = Held(tuple(parts)), a_root(1)
-    said = records_in(Held((news,)))
+    held, root = RootIntervals(tuple(parts)), a_root(1)
+    said = records_in(RootIntervals((news,)))
     for part in parts:
-        said |= records_in(Held((part,)))
+        said |= records_in(RootIntervals((part,)))
     inside = {record for record in said if rows.contains(record[0])}
-    both = joined_roots([{root: Held(tuple(parts))}, {root: Held((news, news))}])[root]
+    both = joined_roots([{root: RootIntervals(tuple(parts))}, {root: RootIntervals((news, news))}])[root]
     for made, wanted in (
         (held.taking(news, 1), said),
         (held.taking(news, 1).inside(rows), inside),
         (both, said),
         (both.inside(rows), inside),
-        (decode_held(encode_held({root: both}))[root], said),
+        (decode_origin_intervals(encode_origin_intervals({root: both}))[root], said),
     ):
         places = [(part.rows, part.family) for part in made.parts]
         assert len(set(places)) == len(places)
@@ -103,11 +103,11 @@ def test_r22_however_it_is_made_a_part_has_its_rows_and_family_alone_and_no_reco
 
 
 def test_r22_a_state_that_names_rows_twice_is_read_as_one_part() -> None:
-    encoded = encode_held({a_root(1): holding((1, 8))})
+    encoded = encode_origin_intervals({a_root(1): holding((1, 8))})
     (logs,) = encoded.values()
     (log,) = logs.values()
     log[1].append([None, None, None, Runs.of((1, 12)).flat()])
-    assert decode_held(encoded) == {a_root(1): holding((1, 12))}
+    assert decode_origin_intervals(encoded) == {a_root(1): holding((1, 12))}
 
 
 # ---- what is remembered
@@ -118,7 +118,7 @@ def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> 
     assert roots.forget({a_log(1), a_log(5_000)})
     assert not roots.forget({a_log(1)})
     assert roots.remembered().keys() == {a_root(number) for number in range(3_000)} - {a_root(1)}
-    assert roots.known(a_root(1)) == Held()
+    assert roots.known(a_root(1)) == RootIntervals()
 
 
 def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_what_was_staged_and_given_up_is_not_known() -> None:
     roots.take_back(second)
     assert roots.known(a_root(1)) == holding((1, 4))
     roots.take_back(first)
-    assert (roots.known(a_root(1)), roots.known(a_root(2))) == (holding((1, 2)), Held())
+    assert (roots.known(a_root(1)), roots.known(a_root(2))) == (holding((1, 2)), RootIntervals())
     assert roots.remembered() == {a_root(1): holding((1, 2))}
 
 
@@ -153,7 +153,7 @@ def test_r22_what_is_given_up_when_what_was_before_it_is_applied_leaves_nothing_
     roots.take_back(given_up)
     assert roots.known(a_root(1)) == holding((1, 4))
     assert roots.forget([a_root(1).log])
-    assert roots.known(a_root(1)) == Held()
+    assert roots.known(a_root(1)) == RootIntervals()
 
 
 def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
@@ -166,8 +166,8 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
     tablet = served(tmp_path)
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)
     with pytest.raises(OverloadedError, match="waits for the others"):
-        ReplicatedApply(desk(), tablet, received, 0).prepare(1)
+        ReplicatedApply(context(), tablet, received, 0).prepare(1)
     assert (tablet.known_high_water(STREAM), tablet.next_seq) == (0, 1)
     monkeypatch.setattr(bounds, "RUNS_MAX", 1)
-    (draft,) = ReplicatedApply(desk(), tablet, received, 0).prepare(1)
+    (draft,) = ReplicatedApply(context(), tablet, received, 0).prepare(1)
     assert draft.header.origin.to_offset == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bookkeeper.model import Extent, Origin, Stamp, StreamKey, TargetKey
+from bookkeeper.model import BlockTarget, Extent, Origin, StreamKey, TargetKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
-from bookkeeper.storage.wal import DraftBlock, PlacedBlock, stamp_to_pb
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock, block_target_to_pb
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import Moment, ServedTablet, Share, Tenure, share_of, with_timestamps
@@ -15,7 +15,7 @@ from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
-TARGET = stamp_to_pb(Stamp(TargetKey("east", "r1", "1", 1), None))
+TARGET = block_target_to_pb(BlockTarget(TargetKey("east", "r1", "1", 1), None))
 VIEW = TableView("1", "t", True, GroupMap({"a": [b"f"]}), (TARGET,), ("instance-east",))
 
 
@@ -56,7 +56,7 @@ def test_a_block_says_what_it_is_and_for_whom(tmp_path: Path) -> None:
     header = first.header
     assert (header.table_id, header.first_seq, header.min_row, header.max_row) == ("1", 1, b"a", b"b")
     assert [group.name for group in header.groups] == ["a"]
-    assert list(header.stamps) == [TARGET]
+    assert list(header.block_targets) == [TARGET]
     assert second.header.first_seq == 3
 
 

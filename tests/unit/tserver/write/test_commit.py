@@ -36,7 +36,7 @@ def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
     return ServedTablet(WHOLE, TabletData(WHOLE, VIEW.groups, directory, []), recovered or Recovered(), Tenure(1, 1), 0)
 
 
-def desk() -> WriteContext:
+def context() -> WriteContext:
     made = WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
     made.wal_uri = lambda: "w1"
     return made
@@ -44,11 +44,11 @@ def desk() -> WriteContext:
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
     tablet = served(tmp_path)
-    late = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets)
+    late = ReplicatedApply(context(), tablet, RANGE, tablet.forgets)
     tablet.forget_stream(STREAM)
     with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
         late.prepare(1)
-    (draft,) = ReplicatedApply(desk(), tablet, RANGE, tablet.forgets).prepare(1)
+    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.forgets).prepare(1)
     assert draft.header.origin.to_offset == 1
 
 
@@ -56,13 +56,13 @@ def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tm
     tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
     asked = tablet.forgets
     tablet.forget_stream(OTHER)
-    assert ReplicatedApply(desk(), tablet, RANGE, asked).prepare(1)
+    assert ReplicatedApply(context(), tablet, RANGE, asked).prepare(1)
 
 
 def test_a_write_that_is_given_up_gives_back_the_numbers_of_all_its_shares_of_a_tablet(tmp_path: Path) -> None:
     tablet = served(tmp_path)
     shares = [share_of(records(rows)) for rows in ([(b"a", b"1")], [(b"b", b"2"), (b"c", b"3")])]
-    write = ClientWrite(desk(), [(tablet, share) for share in shares], Durability.SYNC)
+    write = ClientWrite(context(), [(tablet, share) for share in shares], Durability.SYNC)
     assert [draft.header.first_seq for draft in write.prepare(1)] == [1, 2]
     assert tablet.next_seq == 4
     write.failed(UnavailableError("the books do not answer"))

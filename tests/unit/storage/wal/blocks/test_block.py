@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError
-from bookkeeper.model import MUTATION_SCHEMA, Origin, Stamp, StreamKey, TargetKey
+from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Origin, StreamKey, TargetKey
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
     Durability,
+    block_target_from_pb,
+    block_target_to_pb,
     decode_batch,
     encode_batch,
     origin_from_pb,
     origin_to_pb,
-    stamp_from_pb,
-    stamp_to_pb,
     stream_from_pb,
     stream_to_pb,
     target_from_pb,
@@ -31,7 +31,7 @@ from tests.support.wal_files import records
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**64 - 1)
 targets = st.builds(TargetKey, texts, texts, texts, numbers)
-stamps = st.builds(Stamp, targets, st.none() | st.lists(texts, max_size=4).map(tuple))
+block_targets = st.builds(BlockTarget, targets, st.none() | st.lists(texts, max_size=4).map(tuple))
 streams = st.builds(StreamKey, texts, texts, texts, texts, numbers, texts)
 origins = st.builds(Origin, streams, numbers, numbers)
 parts = st.binary(max_size=12)
@@ -50,11 +50,11 @@ batches = st.lists(mutations, max_size=20).map(lambda rows: pa.RecordBatch.from_
 compressions = st.sampled_from(["", "lz4", "zstd"])
 
 
-@given(stamps)
-def test_a_stamp_comes_back(stamp: Stamp) -> None:
-    message = stamp_to_pb(stamp)
-    assert stamp_from_pb(message) == stamp
-    assert target_from_pb(message) == stamp.target
+@given(block_targets)
+def test_a_stamp_comes_back(block_target: BlockTarget) -> None:
+    message = block_target_to_pb(block_target)
+    assert block_target_from_pb(message) == block_target
+    assert target_from_pb(message) == block_target.target
 
 
 @given(origins)

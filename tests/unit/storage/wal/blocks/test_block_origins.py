@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import RowRange
-from bookkeeper.origins import Held, Part, Root, Runs
+from bookkeeper.origins import Part, Root, RootIntervals, Runs
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_origins import (
     BlockOrigins,
     Claim,
-    descent_to_pb,
+    block_origins_to_pb,
     joined,
-    parse_descent,
+    parse_block_origins,
     varint,
     varints,
 )
@@ -82,8 +82,8 @@ descents = st.builds(
 
 
 @given(descents, roots)
-def test_a_descent_survives_the_way_through_bytes(descent: BlockOrigins, own: Root) -> None:
-    assert parse_descent(descent_to_pb(descent, own).SerializeToString(), own) == descent
+def test_a_descent_survives_the_way_through_bytes(block_origins: BlockOrigins, own: Root) -> None:
+    assert parse_block_origins(block_origins_to_pb(block_origins, own).SerializeToString(), own) == block_origins
 
 
 @given(st.lists(st.tuples(roots, full), max_size=6))
@@ -97,7 +97,7 @@ def test_joined_sections_say_the_same_of_the_same_records(sections: list[tuple[R
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_or_a_descent(raw: bytes) -> None:
     try:
-        found = parse_descent(raw, OWN)
+        found = parse_block_origins(raw, OWN)
     except CorruptionError:
         return
     assert all(len(runs) for _, runs in found.records)
@@ -109,8 +109,8 @@ def test_numbers_that_are_no_runs_are_refused(flat: list[int]) -> None:
         Runs.from_flat(flat)
 
 
-@given(st.dictionaries(roots, st.builds(Held, st.lists(parts, max_size=3).map(tuple), st.integers(0, 99))))
-def test_r22_what_a_tablet_holds_is_written_down_with_its_flush(held: dict[Root, Held]) -> None:
+@given(st.dictionaries(roots, st.builds(RootIntervals, st.lists(parts, max_size=3).map(tuple), st.integers(0, 99))))
+def test_r22_what_a_tablet_holds_is_written_down_with_its_flush(held: dict[Root, RootIntervals]) -> None:
     state = FlushState(1, {}, 0, 0, {}, (), held=held)
     assert FlushState.decode(state.encode()) == state
     assert (b"held" in state.encode()) == bool(held)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.model import Stamp, TargetKey, TargetShare
-from bookkeeper.storage.wal import Block, BlockHeader, Group, shares_from_pb, stamp_to_pb
+from bookkeeper.model import BlockTarget, TargetKey, TargetShare
+from bookkeeper.storage.wal import Block, BlockHeader, Group, block_target_to_pb, shares_from_pb
 from bookkeeper.storage.wal.blocks.shares import LogShares, note_shares
 
 EAST, NORTH = TargetKey("east", "r1", "1", 1), TargetKey("north", "r1", "1", 2)
@@ -23,7 +23,7 @@ GROUPS = {"a": [b"a1", b"a2"], "b": [b"b1"]}
 def _block(
     table_id: str,
     families: Sequence[bytes],
-    stamps: Sequence[Stamp],
+    block_targets: Sequence[BlockTarget],
     size: int = 10,
     provenance: Sequence[str] = (),
 ) -> Block:
@@ -31,11 +31,13 @@ def _block(
     header = BlockHeader(
         table_id=table_id,
         record_count=len(families),
-        stamps=map(stamp_to_pb, stamps),
+        block_targets=map(block_target_to_pb, block_targets),
         provenance=provenance,
         groups=[Group(name=name, families=found) for name, found in present.items() if found],
     )
-    note_shares(header, pa.array(families, pa.binary()), [PEERS[stamp.target.cluster] for stamp in stamps])
+    note_shares(
+        header, pa.array(families, pa.binary()), [PEERS[block_target.target.cluster] for block_target in block_targets]
+    )
     return Block(header, pa.py_buffer(b"x" * size))
 
 
@@ -45,7 +47,7 @@ def _told(*blocks: Block) -> tuple[TargetShare, ...]:
 
 
 def test_records_of_other_tables_count_for_nothing() -> None:
-    mine, others = [Stamp(EAST, None)], [Stamp(OTHER, None)]
+    mine, others = [BlockTarget(EAST, None)], [BlockTarget(OTHER, None)]
     told = _told(
         _block("2", [b"a1"] * 100_000, others, 5_000),
         _block("1", [b"a1"] * 7, mine, 70),
@@ -57,9 +59,9 @@ def test_records_of_other_tables_count_for_nothing() -> None:
 
 def test_a_target_that_begins_or_ends_within_the_log_has_what_is_stamped_for_it() -> None:
     blocks = [
-        _block("1", [b"a1"] * 4, [Stamp(EAST, None)]),
-        _block("1", [b"a1"] * 2, [Stamp(EAST, None), Stamp(NORTH, None)]),
-        _block("1", [b"a1"] * 8, [Stamp(NORTH, None)]),
+        _block("1", [b"a1"] * 4, [BlockTarget(EAST, None)]),
+        _block("1", [b"a1"] * 2, [BlockTarget(EAST, None), BlockTarget(NORTH, None)]),
+        _block("1", [b"a1"] * 8, [BlockTarget(NORTH, None)]),
     ]
     LogShares().counting(blocks)
     assert shares_from_pb(blocks[1].header) == (TargetShare(EAST, 6, 20), TargetShare(NORTH, 2, 10))
@@ -72,19 +74,19 @@ def test_a_target_that_begins_or_ends_within_the_log_has_what_is_stamped_for_it(
 )
 def test_only_the_groups_of_a_target_count_exactly(groups: tuple[str, ...] | None, records: int, size: int) -> None:
     families = [b"a1", b"b1", b"a2", b"a1", b"b1"]
-    assert _told(_block("1", families, [Stamp(EAST, groups)])) == (TargetShare(EAST, records, size),)
+    assert _told(_block("1", families, [BlockTarget(EAST, groups)])) == (TargetShare(EAST, records, size),)
 
 
 def test_what_has_been_at_the_peer_is_not_for_it() -> None:
-    both = [Stamp(EAST, None), Stamp(NORTH, None)]
+    both = [BlockTarget(EAST, None), BlockTarget(NORTH, None)]
     block = _block("1", [b"a1"] * 3, both, provenance=["instance-east"])
     assert _told(block) == (TargetShare(EAST, 0, 0), TargetShare(NORTH, 3, 10))
 
 
 def test_blocks_that_are_given_up_count_for_nothing() -> None:
-    before = LogShares().counting([_block("1", [b"a1"] * 2, [Stamp(EAST, None)])])
-    before.counting([_block("1", [b"a1"] * 9, [Stamp(EAST, None)])])
-    again = _block("1", [b"a1"] * 1, [Stamp(EAST, None)])
+    before = LogShares().counting([_block("1", [b"a1"] * 2, [BlockTarget(EAST, None)])])
+    before.counting([_block("1", [b"a1"] * 9, [BlockTarget(EAST, None)])])
+    again = _block("1", [b"a1"] * 1, [BlockTarget(EAST, None)])
     assert before.counting([again]).totals == {astuple(EAST): (3, 20)}
     assert shares_from_pb(again.header) == (TargetShare(EAST, 3, 20),)
 
@@ -105,12 +107,12 @@ def test_the_sums_are_those_of_all_blocks_counted_one_by_one(
     counted: dict[TargetKey, tuple[int, int]] = {}
     blocks = []
     for number, (table_id, families, targets, groups, provenance) in enumerate(drawn, 1):
-        stamps = [Stamp(target, groups) for target in sorted(targets)] if table_id == "1" else []
-        blocks.append(_block(table_id, families, stamps, number, provenance))
+        block_targets = [BlockTarget(target, groups) for target in sorted(targets)] if table_id == "1" else []
+        blocks.append(_block(table_id, families, block_targets, number, provenance))
         wanted = [family for name, of in GROUPS.items() if groups is None or name in groups for family in of]
-        for stamp in stamps:
-            travels = PEERS[stamp.target.cluster] not in provenance
+        for block_target in block_targets:
+            travels = PEERS[block_target.target.cluster] not in provenance
             own = sum(family in wanted for family in families) if travels else 0
-            records, size = counted.get(stamp.target, (0, 0))
-            counted[stamp.target] = records + own, size + number * (own > 0)
+            records, size = counted.get(block_target.target, (0, 0))
+            counted[block_target.target] = records + own, size + number * (own > 0)
     assert LogShares().counting(blocks).totals == {astuple(target): sums for target, sums in counted.items()}

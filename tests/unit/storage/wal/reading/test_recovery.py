@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError, TransientError
-from bookkeeper.model import Barrier, Stamp, TargetKey
+from bookkeeper.model import Barrier, BlockTarget, TargetKey
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
@@ -21,6 +21,7 @@ from bookkeeper.storage.wal import (
     Predecessor,
     Seal,
     WalWriter,
+    block_target_to_pb,
     delete_log,
     encode_batch,
     file_summary,
@@ -29,7 +30,6 @@ from bookkeeper.storage.wal import (
     read_headers,
     read_seal,
     recover,
-    stamp_to_pb,
     uri_of,
 )
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC
@@ -279,19 +279,19 @@ def test_only_local_logs_that_exist_can_be_recovered(tmp_path: Path) -> None:
 
 
 def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
-    other = Stamp(TargetKey("north", "r9", "t1", 4), ("g",))
+    other = BlockTarget(TargetKey("north", "r9", "t1", 4), ("g",))
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader(created_time_ms=99))
-    described: list[tuple[str, bytes | None, list[Stamp], tuple[str, int] | None]] = [
+    described: list[tuple[str, bytes | None, list[BlockTarget], tuple[str, int] | None]] = [
         ("t1", b"m", [], ("file:///old.wal", 7)),
         ("t1", None, [other], None),
-        ("t1", b"m", [Stamp(TO_EAST, None), other], None),
+        ("t1", b"m", [BlockTarget(TO_EAST, None), other], None),
         ("t1", b"", [], None),
         ("t1", b"m", [], ("file:///elsewhere.wal", 12)),
         ("t2", None, [], None),
     ]
-    for table_id, end_row, stamps, after in described:
+    for table_id, end_row, block_targets, after in described:
         header = BlockHeader(first_offset=writer.offset + 1, record_count=2, table_id=table_id)
-        header.stamps.extend(map(stamp_to_pb, stamps))
+        header.block_targets.extend(map(block_target_to_pb, block_targets))
         if end_row is not None:
             header.end_row = end_row
         if after is not None:
@@ -306,8 +306,8 @@ def test_a_summary_counts_tablets_from_headers_alone(tmp_path: Path) -> None:
     tablet = summary.tablets["t1", b"m"]
     assert (tablet.first_offset, tablet.last_offset) == (1, 10)
     assert tablet.barriers == (Barrier(1, "file:///old.wal", 7), Barrier(9, "file:///elsewhere.wal", 12))
-    assert tablet.stamps == {Stamp(TO_EAST, None), other}
-    assert summary.tablets["t2", None].stamps == frozenset()
+    assert tablet.block_targets == {BlockTarget(TO_EAST, None), other}
+    assert summary.tablets["t2", None].block_targets == frozenset()
     assert summary.tablets["t2", None].barriers == ()
 
 

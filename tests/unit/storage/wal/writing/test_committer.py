@@ -13,7 +13,7 @@ from bookkeeper.errors import (
     OverloadedError,
     UnavailableError,
 )
-from bookkeeper.model import Stamp
+from bookkeeper.model import BlockTarget
 from bookkeeper.storage.wal import CommitLimits, Durability, read_blocks, read_seal
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits
 from tests.support.faults import fault
@@ -106,7 +106,7 @@ def test_none_is_not_logged_and_takes_no_offset(tmp_path: Path) -> None:
 def check_none_is_logged_for_a_peer(directory: Path) -> None:
     with bench(directory, NO_BACKGROUND) as b:
         stamped = b.write(b"a", durability=Durability.NONE)
-        stamped.stamps = [Stamp(TO_EAST, None)]
+        stamped.block_targets = [BlockTarget(TO_EAST, None)]
         assert result(b.committer.submit(stamped)) == (1, 1), "what a peer gets is not in the log"
         result(b.committer.submit(b.write()))
         assert rows_of(b.committer.wal_uri, 1) == [b"a"]

@@ -159,6 +159,6 @@ def test_what_is_reserved_is_enough_for_any_rows(lengths: list[int], targets: in
     header = BlockHeader(table_id="1", first_offset=1 << 60, record_count=len(rows), min_row=rows[0], max_row=rows[-1])
     header.groups.add(name="default", families=[b"f"])
     for number in range(targets):
-        header.stamps.add(cluster="c" * 60, remote_table_id=str(number), incarnation=1)
+        header.block_targets.add(cluster="c" * 60, remote_table_id=str(number), incarnation=1)
     taken = frame_bytes(header.ByteSize(), encode_batch(batch).size)
     assert taken <= disk_bytes([batch.nbytes])

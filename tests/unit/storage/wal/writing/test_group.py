@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.model import Origin, Stamp, StreamKey
-from bookkeeper.storage.wal import BlockHeader, DraftBlock, Group, PlacedBlock, Predecessor, origin_to_pb, stamp_to_pb
+from bookkeeper.model import BlockTarget, Origin, StreamKey
+from bookkeeper.storage.wal import (
+    BlockHeader,
+    DraftBlock,
+    Group,
+    PlacedBlock,
+    Predecessor,
+    block_target_to_pb,
+    origin_to_pb,
+)
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft, form_blocks
 from tests.support.faults import fault
 from tests.support.wal_files import TO_EAST, records
@@ -50,7 +58,7 @@ def test_neighbours_of_one_tablet_become_one_block() -> None:
 
 
 def _stamp(made: BlockHeader) -> None:
-    made.stamps.append(stamp_to_pb(Stamp(TO_EAST, None)))
+    made.block_targets.append(block_target_to_pb(BlockTarget(TO_EAST, None)))
 
 
 def _origin(made: BlockHeader) -> None:

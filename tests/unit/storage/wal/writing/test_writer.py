@@ -99,14 +99,14 @@ def test_much_is_written_a_mebibyte_at_a_time(tmp_path: Path) -> None:
 def test_memory_of_what_is_durable_is_let_go_unless_replication_reads_on(tmp_path: Path) -> None:
     ops = Amounts()
     writer = WalWriter.create(tmp_path / "1.wal", HEADER, ops)
-    append(writer, [Spec([b"small"], stamps=())])
+    append(writer, [Spec([b"small"], block_targets=())])
     assert ops.uncached == [], "a page or two: not worth a call"
     large = [b"x" * (UNCACHED_BYTES * 2 // 5)]
-    writer.append([block(Spec(large, stamps=()), 2)])
+    writer.append([block(Spec(large, block_targets=()), 2)])
     assert ops.uncached == [], "not durable"
     writer.sync()
     assert ops.uncached == [writer.position]
-    append(writer, [Spec(large), Spec(large, stamps=())])
+    append(writer, [Spec(large), Spec(large, block_targets=())])
     assert len(ops.uncached) == 1
     assert [found.last_offset for found in read_headers(writer.uri)] == [1, 2, 3, 4]
     writer.abandon()
