@@ -36,6 +36,16 @@ class Fault:
     broken: Callable[..., Any] | str
     breaks: str
 
+    def holder(self) -> tuple[Any, str]:
+        """The module or class that has the function, and the function's name there. Raises AttributeError or
+        ImportError when the module or the class does not exist.
+        """
+        *holders, name = self.attribute.split(".")
+        holder: Any = importlib.import_module(self.module)
+        for part in holders:
+            holder = getattr(holder, part)
+        return holder, name
+
 
 def end_of(uri: str) -> int:
     """The offset of a sealed log's last record."""
@@ -49,11 +59,7 @@ def fault(name: str) -> Iterator[None]:
     """Run with the broken variant, or with several, ``one and another``: of rules that each keep a law alone."""
     with ExitStack() as broken:
         for switch in map(FAULTS.__getitem__, name.split(" and ")):
-            *holders, attribute = switch.attribute.split(".")
-            holder: Any = importlib.import_module(switch.module)
-            for part in holders:
-                holder = getattr(holder, part)
-            broken.enter_context(patch.object(holder, attribute, switch.broken))
+            broken.enter_context(patch.object(*switch.holder(), switch.broken))
         yield
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.named_tests import functions_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "conformance.md"
@@ -79,14 +79,6 @@ def entries_of(text: str) -> list[Entry]:
 ENTRIES = entries_of(PAGE.read_text())
 
 
-@cache
-def names_in(path: str) -> set[str]:
-    """The test functions of a file, without running any."""
-    file = ROOT / path
-    tree = ast.parse(file.read_text()) if file.is_file() else ast.Module(body=[], type_ignores=[])
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
 def part_of_differences(heading: str) -> str:
     """The text below one of the headings."""
     return re.split(r"^## ", DIFFERENCES.split(f"\n## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
@@ -121,7 +113,7 @@ def check_shown(entries: list[Entry]) -> None:
             f"{entry.number}: {entry.verdict}, with {len(entry.tests)} tests"
         )
         for path, name in entry.tests:
-            assert name in names_in(path), f"{entry.number}: there is no {path}::{name}"
+            assert name in functions_of(path), f"{entry.number}: there is no {path}::{name}"
 
 
 def check_said(entries: list[Entry]) -> None:

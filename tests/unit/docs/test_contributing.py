@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.named_tests import missing_tests
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "CONTRIBUTING.md"
 GUIDE = ROOT / "tests" / "support" / "README.md"
@@ -15,19 +17,18 @@ LINES_MAX = 150
 _PATH = re.compile(
     r"\b(?:bookkeeper|combiners|docker|docs|shell|tests)/[\w./-]*\w/?|`[\w-]+\.(?:md|toml)`|\bMakefile\b"
 )
-_TEST = re.compile(r"\b(tests/[\w/]+\.py)::(\w+)")
 _MODULE = re.compile(r"\bpython -m (tests[\w.]*)")
 
 
 def missing_in(text: str) -> list[str]:
     """What a text names and the checkout lacks: paths, tests, modules that Python runs."""
     found = [path for path in (raw.strip("`") for raw in _PATH.findall(text)) if not (ROOT / path).exists()]
-    for path, name in _TEST.findall(text):
-        file = ROOT / path
-        if file.is_file() and not re.search(rf"^def {name}\(", file.read_text(), re.MULTILINE):
-            found.append(f"{path}::{name}")
     places = ((module, ROOT / module.replace(".", "/")) for module in _MODULE.findall(text))
-    return found + [f"python -m {module}" for module, place in places if not (place / "__main__.py").is_file()]
+    return (
+        found
+        + missing_tests(text)
+        + [f"python -m {module}" for module, place in places if not (place / "__main__.py").is_file()]
+    )
 
 
 @pytest.mark.parametrize("page", [PAGE, GUIDE], ids=["CONTRIBUTING", "tests/support/README"])
