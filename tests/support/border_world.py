@@ -31,7 +31,7 @@ def segment(first: bytes, last: bytes) -> SegmentEntry:
 def held_row(
     row: bytes, segments: Mapping[str, SegmentEntry], high_water: int, wal: tuple[str, int], serial: int = 1
 ) -> RowPut:
-    """What a holder of that serial leaves in a tablet's row when it lets go of it; at its first flush id."""
+    """The tablet row that a holder of this serial leaves when it unloads the tablet; at its first flush id."""
     state = FlushState(
         keys.first_flush_id(serial), {wal[0]: wal[1]}, wal[1], 900, {STREAM: high_water}, (wal,), tuple(segments)
     )
@@ -50,7 +50,7 @@ def hold(table: MetadataTable | ModelTable, put: RowPut, serial: int = 1) -> Non
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a table knows of one row, whichever tablet holds it."""
+    """The knowledge of a table about one row, independent of the tablet that holds it."""
 
     segments: frozenset[str]
     high_water: int
@@ -86,7 +86,7 @@ def counts(entry: SegmentEntry, letter: bytes) -> bool:
 
 
 def ends_of(rows: Sequence[Row]) -> list[bytes | None]:
-    """Where tablets end."""
+    """The end rows of tablets."""
     return [keys.parse_tablet_row(row.key)[1] for row in rows if keys.is_tablet(row)]
 
 

@@ -27,7 +27,7 @@ FLAGS = (
 
 
 def missing_programs() -> list[str]:
-    """What has to be installed first; ``docker/system-deps.sh all`` does."""
+    """Packages that ``docker/system-deps.sh all`` installs."""
     return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
@@ -56,5 +56,5 @@ def resize(driver: Chrome, width: int, height: int) -> None:
 
 
 def complaints(driver: Chrome) -> list[str]:
-    """What pages wrote to the console since the last call: errors and warnings of the browser, too."""
+    """Lines that pages wrote to the console since the last call, with errors and warnings of the browser."""
     return [f"{entry['level']}: {entry['message']}" for entry in driver.get_log("browser")]  # type: ignore[no-untyped-call]

@@ -24,11 +24,13 @@ STOP_S = 30.0
 
 
 THIRD_PARTY = Path(__file__).parent / "third_party"
-"""Packages that are installed in every cluster of a test, as somebody else would install theirs."""
+"""Packages that are installed in every cluster of a test, in the way in which a third party installs its own."""
 
 
 def standalone_command(directory: Path, environment: Mapping[str, str] | None = None) -> list[str]:
-    """What runs ``bookkeeper standalone DIR`` with this interpreter; ``environment`` is added to that of the test."""
+    """The command that runs ``bookkeeper standalone DIR`` with this interpreter, and its environment: that of the test
+    and ``environment``.
+    """
     given = dict(environment or {})
     paths = [str(THIRD_PARTY), given.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")]
     given["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -60,12 +62,12 @@ class Cluster:
 
     @property
     def directory(self) -> Path:
-        """Where it lives."""
+        """The cluster's directory."""
         return self.settings.directory
 
     @property
     def quorum(self) -> str:
-        """What a peer calls it: ``host:port`` of its master."""
+        """The quorum that a peer uses: ``host:port`` of the cluster's master."""
         return self.settings.master.address
 
     @property
@@ -116,7 +118,7 @@ class Cluster:
         return self._process.wait_restarted(role, old_pid, timeout_s)
 
     def log_text(self, role: str) -> str:
-        """What the role logged so far."""
+        """The log of the role so far."""
         return (self.settings.logs_dir / f"{role}.log").read_text(errors="replace")
 
     def __enter__(self) -> Cluster:

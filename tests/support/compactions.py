@@ -1,4 +1,4 @@
-"""What tests of compactions do to a running tserver, and look at afterwards."""
+"""Acts of compaction tests on a running tserver, and their checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.failing_metadata import FailingMetadata
 from tests.support.tservers import Cells, Ground, LocalNode, records
 
 QUIET = {"table.compaction.segments_max": "1000", "table.compaction.ratio": "1000"}
-"""Nothing is compacted that nobody asked for."""
+"""Properties under which a tablet is compacted only on demand."""
 
 
 class CrashError(BaseException):
@@ -41,7 +41,7 @@ class DyingMetadata(FailingMetadata):
 
 
 def quiet_tablet(west: Ground) -> tuple[LocalNode, Extent]:
-    """A table of one tablet that is compacted when somebody asks, and its server."""
+    """A table of one tablet that is compacted only on demand, and its server."""
     (extent,) = west.create_table("1")
     west.set_properties("1", QUIET)
     node = west.local()

@@ -1,4 +1,4 @@
-"""What becomes of a file that a bad disk, a cut or a wrong copy has touched: for fuzzing whatever reads files.
+"""Damage to a file by a bad disk, a cut or a wrong copy: for fuzzing readers of files.
 
 Arrives: the bytes of a whole file. Leaves: other bytes, by one to three accidents; sometimes they are the same.
 """

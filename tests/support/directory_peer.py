@@ -1,4 +1,4 @@
-"""What a ``parquet`` peer holds, as a reader finds it."""
+"""The records of a ``parquet`` peer, as a reader finds them."""
 
 from __future__ import annotations
 

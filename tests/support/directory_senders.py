@@ -102,7 +102,7 @@ class Schedule:
         self.look()
 
     def look(self) -> None:
-        """What a reader sees now."""
+        """Check that a reader sees a prefix of the records, each once."""
         found = sorted(offset for path in self._files() for offset in self._offsets_in(path))
         wanted = [offset for part in self.source for offset in self._offsets(part)]
         assert found == wanted[: len(found)], "a reader sees a record twice, or misses one in the middle"

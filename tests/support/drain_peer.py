@@ -1,4 +1,4 @@
-"""A receiving process for measurements: whatever it is sent is on disk before it is acknowledged, and nothing more.
+"""A receiving process for measurements: it writes each message to disk and acknowledges it, and does nothing more.
 
 ``python -m tests.support.drain_peer DIR`` prints one line, JSON ``{"quorum": ..., "plain": ...}``, and ends with its
 standard input. ``quorum``: a master and a tserver of the contract; each block is checked and written, one sync a

@@ -1,4 +1,4 @@
-"""Where clusters of tests reach files: in their own directory, and wherever a test makes its own."""
+"""Directories that clusters of tests may read and write: their own, and those of a test."""
 
 from __future__ import annotations
 

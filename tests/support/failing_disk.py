@@ -2,7 +2,7 @@
 never written can't be; the kernel reports the error to ``fsync`` once and marks the pages clean.
 
 Arrives: a directory. Leaves: :class:`FailingDisk`. Needs root, loop devices and e2fsprogs; without them its tests are
-skipped. Everything is taken away at the end, whatever became of the test. Survives kill -9 of the test: the mounts.
+skipped. Mounts and devices are removed at the end, even of a failed test. Survives kill -9 of the test: the mounts.
 ``python -m tests.support.small_disk`` (``make clean``) takes the tmpfs away, whose source is a small disk's.
 """
 

@@ -130,7 +130,7 @@ class FakeMaster(_Rest):
     def leader(self) -> str:
         self.hook("leader")
         if self.cluster.leader is None:
-            raise NotLeaderError("nobody leads")
+            raise NotLeaderError("no master leads")
         return self.cluster.leader
 
     def tables(self) -> Sequence[TableInfo]:

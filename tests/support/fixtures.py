@@ -38,7 +38,7 @@ DROP_TIMEOUT_MS = 60_000
 
 @pytest.fixture(params=["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)])
 def books(request: pytest.FixtureRequest) -> Iterator[Books]:
-    """Where the clusters of a test have their books: SQLite files, then tables of one real HBase."""
+    """The store of the clusters' books in a test: SQLite files, then tables of one real HBase."""
     if request.param == "sqlite":
         yield own_file
         return

@@ -40,7 +40,7 @@ class Given:
 
     @property
     def file(self) -> WholeFile:
-        """What its cluster says of it."""
+        """The file as its cluster describes it."""
         return WholeFile(self.provenance, self.whole, self.root)
 
     # ---- as files
@@ -64,7 +64,7 @@ class Given:
         return west.tserver(node).take_segments(token, self.stream)
 
     def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:
-        """What a tablet is told when the files have come; they may be taken where they lie."""
+        """The order that a tablet gets when the files have come; it may take them in place."""
         west.tserver(node).open_stream(self.stream)
         offer = offer_of("", self.stream, self.file)
         (share,) = shares_of(files_of(offer), [extent]).values()

@@ -46,12 +46,12 @@ class HBaseInstance(Protocol):
 
     @property
     def host(self) -> str:
-        """Where the Thrift gateway listens."""
+        """The host of the Thrift gateway."""
         ...
 
     @property
     def thrift_port(self) -> int:
-        """Where the Thrift gateway listens."""
+        """The port of the Thrift gateway."""
         ...
 
     def kill9(self) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does to an HBase table behind a cluster's back: copy it, drop it, empty it, put a copy back.
+"""Acts of an operator on an HBase table behind a cluster's back: copy it, drop it, empty it, put a copy back.
 
 Arrives: a running HBase and a table's name. Leaves: :class:`TableCopy`: every cell with its rank, as in a snapshot.
 """

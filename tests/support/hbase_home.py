@@ -104,7 +104,7 @@ class HBaseHome:
         self._hbase.kill9()
 
     def url(self, name: str) -> str:
-        """Where the books of the cluster of this name are."""
+        """The metadata URL of the cluster of this name."""
         return f"hbase://{self._hbase.host}:{self._thrift.port}/{name}"
 
     def kill_hbase(self) -> None:

@@ -48,7 +48,7 @@ def old_bomb(size: int, compression: str = "zstd") -> bytes:
 
 
 def buffer_at(raw: bytes | bytearray, number: int) -> int:
-    """Where the metadata of a message keeps offset and length of a buffer."""
+    """The position of a buffer's offset and length in the metadata of a message."""
     root = 8 + struct.unpack_from("<I", raw, 8)[0]
     header = _field(raw, root, 2)
     batch = header + struct.unpack_from("<I", raw, header)[0]
@@ -57,7 +57,7 @@ def buffer_at(raw: bytes | bytearray, number: int) -> int:
 
 
 def body_at(raw: bytes | bytearray) -> int:
-    """Where the body of a message begins."""
+    """The position of the body of a message."""
     return 8 + int(struct.unpack_from("<I", raw, 4)[0])
 
 

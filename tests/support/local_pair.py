@@ -59,12 +59,12 @@ class LocalCluster:
 
     @property
     def directory(self) -> Path:
-        """Where it lives."""
+        """The cluster's directory."""
         return self.settings.directory
 
     @property
     def quorum(self) -> str:
-        """What a peer calls it."""
+        """The address by which a peer finds the cluster: that of its master."""
         return self.settings.master.address
 
     def replace_tserver(self, **changes: object) -> None:

@@ -93,7 +93,7 @@ def plan_world(
     lane_max: int = 100,
     chosen: Mapping[bytes, str] | None = None,
 ) -> World:
-    """What a plan is made from; a log's owner is the directory it is in."""
+    """The input of a plan; the owner of a log is the directory of the log."""
     return World(
         files=files,
         live={session: f"{session}:1" for session in live},

@@ -122,7 +122,7 @@ class Master:
         return self.act(self.look())
 
     def owners(self) -> Owners:
-        """Who lives now."""
+        """The live sessions."""
         return Owners(self.tservers.session_of, set(self.tservers.live()))
 
     def collect(self, runs: int = 2) -> list[str]:
@@ -177,7 +177,7 @@ class World:
         return read_config(self.coordination)
 
     def define(self, cluster: str) -> PeerCluster:
-        """A peer that nobody answers for."""
+        """A peer whose address no server has."""
         peer = PeerCluster(cluster, "127.0.0.1:1", f"{cluster}-instance", cluster)
         define_cluster(self.coordination, peer)
         return peer
@@ -209,7 +209,7 @@ class World:
     # ---- tservers
 
     def tserver(self, address: str = "127.0.0.1:1") -> str:
-        """A live tserver session, without a process: nobody answers unless ``address`` says where."""
+        """A live tserver session without a process: calls fail unless ``address`` is that of a server."""
         session = self.coordination.open_session("tserver", address)
         self.sessions[session.session_id] = session
         return session.session_id

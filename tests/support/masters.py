@@ -60,7 +60,7 @@ class LocalMaster:
 
     @property
     def address(self) -> str:
-        """Where it answers."""
+        """The address of the master."""
         return self.process.address
 
     @property
@@ -75,7 +75,7 @@ class LocalMaster:
 
     @property
     def leadership(self) -> Leadership:
-        """What it runs. Raises AssertionError when it does not lead."""
+        """The leadership of the master. Raises AssertionError when the master does not lead."""
         assert self.process.leadership is not None
         return self.process.leadership
 
@@ -93,7 +93,7 @@ class LocalMaster:
         self._coordination.close()
 
     def stop(self) -> None:
-        """End its threads; whoever calls it finds nobody."""
+        """End its threads; later calls find no server."""
         self._stop.set()
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()

@@ -1,4 +1,4 @@
-"""What other processes do to a metadata table in tests; run by ``python -m`` or started by ``multiprocessing``."""
+"""Acts of other processes on a metadata table in tests; run by ``python -m`` or started by ``multiprocessing``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Store:
 
 
 def hbase_url(hbase: HBaseInstance) -> str:
-    """A table that nobody else uses."""
+    """The URL of a table that no other test uses."""
     return f"hbase://{hbase.host}:{hbase.thrift_port}/contract{next(_prefixes)}"
 
 

@@ -29,7 +29,7 @@ def get(url: str, token: str = "") -> tuple[int, Any]:
 
 
 def read(url: str, token: str = "") -> tuple[int, str]:
-    """Status code and text, for whoever shows the token."""
+    """Status code and text of a request that shows the token."""
     shown = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urlopen(Request(url, headers=shown), timeout=LIMIT_S) as answer:
@@ -48,17 +48,17 @@ class Scene:
 
     @property
     def lag_records(self) -> int:
-        """What a client's status says. Logs are shared, so records of other tables that lie between count, too."""
+        """The lag in a client's status. Tables share logs, so records of other tables in between count, too."""
         return sum(found.lag_records for found in self.west.client.replication.status(self.table))
 
     @property
     def url(self) -> str:
-        """Where the monitor of west's master answers."""
+        """The address of the monitor of west's master."""
         return f"http://127.0.0.1:{self.west.settings.monitor.port}"
 
     @property
     def token(self) -> str:
-        """What opens it."""
+        """The token of the monitor."""
         return token_of(SecretStore(self.west.directory).own("monitor"))
 
     @property
@@ -73,7 +73,7 @@ class Scene:
         return body
 
     def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
-        """What an endpoint says when it first says so; the monitor looks every two seconds."""
+        """The first answer of an endpoint for which ``holds``; the monitor samples every two seconds."""
         self.west.wait_until(lambda: holds(self.get(path)), f"{path} says so", LIMIT_S)
         return self.get(path)
 

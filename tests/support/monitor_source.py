@@ -24,7 +24,7 @@ from bookkeeper.security.viewers import Viewers
 EAST = TargetKey("east", "7", "1", 1)
 SHOWN = LeaderSeen("127.0.0.1:9797", 3, "http://127.0.0.1:9100/")
 WHOEVER = Viewers(None, "west", "i-west")
-"""The monitor asks nobody."""
+"""A monitor that asks no viewer for a token."""
 
 
 def status(file: str, phase: str = "waiting", records: int = 10, table: str = "cities") -> TargetStatus:

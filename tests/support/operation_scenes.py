@@ -106,7 +106,7 @@ class Scene:
         return self.tserver
 
     def taken(self) -> list[str]:
-        """What the tserver has taken of imports."""
+        """The parts of imports that the tserver has loaded."""
         found = {} if self.tserver is None else self.tserver.adopted
         return sorted(f"{tablet.end_row!r}: {rows}" for parts in found.values() for tablet, rows in parts.items())
 
@@ -182,7 +182,7 @@ def _export_table(scene: Scene) -> Args:
 
 
 def _hold_tablets(scene: Scene, *splits: bytes) -> None:
-    """The table's tablets hold something, and were never given to anybody."""
+    """The table's tablets have data, and no tserver ever loaded them."""
     table_id = scene.create_table(*splits)
     starts = [b"`", *splits]
     for number, (start, end) in enumerate(zip(starts, [*splits, None], strict=True), 1):
@@ -244,7 +244,7 @@ def _skip(scene: Scene) -> Args:
 
 
 def _retry(scene: Scene) -> Args:
-    """A tserver that ships whatever it gets."""
+    """A tserver that ships every range."""
     args = _held(scene, scene.enable().key)
     tserver = scene.start_tserver()
 
@@ -306,7 +306,7 @@ def _executed(kind: str, prepare: Callable[[Scene], Args]) -> Play:
 
 
 def _ship_file(scene: Scene, args: Args) -> None:
-    """What the cycle does of a file: an operation, a tserver, another tserver, the end."""
+    """The acts of the cycle on a file: an operation, a tserver, another tserver, the end."""
     files = replicate_file.ReplicateFiles(scene.master.fate.store, scene.world.clock)
     file, target = str(args["file"]).encode(), Target(TargetKey("east", "r1", "1", 1), None, "", "east-instance")
     for session in ("one", "two"):
@@ -390,7 +390,7 @@ def _tablet_name(key: bytes, names: Mapping[str, str]) -> str | None:
 
 
 def _number(key: str, value: Any, names: Mapping[str, str], incarnations: list[int]) -> str | None:
-    """What stands for a number that a cut may have skipped."""
+    """The text for a number that a cut may have skipped."""
     if key == "id" and value in names:
         return names[value]
     return f"incarnation {incarnations.index(value)}" if key == "incarnation" else None

@@ -20,7 +20,7 @@ from bookkeeper.storage.wal import FileOps
 
 
 class PageCache:
-    """What the disk has of each file, and what is written and not synced: positions and bytes."""
+    """For each file the bytes on disk, and the bytes that are written and not synced, with their positions."""
 
     def __init__(self) -> None:
         self._disk: dict[str, bytearray] = {}
@@ -42,7 +42,7 @@ class PageCache:
         self._dirty.pop(path, None)
 
     def on_disk(self, path: str) -> bytes:
-        """What a power failure leaves of a file."""
+        """The bytes of a file that survive a power failure."""
         return bytes(self._disk.get(path, b""))
 
     def read_disk(self, path: str, buffer: mmap.mmap, position: int) -> int:
@@ -89,7 +89,7 @@ class CachedFileOps(FileOps):
 
 
 def write_position(fd: int) -> int:
-    """Where the next write to a descriptor goes."""
+    """The position of the next write to a descriptor."""
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
         return os.fstat(fd).st_size
     return os.lseek(fd, 0, os.SEEK_CUR)

@@ -237,7 +237,7 @@ class Cluster:
             self.tablets[extent] = self._served(extent, recovered)
 
     def flush(self) -> None:
-        """What every tablet knows goes into its row."""
+        """Write the state of every tablet into its row."""
         for extent, tablet in list(self.tablets.items()):
             point = tablet.begin_flush(self.logs[-1].uri, 0)
             if point is not None:
@@ -284,7 +284,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class _OneSession:
-    """There is one session, for whatever range."""
+    """One session for all ranges."""
 
     inner: _Session
 
@@ -312,13 +312,13 @@ class _Session:
 
 
 def settle(clusters: Sequence[Cluster]) -> None:
-    """Ship until nobody has anything left."""
+    """Ship until no cluster has anything left."""
     while sum(cluster.drain() for cluster in clusters):
         pass
 
 
 def check_once(cluster: Cluster, written: Sequence[int] = ()) -> None:
-    """What was sent to a cluster, and what its users wrote, is there once, and nothing else is."""
+    """Check that a cluster has each record once that was sent to it or written by its users, and no other one."""
     twice = sorted(value for value, times in cluster.applied.items() if times > 1)
     lost = sorted((cluster.sent_here | set(written)) - cluster.applied.keys())
     assert not twice, f"{cluster.name} applied {twice} twice"

@@ -1,4 +1,4 @@
-"""Somebody between a caller and a server, who passes their handshake on and then does to frames what a test wants."""
+"""A relay between a caller and a server: it passes their handshake on, then a test changes frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bookkeeper.rpc.trust.handshake import Kind, Message
 Side = Literal["client", "server"]
 
 LAST = {"client": Kind.PROOF, "server": Kind.WELCOME}
-"""What ends the handshake of a side."""
+"""The message that ends the handshake of a side."""
 
 
 class Relay:

@@ -87,7 +87,7 @@ class ReplayProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kill whatever is left."""
+        """Kill all processes that are left."""
         self._pool.close()
         family = self.family()
         if self.process.poll() is None:
@@ -98,7 +98,7 @@ class ReplayProcess:
                 member.kill()
 
     def status(self) -> dict[str, str]:
-        """What the process says of itself."""
+        """The status of the process, as it answers."""
         return dict(self._pool.replay(self.address).status())
 
     def run(self, ranges: Sequence[Range], timeout_s: float = 120.0) -> dict[int, RangeResult]:

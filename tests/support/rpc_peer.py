@@ -89,7 +89,7 @@ def greeting(
 
 
 def words_after(said: bytes, challenge: Challenge, channel: bytes = b"") -> bytes:
-    """What proofs and keys are made over when ``said`` was answered with this challenge."""
+    """The bytes that proofs and keys sign when ``said`` was answered with this challenge."""
     return handshake.words_of(channel, [said], challenge.nonce, challenge.chosen)
 
 
@@ -158,14 +158,14 @@ class RawPeer:
         return raw
 
     def read_all(self) -> bytes:
-        """What the server says until it closes."""
+        """All bytes that the server sends until it closes."""
         raw = b""
         while more := self.sock.recv(4096):
             raw += more
         return raw
 
     def is_closed_by_server(self) -> bool:
-        """Wait until the server closes the connection, whatever it says before."""
+        """Wait until the server closes the connection; ignore its bytes."""
         try:
             while self.sock.recv(4096):
                 pass

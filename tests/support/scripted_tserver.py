@@ -46,7 +46,7 @@ class ScriptedTServer:
     loads: Counter[Extent] = field(default_factory=Counter)
     """How often it was told to load each."""
     problems: list[TabletProblem] = field(default_factory=list)
-    """What it says is wrong with what it holds."""
+    """The problems that it reports of its tablets."""
     marks: list[FileMark] = field(default_factory=list)
     adopted: dict[StreamKey, dict[Extent, list[bytes]]] = field(default_factory=dict)
     """Import to tablet to the rows that it took, in order."""

@@ -22,7 +22,7 @@ LIMIT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one command line gave back."""
+    """Exit code and output of one command line."""
 
     code: int
     out: str
@@ -61,7 +61,7 @@ class Shell:
     cluster: Cluster
 
     def __call__(self, *words: str) -> Answer:
-        """Run a command, whatever it gives back."""
+        """Run a command; any exit code will do."""
         return quick("shell", str(self.cluster.directory), *words)
 
     def good(self, *words: str) -> Answer:

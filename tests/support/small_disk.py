@@ -34,7 +34,7 @@ class SmallDisk:
     directory: Path
 
     def free_bytes(self) -> int:
-        """What is left."""
+        """The free space."""
         disk = os.statvfs(self.directory)
         return disk.f_bavail * disk.f_frsize
 

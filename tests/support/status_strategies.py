@@ -1,4 +1,4 @@
-"""Hypothesis strategies for replication statuses: whatever a cell can hold, newer versions included.
+"""Hypothesis strategies for replication statuses: any value of a cell, of newer versions, too.
 
 Barriers and unknown fields are drawn from small pools, so that equal ones meet.
 """

@@ -29,7 +29,7 @@ REAL_HOST = "127.0.0.1"
 VARIABLE = "BOOKKEEPER_TEST_STRAITS"
 """Hosts that the processes of a test dial in place of others, as ``REAL=STRAIT``."""
 DIAL = Path(__file__).parent / "dial_strait"
-"""What lets a Python process do so, when it is in its ``PYTHONPATH``."""
+"""A directory for ``PYTHONPATH``: it makes a Python process dial these hosts."""
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 512
 PATIENCE_S = 30.0
@@ -38,7 +38,7 @@ AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def own_host() -> str:
-    """A host of this machine that nobody else uses."""
+    """A host of this machine that no other server uses."""
     return f"127.{secrets.randbelow(250) + 2}.{secrets.randbelow(254) + 1}.{secrets.randbelow(254) + 1}"
 
 
@@ -75,7 +75,7 @@ class Strait:
     # ---- for the test
 
     def address(self, real: str) -> str:
-        """Where a server behind the strait is reached through it."""
+        """The address of the strait that leads to a server behind it."""
         host, _, port = real.partition(":")
         assert host == self.real_host
         self._do(self._listen(int(port)))
@@ -83,7 +83,7 @@ class Strait:
 
     @property
     def passing(self) -> dict[str, str]:
-        """What the environment of processes needs whose connections to the servers' host pass the strait."""
+        """Environment variables that lead a process's connections to the servers' host through the strait."""
         return {VARIABLE: f"{self.real_host}={self._host}", "PYTHONPATH": str(DIAL)}
 
     def let_pass(self, pool: RpcPool) -> None:
@@ -109,7 +109,7 @@ class Strait:
         self._call(set_delay)
 
     def reset(self) -> None:
-        """Break every connection there is, with whatever is on its way."""
+        """Break every connection, with the bytes on their way."""
         self._call(self._reset)
 
     def mend(self) -> None:
@@ -150,7 +150,7 @@ class Strait:
             try:
                 far_reader, far_writer = await asyncio.open_connection(self.real_host, port)
             except OSError:
-                return  # nobody listens there now: the caller sees its connection end
+                return  # no server listens there now: the caller sees its connection end
             self._connections.add(far_writer)
             pumps = [self._pump(reader, far_writer, False), self._pump(far_reader, writer, True)]
             self._tasks |= (tasks := {asyncio.ensure_future(pump) for pump in pumps})

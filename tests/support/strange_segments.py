@@ -1,4 +1,4 @@
-"""Segments that no writer of ours makes: whatever they say and hold, their checksums are right."""
+"""Segments that no writer of ours makes, with wrong contents and right checksums."""
 
 from __future__ import annotations
 

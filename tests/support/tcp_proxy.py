@@ -39,7 +39,7 @@ class TcpProxy:
             _shut(each)
 
     def hang(self) -> None:
-        """Swallow whatever the present connections send from now on; later ones work."""
+        """Drop all bytes of the present connections from now on; later connections work."""
         self._hanging.set()
         self._hanging = threading.Event()
 

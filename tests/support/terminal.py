@@ -23,7 +23,7 @@ LINES, COLUMNS = 50, 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\r\x07]")
 _READ_BYTES = 65_536
 _PLAIN = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-"""Nobody answers here when a program asks where the cursor is."""
+"""A program that asks for the position of the cursor gets no answer here."""
 
 
 class Terminal:
@@ -50,7 +50,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def expect(self, text: str) -> str:
-        """What was shown since the last call, up to ``text`` and with it; AssertionError when it does not come."""
+        """The output since the last call, up to ``text`` and with it. Raises AssertionError when it does not come."""
         limit = time.monotonic() + LIMIT_S
         while text not in (shown := self._shown()[self._seen :]):
             left = limit - time.monotonic()
@@ -76,7 +76,7 @@ class Terminal:
             return True
         try:
             more = os.read(self._master, _READ_BYTES).decode(errors="replace")
-        except OSError:  # the other side of a pty that nobody has open any more
+        except OSError:  # the other side of a pty whose last descriptor is closed
             return False
         self._raw += more
         return bool(more)

@@ -44,7 +44,7 @@ class _Master(Contract):
 
     def leader(self) -> str:
         if not self._peer.leads:
-            raise NotLeaderError("nobody leads")
+            raise NotLeaderError("no master leads")
         return self._peer.master.address
 
     def pick_tserver(self, table_id: str) -> str:

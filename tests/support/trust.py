@@ -1,6 +1,6 @@
-"""Clusters of tests trust each other and the clients of tests, however a test calls them.
+"""Clusters of tests trust each other and the clients of tests, under any name.
 
-Whichever cluster is defined as a peer of another finds the secret that it needs, and a client that names a cluster by
+A cluster that is defined as a peer of another one finds the secret that it needs, and a client that names a cluster by
 its quorum finds one in the environment (``tests/conftest.py``).
 """
 

@@ -197,7 +197,7 @@ class ProcessNode:
         return True
 
     def log_text(self) -> str:
-        """What it logged."""
+        """The log of the process."""
         return Path(self._log.name).read_text(errors="replace")
 
     def signal(self, number: int) -> None:
@@ -226,7 +226,7 @@ Node = LocalNode | ProcessNode
 
 
 class Ground:
-    """What a cluster stands on without its processes, and what the test does in place of a master."""
+    """The stores of a cluster without its processes, and the acts of a master that a test does itself."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Ground:
     def create_table(
         self, table_id: str, splits: Sequence[bytes] = (), groups: Sequence[LocalityGroup] = ()
     ) -> list[Extent]:
-        """An online table; its tablets are assigned to nobody yet."""
+        """Make an online table, whose tablets no tserver serves yet."""
         create_table_record(self.coordination, table_id, f"table{table_id}", groups, {})
         set_table_state(self.coordination, table_id, "online")
         borders: list[bytes | None] = [None, *splits, None]

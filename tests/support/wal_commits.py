@@ -108,7 +108,7 @@ class JournalOps(FileOps):
         self.journal.note(f">{name}")
         gate = self._gates.get(name)
         if gate is not None and not gate.wait(PATIENCE_S):
-            raise TimeoutError(f"nobody opened the gate of {name}")
+            raise TimeoutError(f"the test did not open the gate of {name}")
         self._fail(name)
 
     def _fail(self, name: str) -> None:

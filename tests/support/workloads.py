@@ -1,4 +1,4 @@
-"""What the failure tests write, and what both clusters must then hold: computed from seed and batch number alone.
+"""Workloads of failure tests, and the cells that both clusters must then have: a function of seed and batch number.
 
 Arrives: a seed. Leaves: batches of row changes (the same for the same seed and number, whenever they are asked for),
 and the cells that are there after the first ``count`` batches. Each workload has the rows of its table to itself, and
@@ -37,7 +37,7 @@ class Workload(Protocol):
 
     @property
     def splits(self) -> Sequence[bytes]:
-        """Where the table's tablets end."""
+        """The split rows of the table."""
 
     @property
     def groups(self) -> Sequence[LocalityGroup]:
@@ -60,14 +60,14 @@ def mutation_of(change: RowChange) -> Mutation:
 
 @dataclass(slots=True)
 class Expectation:
-    """What the batches of a workload leave, asked for again and again as they become more."""
+    """The cells after the batches of a workload, computed further as batches are added."""
 
     workload: Workload
     _cells: dict[CellKey, bytes] = field(default_factory=dict)
     _count: int = 0
 
     def after(self, count: int) -> Mapping[CellKey, bytes]:
-        """What the first ``count`` batches leave, at least as many as asked for before."""
+        """The cells after the first ``count`` batches, which are at least as many as in the last call."""
         assert count >= self._count
         for number in range(self._count, count):
             apply_changes(self._cells, self.workload.batch(number))
@@ -76,7 +76,7 @@ class Expectation:
 
 
 def cells_after(workload: Workload, count: int) -> Mapping[CellKey, bytes]:
-    """What the first ``count`` batches leave."""
+    """The cells after the first ``count`` batches."""
     return Expectation(workload).after(count)
 
 
@@ -98,8 +98,8 @@ NUMBER = (b"about", b"number")
 
 @dataclass(frozen=True, slots=True)
 class LinkedList:
-    """Each row points at a row of the batch before, which was acknowledged when this one was written. So whatever
-    is killed whenever, a pointer to a row that is not there means that an acknowledged row was lost.
+    """Each row points at a row of the batch before, which was acknowledged when this one was written. So a
+    pointer to a missing row means that an acknowledged row was lost, after any kill at any time.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""What must not be left behind once everything is replicated: in the books, on disk, and at the receiver.
+"""Leftovers: cells and files that must be gone once everything is replicated, on disk, in the books, at the receiver.
 
 Arrives: a cluster's metadata table, its directories and its sessions, read from outside while it runs. Leaves: lines
 of text, each naming one thing that nothing alive needs. Nothing was written for longer than the age at which a log
@@ -105,7 +105,7 @@ class _Findings:
             self._tablet(row)
 
     def files(self) -> None:
-        """What is on disk: open logs and what belongs to them, segments that the books name, nothing else."""
+        """Check that the disk has open logs with their small files and segments that the books name, nothing else."""
         for path in self.view.wal_files:
             log = path.with_name(path.name.removesuffix(path.suffix)) if path.suffix in SMALL_SUFFIXES else path
             if uri_of(log) not in self.view.open_logs:

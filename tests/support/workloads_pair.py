@@ -61,18 +61,18 @@ class Pair:
     directory: Path
     seed: int
     store: Store = "sqlite"
-    """Where the books of both clusters are: a SQLite file each, or one HBase."""
+    """The store of both clusters' books: a SQLite file each, or one HBase."""
     home: HBaseHome | None = None
     """That HBase."""
     west: Cluster = field(init=False)
     east: Cluster = field(init=False)
     loaders: list[Loader] = field(default_factory=list)
     to_east: Strait = field(init=False)
-    """What west sends to east passes it, on the way to master and tservers."""
+    """The strait between west and the master and tservers of east."""
     to_west: Strait = field(init=False)
-    """What the workloads write passes it."""
+    """The strait between the workloads and west."""
     disk: SmallDisk | None = None
-    """Where all of west lives; None where none can be mounted, and :attr:`no_disk` says why."""
+    """The disk that has all of west; None where no disk can be mounted, and :attr:`no_disk` says why."""
     no_disk: str = ""
     clock: SystemClock = field(default_factory=SystemClock)
     _cleanup: ExitStack = field(default_factory=ExitStack)
@@ -203,7 +203,7 @@ class Pair:
         assert not problems, "\n".join(problems)
 
     def leftovers(self) -> list[str]:
-        """What nothing alive needs, on both sides, after a flush of all tablets."""
+        """Cells and files of both clusters that no live process needs, after a flush of all tablets."""
         for cluster in self.clusters.values():
             for loader in self.loaders:
                 cluster.client.tables.flush(loader.workload.table)

@@ -1,4 +1,4 @@
-"""What goes wrong: processes that die, stop or are believed dead, slow threads, a bad network, stores that are silent.
+"""Accidents: processes that die, stop or are believed dead, slow threads, a bad network, silent stores.
 
 Each takes the stage and random numbers. Whatever lasts, lasts until :func:`relief` or the end of the schedule.
 """
@@ -105,7 +105,7 @@ def zombie(stage: Stage, rng: Random) -> None:
 
 
 def suspend(stage: Stage, rng: Random) -> None:
-    """A process stops for a while, and nobody knows."""
+    """A process stops for a while, unnoticed."""
     node = stage.node(rng, processes)
     if node is not None:
         node.process.suspended = True
@@ -163,12 +163,12 @@ def run_some(stage: Stage, rng: Random) -> None:
 
 
 def pass_time(stage: Stage, rng: Random) -> None:
-    """Nobody goes on for a while."""
+    """All tasks stop for a while."""
     stage.kernel.advance(stage.kernel.now_ns + rng.randrange(4_000) * 1_000_000)
 
 
 def relief(stage: Stage, _rng: Random) -> None:
-    """Whatever was stopped goes on, and the network and the stores are as they should be."""
+    """Stopped tasks go on, and the network and the stores work again."""
     for cluster in stage.clusters:
         for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
             node.process.suspended = False
@@ -219,7 +219,7 @@ def silent_books(stage: Stage, rng: Random) -> None:
 
 
 def compact_books(stage: Stage, rng: Random) -> None:
-    """The store drops what nobody can see, and old tombstones."""
+    """The store drops invisible versions and old tombstones."""
     stage.cluster(rng).table.compact_now()
 
 

@@ -119,7 +119,7 @@ class SimTable:
         )
 
     def row(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
-        """What shows of a row now."""
+        """The visible cells of a row now."""
         cells = {
             column: cell
             for column, versions in sorted(self._rows.get(key, {}).items())

@@ -18,10 +18,10 @@ from tests.support.simulation.world import World
 Happening = Callable[[Stage, Random], None]
 
 DAILY: Mapping[str, Happening] = deeds.DAILY
-"""What users and clusters do all day."""
+"""Acts of users, and regular acts of clusters."""
 
 SELDOM: Mapping[str, Happening] = {**deeds.SELDOM, **accidents.ACCIDENTS}
-"""What operators do, and what goes wrong."""
+"""Acts of operators, and accidents."""
 
 HAPPENINGS: Mapping[str, Happening] = {**DAILY, **SELDOM}
 

@@ -1,4 +1,4 @@
-"""What one schedule is like: which things happen often in it, which never, and which threads are slow.
+"""The climate of one schedule: which acts are frequent, which never happen, and which threads are slow.
 
 Arrives: a seed. Leaves: a :class:`Climate`. A schedule in which everything happens a little seldom has the same fault
 twice where it hurts; so each one forbids some things and emphasises a few (swarm testing).
@@ -38,7 +38,7 @@ PACES = (20, 60, 150)
 """Steps between two events, at most."""
 
 TIME_ODDS = (0.005, 0.02, 0.08)
-"""How often time passes although somebody could go on."""
+"""How often time passes although some task could go on."""
 
 
 @dataclass(frozen=True)

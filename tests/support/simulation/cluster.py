@@ -72,7 +72,7 @@ class Cluster:
 
     @property
     def quorum(self) -> str:
-        """Where its masters answer."""
+        """The addresses of its masters."""
         return ",".join(f"127.0.0.1:{self.settings.master.port + number}" for number in range(3))
 
     # ---- processes
@@ -171,7 +171,7 @@ class Cluster:
         return None
 
     def expire(self, node: Node) -> None:
-        """Everybody believes that the process is dead; it may go on as a zombie."""
+        """All other processes believe that the process is dead; it may go on as a zombie."""
         for session in self.coordination.sessions_by_id.values():
             if session.process is node.process:
                 session.expire()
@@ -201,7 +201,7 @@ class Cluster:
     def create_table(
         self, name: str, table_id: str, splits: Sequence[bytes], groups: Sequence[LocalityGroup] = ()
     ) -> None:
-        """A table that nobody serves yet; ids that masters give begin behind this one."""
+        """Make a table that no tserver serves yet; masters give ids above this one."""
         while next_count(self.coordination, "table") < int(table_id, 36):  # type: ignore[arg-type]
             continue
         create_table_record(self.coordination, table_id, name, groups, {})  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ class Cluster:
         return [extent for table_id in online for extent in self.extents(table_id)]
 
     def serving(self, extent: Extent) -> Any:
-        """The tablet as its live, valid tserver serves it; None while nobody does."""
+        """The tablet as its live, valid tserver serves it; None while no tserver does."""
         for node in self.alive(self.tservers):
             if node.part is None or not node.part.session.is_valid():
                 continue
@@ -248,7 +248,7 @@ class Cluster:
         return None
 
     def holder(self, extent: Extent) -> Node | None:
-        """Who serves a tablet."""
+        """The tserver that serves a tablet."""
         for node in self.alive(self.tservers):
             if node.part is not None and node.part.session.is_valid():
                 tablet = node.part.parts.registry.find(extent)
@@ -257,20 +257,20 @@ class Cluster:
         return None
 
     def is_served(self) -> bool:
-        """Every tablet has somebody."""
+        """Whether a tserver serves each tablet."""
         return not self.unserved()
 
     def unserved(self) -> list[Extent]:
-        """Tablets that have nobody."""
+        """Tablets that no tserver serves."""
         return [extent for extent in self.all_extents() if self.serving(extent) is None]
 
     def entries(self, table_id: str) -> list[Entry]:
-        """Everything that a table holds, from whoever serves it."""
+        """All cells of a table, from the tservers that serve it."""
         found: list[Entry] = []
         for extent in self.all_extents():
             if extent.table_id == table_id:
                 tablet = self.serving(extent)
-                assert tablet is not None, f"nobody serves {extent}"
+                assert tablet is not None, f"no tserver serves {extent}"
                 assert isinstance(tablet.data, SimTabletData)
                 found += tablet.data.entries()
         return found
@@ -284,7 +284,7 @@ class Cluster:
         return bool(self.work_left()) or not self.is_served()
 
     def unrest(self) -> list[str]:
-        """What there is that goes when nothing is left to do, in words."""
+        """Outstanding things that must go before the cluster is at rest, as text."""
         return [*self.work_left(), *map(str, self.marks()), *(f"{e} is not served" for e in self.unserved())]
 
     def work_left(self) -> list[str]:
@@ -306,7 +306,7 @@ class Cluster:
         return [uri for uri in self.logs() if uri not in current]
 
     def high_waters(self) -> list[str]:
-        """What tablets remember of streams and of roots."""
+        """The high-waters and root intervals that tablets have."""
         served = [(extent, self.serving(extent)) for extent in self.all_extents()]
         known = [
             (extent, [*(tablet.high_water | tablet.ahead), *tablet.held.remembered()])
@@ -316,7 +316,7 @@ class Cluster:
         return [f"{extent} remembers {stream}" for extent, streams in known for stream in streams]
 
     def books(self) -> list[str]:
-        """What the books hold, besides marks, that goes when nothing is left to do: one line a cell."""
+        """Cells of the books, without marks, that must go before the cluster is at rest: one line a cell."""
         tables = self.config().tables
         return [
             f"{key!r} {column.family}:{column.qualifier!r} at {cell.rank}"

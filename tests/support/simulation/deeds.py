@@ -1,4 +1,4 @@
-"""What users and operators do, and what clusters do by themselves all day. Each takes the stage and random numbers."""
+"""Acts of users and operators, and regular acts of clusters. Each takes the stage and random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAMILIES = ((PLAIN,), (PLAIN,), (PLAIN, *GOLD.families), GOLD.families)
 GROUPS: tuple[tuple[str, ...], ...] = ((), (), (GOLD.name,), ("default",))
 SPLITS: tuple[list[bytes], ...] = ([], [b"g"], [b"h", b"p"])
 BORDERS = (b"c", b"g", b"h", b"j", b"k", b"m", b"p", b"s", b"w")
-"""Where tablets are split and merged: between rows, and at them."""
+"""Rows at which tablets are split and merged: between rows of data, and at them."""
 
 
 def write(stage: Stage, rng: Random) -> None:
@@ -124,7 +124,7 @@ def disable(stage: Stage, rng: Random) -> None:
 
 
 def delete_table(stage: Stage, rng: Random) -> None:
-    """An operator deletes a table, whatever is outstanding of it."""
+    """An operator deletes a table, with records outstanding or not."""
     stage.command(stage.cluster(rng), "delete_table", rng.choice(TABLES))
 
 

@@ -22,7 +22,7 @@ from tests.support.simulation.primitives import kernel
 
 
 class Disk:
-    """What is durable of each file, and who wants to know. ``failing``: sessions whose log's next sync fails."""
+    """The durable bytes of each file, and the listeners. ``failing``: sessions whose log's next sync fails."""
 
     cache = PageCache()
     failing: set[str] = set()  # noqa: RUF012 - one world at a time
@@ -92,7 +92,7 @@ class SimFileOps(FileOps):
 
 
 def _sync(path: str) -> None:
-    """What was written is durable, unless the disk fails."""
+    """Make all written bytes durable, unless the disk fails."""
     session = Path(path).parent.name
     if session in Disk.failing:
         Disk.failing.discard(session)
@@ -115,7 +115,7 @@ def read_file(path: Path) -> MappedSource:
 
 
 def lose_power(paths: Sequence[Path]) -> None:
-    """What was written and not synced is gone."""
+    """Drop the bytes that were written and not synced."""
     for path in paths:
         Disk.cache.lose_power(path)
 

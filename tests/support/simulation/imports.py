@@ -32,7 +32,7 @@ from tests.support.simulation.wal import Watch
 PART_BYTES = 2_048
 
 GIVEN = "given"
-"""Where operators put files to be imported, in the world's directory."""
+"""The directory, in the world's, of files that operators import."""
 
 
 class Newborns:
@@ -42,7 +42,7 @@ class Newborns:
 
 
 class NewbornWriter(WalWriter):
-    """The product's writer of an import's logs; nobody hears of a log before a tablet takes it."""
+    """The product's writer of an import's logs; no law sees a log before a tablet takes it."""
 
     def append(self, blocks: Sequence[Block]) -> None:
         super().append(blocks)
@@ -72,7 +72,7 @@ def placed(uri: str, block: Block, here: dict[bytes, Entry]) -> LoggedBlock:
 
 
 def block_of(tablet: ServedTablet, request: AdoptRequest) -> LoggedBlock:
-    """What a tablet took as files, as if it had come in one block."""
+    """The records that a tablet took as files, as one block."""
     refs = [segment_ref(segment.uri, SegmentEntry.decode(segment.entry)) for segment in request.segments]
     entries = [entry for ref in refs for entry in entries_in(ref) if request.extent.contains(entry.row)]
     stream = request.stream

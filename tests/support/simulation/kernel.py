@@ -60,7 +60,7 @@ class Task:
 
 @dataclass(eq=False)
 class Trap:
-    """What happens right before, or right after, the n-th step from now of the tasks that ``caught`` tells."""
+    """An act right before, or right after, the n-th step from now of the tasks that ``caught`` selects."""
 
     caught: Callable[[Task], bool]
     steps: int
@@ -98,7 +98,7 @@ class Kernel:
         if ready():
             return True
         if self.current is None:
-            raise StuckError(f"outside of a task nobody may wait: {label}")
+            raise StuckError(f"only a task may wait: {label}")
         wake_ns = None if timeout_ns is None else self.now_ns + timeout_ns
         self._park(label, ready, wake_ns)
         return ready()
@@ -130,7 +130,7 @@ class Kernel:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The world looks at something: no step of anybody."""
+        """The world reads state: no step of any task."""
         before, self.current = self.current, None
         try:
             yield
@@ -138,7 +138,7 @@ class Kernel:
             self.current = before
 
     def process_of_current(self) -> Process:
-        """Who runs now."""
+        """The task that runs now."""
         if self.current is None:
             raise StuckError("no task runs")
         return self.current.process
@@ -317,7 +317,7 @@ class Kernel:
         steps_max: int = 60_000,
         look_every: int = 1,
     ) -> None:
-        """Everybody goes on in turn, and time passes when nobody can. Raises StuckError."""
+        """Run all tasks in turn; time passes when no task can run. Raises StuckError."""
         deadline_ns = self.now_ns + int(limit_s * 1e9)
         last_step = self.steps + steps_max
         while self.steps % look_every or not condition():
@@ -330,13 +330,13 @@ class Kernel:
                 raise StuckError(f"not within {steps_max} steps: {what}")
 
     def run_for(self, seconds: float) -> None:
-        """Everybody goes on for a while."""
+        """Run all tasks for a while."""
         until_ns = self.now_ns + int(seconds * 1e9)
         self.spawn_timer(until_ns)
         self.run_until(lambda: self.now_ns >= until_ns, f"{seconds} s")
 
     def spawn_timer(self, until_ns: int) -> None:
-        """Somebody who waits until then, so that time has a place to go to."""
+        """A task that waits until then, so that time can pass up to it."""
         clockwork = Process("clock", "")
         self.spawn(clockwork, "timer", lambda: self._sleep_until(until_ns))
 
@@ -346,7 +346,7 @@ class Kernel:
     def burst(
         self, steps: int, rng: Random, time_odds: float = 0.02, is_slow: Callable[[Task], bool] = lambda _task: False
     ) -> None:
-        """Random tasks go on, slow ones seldom, and now and then time passes although somebody could run."""
+        """Random tasks go on, slow ones seldom, and now and then time passes although some task could run."""
         for _ in range(steps):
             task = None if rng.random() < time_odds else self.any_runnable(rng)
             if task is not None and is_slow(task) and rng.random() >= SLOW_ODDS:

@@ -49,7 +49,7 @@ def kept_what_was_acknowledged(world: World, cluster: Cluster) -> list[str]:
 
 
 def nothing_twice(cluster: Cluster) -> list[str]:
-    """L4: whatever is sent again, each record is here once."""
+    """L4: each record is here once, after any resends."""
     return [
         f"twice: {value!r} is {count} times in table {table_id} of {cluster.name}"
         for table_id in cluster.config().tables
@@ -133,7 +133,7 @@ def sent_to(world: World, cluster: Cluster, table_id: str) -> set[bytes]:
 
 
 def nothing_unmeant(world: World, cluster: Cluster) -> list[str]:
-    """Whatever a table holds was written there, or written elsewhere under a stamp for it."""
+    """Each record of a table was written there, or written elsewhere with this table as a block target."""
     broken: list[str] = []
     for table_id, table in cluster.config().tables.items():
         known = {write.value for write in world.writes if (write.cluster, write.table_id) == (cluster.name, table_id)}

@@ -1,4 +1,4 @@
-"""What happened to every record, told by the logs themselves, and the laws that can be judged at once.
+"""The history of every record, read from the logs, and the laws that can be judged at once.
 
 Arrives: blocks as they are appended, synced and lost; finished cells and deletions as they are written. Leaves: broken
 laws, in words. Independent of the product's decisions: it knows only what a block's header says, where records went,
@@ -69,7 +69,7 @@ class LoggedFile:
         return self.blocks[-1].last if self.blocks else 0
 
     def durable_blocks(self) -> list[LoggedBlock]:
-        """What no power failure takes away."""
+        """The blocks that survive a power failure."""
         return [block for block in self.blocks if block.last <= self.durable]
 
 
@@ -176,19 +176,19 @@ class Ledger:
             self._judge_gap(instance, block, entry, taken)
 
     def taken(self, instance: str, table: str) -> set[bytes]:
-        """What a table holds that came from elsewhere, whichever way."""
+        """The received records of a table, by all paths."""
         pairs = (known for (of, pair), known in self.received.items() if of == instance and pair[2] == table)
         return {value for known in pairs for value in known}
 
     def _judge_gap(self, instance: str, block: LoggedBlock, entry: Entry, known: set[bytes]) -> None:
         """Everything for this target that was written before the record is here too, by this path or another: to its
-        row, whichever tablets the row lay in, and else by the record's tablet for the tablet that takes it.
+        row, in any tablet that had the row, and else by the record's tablet for the tablet that takes it.
         """
         assert block.came_through is not None
         source, source_table, target_table, incarnation = block.came_through
         home = self.find(source, source_table, entry.value)
         if home is None:
-            self.break_law(f"garbage: {entry.value!r} came to {block.tablet} and nobody wrote it")
+            self.break_law(f"garbage: {entry.value!r} came to {block.tablet} and no user wrote it")
             return
         home_block, home_entry = home
         if home_block.last > self.files[home_block.file].durable:
@@ -220,7 +220,7 @@ class Ledger:
         return None
 
     def blocks_of(self, instance: str, table: str) -> Iterable[LoggedBlock]:
-        """What a table's tablets wrote."""
+        """The blocks that a table's tablets wrote."""
         for file in self.files.values():
             if file.instance == instance:
                 yield from (block for block in file.blocks if block.tablet[0] == table)
@@ -228,7 +228,7 @@ class Ledger:
     # ---- L2: no file goes early
 
     def missing_at(self, file: LoggedFile, target: TargetKey, peer: str, through: int, excused: Excused) -> list[bytes]:
-        """What a target lacks of a log up to an offset, durably, but for blocks that are excused."""
+        """The records of a log, up to an offset, that a target lacks durably, without excused blocks."""
         there = self.durable_values.get(peer, set())
         return [
             entry.value
@@ -263,7 +263,7 @@ def pair_of(target: TargetKey) -> tuple[str, str, int]:
 
 
 def logged_block(uri: str, block: Block) -> LoggedBlock:
-    """What a block's header and records say."""
+    """The entries of a block, from its header and records."""
     header = block.header
     came_through: PairKey | None = None
     if header.HasField("origin"):

@@ -20,7 +20,7 @@ from tests.support.simulation.primitives import kernel
 
 @dataclass(eq=False)
 class Endpoint:
-    """Who answers at an address."""
+    """The server at an address."""
 
     address: str
     kind: str
@@ -73,7 +73,7 @@ class Network:
         self.arrivals, self.lose_answer = once, never_lost
 
     def port(self) -> int:
-        """A port that nobody has."""
+        """A free port."""
         self._ports += 1
         return self._ports
 
@@ -144,7 +144,7 @@ class SimPool:
     def peer_hello(self, address: str) -> Hello:
         endpoint = Net.now.endpoints.get(address)
         if endpoint is None or endpoint.process.dead:
-            raise UnavailableError(f"nobody answers at {address}")
+            raise UnavailableError(f"no server answers at {address}")
         return endpoint.hello
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class _Stub:
         k.pause(f"call {method} at {self._address}")
         endpoint = Net.now.endpoints.get(self._address)
         if endpoint is None or endpoint.process.dead or not endpoint.open:
-            raise UnavailableError(f"nobody answers at {self._address}")
+            raise UnavailableError(f"no server answers at {self._address}")
         answer = _Answer()
         lost = Net.now.lose_answer(caller.name, method)
         for number, delay_ns in enumerate(Net.now.arrivals(caller.name, method)):

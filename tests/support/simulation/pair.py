@@ -38,14 +38,14 @@ class Pair:
         return self.world.enable(self.west, "t", self.east)
 
     def owner(self, row: bytes = b"a") -> Node:
-        """Who serves a row in west."""
+        """The tserver of a row in west."""
         extent = next(extent for extent in self.west.extents("1") if extent.contains(row))
         node = self.west.holder(extent)
         assert node is not None
         return node
 
     def there(self) -> set[bytes]:
-        """What east has."""
+        """The records that east has."""
         return {entry.value for entry in self.east.entries("2")}
 
     def until_there(self, writes: Sequence[Write]) -> None:

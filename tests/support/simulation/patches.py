@@ -29,7 +29,7 @@ from tests.support.simulation.tablets import SimTabletData, eager_merges
 from tests.support.simulation.wal import SimWalWriter, watched_delete, watched_recover
 
 FLIGHT_MS = 15_000
-"""How long a write to the books may be in flight (R4): longer than a schedule keeps anybody suspended."""
+"""How long a write to the books may be in flight (R4): longer than a schedule suspends any process."""
 
 ROOMS = ("master", "tserver")
 """Rooms whose threads, locks and conditions are those of tasks."""
@@ -71,7 +71,7 @@ class SimPlacement(Placement):
 
 
 def write_ahead(settings: Settings) -> CommitLimits:
-    """The settings' limits, but whatever waits while a group is synced is written, however little."""
+    """The settings' limits, but a group is written as soon as any submission waits."""
     return replace(commit_limits(settings), ahead_bytes_min=1)
 
 

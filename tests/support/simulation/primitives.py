@@ -1,4 +1,4 @@
-"""What threads wait on, for tasks: the parts of ``threading``, ``concurrent.futures`` and ``queue`` that are used.
+"""Primitives on which tasks wait: the used parts of ``threading``, ``concurrent.futures`` and ``queue``.
 
 Each class has the interface of its namesake as far as the product needs it. ``KERNEL`` is the kernel of the world that
 runs now; there is one at a time.
@@ -181,7 +181,7 @@ class SimExecutor:
                 future.set_result(function(*arguments))
             except KilledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            except Exception as error:  # noqa: BLE001 - handed to the task that waits
                 future.set_exception(error)
 
         kernel().spawn(kernel().process_of_current(), self._name, run)

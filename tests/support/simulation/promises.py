@@ -1,4 +1,4 @@
-"""What operators were promised: from when on a table's records travel to a target, and from when on no more (R14).
+"""Promises to operators: from when on a table's records travel to a target, and from when on no more (R14).
 
 Arrives: answers to commands. Leaves: the lanes that every record gets from now on, and those that none gets. This is
 independent of stamps and of the books: it knows what commands returned, and when.
@@ -62,7 +62,7 @@ def changes_under_way(cluster: Cluster) -> bool:
 
 
 def lanes_in_force(cluster: Cluster) -> set[Lane]:
-    """What is configured now."""
+    """The configured targets now."""
     return {
         (target.key, group)
         for table in cluster.config().tables.values()

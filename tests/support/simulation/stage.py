@@ -29,7 +29,9 @@ PROCESSES_MAX = 5
 
 
 class Stage:
-    """What happenings act on. ``rows``: where users write. ``both_ways``: whether they write in both clusters."""
+    """The scene of acts and accidents. ``rows``: the rows that users write. ``both_ways``: whether they write in both
+    clusters.
+    """
 
     def __init__(self, world: World, rng: Random, rows: Sequence[bytes], both_ways: bool) -> None:
         self.world = world
@@ -83,7 +85,7 @@ class Stage:
         return self.cluster(rng) if self.both_ways else self.west
 
     def cluster_of(self, node: Node) -> Cluster:
-        """Whose process it is."""
+        """The cluster of a process."""
         return self.world.clusters[node.process.cluster]
 
     def node(self, rng: Random, of: Callable[[Cluster], Sequence[Node]]) -> Node | None:
@@ -104,7 +106,7 @@ class Stage:
         return None if cluster.leader() is None else self.world.see_to_range(cluster, method, choice)
 
     def release_ranges(self) -> None:
-        """What blocks a queue is held; only when nothing else has been left to do for a while, it is given up."""
+        """Quarantine the range that blocks a queue; give it up only when no other task is left for a while."""
         if self.releasing is not None and not self.releasing.done:
             return
         self.patience_ns = self.patience_ns or self.kernel.now_ns + HELD_NS
@@ -128,8 +130,8 @@ class Stage:
 
 
 class Triangle(Stage):
-    """West replicates to south and to east, south to east; east may be made to replicate to west. Nobody refuses a
-    value: what is set aside on one path is no concern of schedules about several.
+    """West replicates to south and to east, south to east; east may be made to replicate to west. No cluster
+    refuses a value: quarantine on one path is no concern of schedules about several.
     """
 
     takes: Mapping[str, object] = {}

@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(eq=False)
 class Frozen:
-    """What a flush takes."""
+    """The state that a flush takes."""
 
     entries: list[Entry]
 
@@ -115,7 +115,7 @@ class SimTabletData:
         self.stored = self._stored(self.refs)
 
     def _stored(self, refs: Sequence[SegmentRef]) -> list[Entry]:
-        """What counts in this tablet of files that others may have a part in."""
+        """The entries of this tablet in files that it may share with other tablets."""
         return [
             entry
             for ref in refs
@@ -159,7 +159,7 @@ def numbered(batch: pa.RecordBatch) -> list[Entry]:
 
 
 def counts(ref: SegmentRef, row: bytes) -> bool:
-    """Whether a row of a file counts for whoever has this reference."""
+    """Whether a row of a file belongs to the tablet with this reference."""
     return not ref.ranges or any(rows.contains(row) for rows in ref.ranges)
 
 

@@ -160,7 +160,7 @@ class SimCoordination:
     # ---- for the world
 
     def live_leader(self) -> Leader | None:
-        """Who leads now."""
+        """The leading session now."""
         return self._live_leader()
 
     @property

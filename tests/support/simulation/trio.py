@@ -44,7 +44,7 @@ class Trio:
         )
 
     def there(self) -> set[bytes]:
-        """What east has."""
+        """The records that east has."""
         return {entry.value for entry in self.east.entries("2")}
 
     def until_there(self, writes: Sequence[Write]) -> None:

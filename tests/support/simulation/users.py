@@ -49,9 +49,9 @@ class Write:
     """Of the table that had the name when the call was made; empty when there was none."""
     state: str = "pending"
     open_lanes: frozenset[Lane] = frozenset()
-    """Where it was promised to go when the call was made."""
+    """The targets that were promised when the call was made."""
     ended_lanes: frozenset[Lane] = frozenset()
-    """Where it was promised not to go."""
+    """The targets that were promised to get nothing."""
 
     def mutation(self, timestamp: int | None) -> dict[str, object]:
         """As a batch holds it."""
@@ -174,7 +174,7 @@ class Users(ABC):
         write_input(directory, [{**write.mutation(None), "value": write.value} for write in made])
         request = ImportRequest(f"{number:032x}", table, str(directory), None)
         leader = cluster.leader()
-        assert leader is not None, f"nobody leads {cluster.name}"
+        assert leader is not None, f"no master leads {cluster.name}"
         address = leader.part.address
 
         def run(pool: SimPool) -> None:
@@ -193,7 +193,7 @@ class Users(ABC):
     def ask(self, cluster: Cluster, method: str, *arguments: Any) -> Task:
         """A command of an operator to the leading master."""
         leader = cluster.leader()
-        assert leader is not None, f"nobody leads {cluster.name}"
+        assert leader is not None, f"no master leads {cluster.name}"
         address = leader.part.address
 
         def run(pool: SimPool) -> None:
@@ -206,7 +206,7 @@ class Users(ABC):
     def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task:
         """An operator lists what fails for good, and holds, retries or skips one of the ranges."""
         leader = cluster.leader()
-        assert leader is not None, f"nobody leads {cluster.name}"
+        assert leader is not None, f"no master leads {cluster.name}"
         address = leader.part.address
 
         def run(pool: SimPool) -> None:

@@ -10,7 +10,7 @@ from tests.support.simulation.ledger import Ledger
 
 
 class Watch:
-    """Who is told. ``instance_of`` and ``machine_of`` tell whose a log is."""
+    """Listeners. ``instance_of`` and ``machine_of`` give the owner of a log."""
 
     ledger: Ledger = Ledger()
     instance_of: Callable[[str], str] = lambda _uri: ""

@@ -83,7 +83,7 @@ class World(Users):
     results: list[str] = field(default_factory=list)
     promises: dict[str, Promises] = field(default_factory=dict)
     caretaker: Callable[[], None] = lambda: None
-    """What operators do when everything else is over, for as long as there is no rest."""
+    """Acts of operators after all else, as long as the clusters are not at rest."""
     _clients: int = 0
     _marks_due_ns: int = 0
 
@@ -129,7 +129,7 @@ class World(Users):
     # ---- running
 
     def until(self, condition: Callable[[], bool], what: str, limit_s: float = 120.0, look_every: int = 1) -> None:
-        """Everybody goes on until it is so. Raises StuckError, LawBrokenError."""
+        """Run all tasks until the condition holds. Raises StuckError, LawBrokenError."""
         self.kernel.run_until(condition, what, limit_s, look_every=look_every)
         self.judge()
 
@@ -166,8 +166,8 @@ class World(Users):
         return None
 
     def until_at(self, *words: str, process: Process | None = None, limit_s: float = 60.0) -> Task:
-        """Everybody goes on until some task is about to do this; it is held by the caller's own hold."""
-        self.until(lambda: self.waiting_at(*words, process=process) is not None, f"somebody at {words}", limit_s)
+        """Run all tasks until one is about to do this step; the caller's own hold stops it."""
+        self.until(lambda: self.waiting_at(*words, process=process) is not None, f"a task at {words}", limit_s)
         task = self.waiting_at(*words, process=process)
         assert task is not None
         return task
@@ -210,7 +210,7 @@ class World(Users):
         return all(c.leader() is not None and c.is_served() for c in self.clusters.values())
 
     def _is_at_rest(self) -> bool:
-        """Everything but marks takes a moment; they outlive their files for a while, and nobody has to watch that."""
+        """All but marks go within a moment; marks outlive their files for a while, which needs no check."""
         self.caretaker()
         if any(cluster.is_busy() for cluster in self.clusters.values()):
             return False
@@ -251,8 +251,8 @@ class World(Users):
                 self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
 
     def _only_in(self, uri: str, row: Row) -> list[bytes]:
-        """What a tablet has in a log and not in its segments. A first use without records after it names nothing, nor
-        do rows that are in another tablet since.
+        """The records that a tablet has in a log and not in its segments. A first use without
+        records after it names nothing, nor do rows that are in another tablet since.
         """
         file = self.ledger.files.get(uri)
         named = (segment.decode() for segment in row.family("segment"))
@@ -266,11 +266,11 @@ class World(Users):
         ]
 
     def cluster_of(self, uri: str) -> Cluster:
-        """Whose log it is."""
+        """The cluster that owns a log."""
         for cluster in self.clusters.values():
             if uri.startswith(uri_of(cluster.settings.directory) + "/"):
                 return cluster
-        raise AssertionError(f"{uri} is nobody's")
+        raise AssertionError(f"no cluster owns {uri}")
 
     def _instance_of(self, uri: str) -> str:
         return self.cluster_of(uri).instance
@@ -286,7 +286,7 @@ class World(Users):
 
 
 def nobody(_process: str) -> bool:
-    """The books answer everybody."""
+    """The books answer all callers."""
     return False
 
 

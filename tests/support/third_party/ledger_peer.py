@@ -1,6 +1,7 @@
 """A replica system of another party: ``ledger:///PATH`` is an SQLite file that lists what was replicated.
 
-It is what a package of somebody else would be: found through its entry point, known to nothing in bookkeeper. Where a
+It stands for a package of a third party: the registry finds it through its entry point, and no module of bookkeeper
+names it. Where a
 peer has transactions, the promises of ``bookkeeper.peers.protocol`` are one transaction: check the high-water, apply,
 raise it.
 """
@@ -53,7 +54,7 @@ class LedgerSystem:
     name: str = "ledger"
 
     def prepare(self, quorum: str) -> Identity:
-        """Who the file is; it is made when it is not there."""
+        """The identity of the file, which is made when it does not exist."""
         if not Path(quorum).is_absolute():
             raise InvalidInputError(f"ledger://{quorum}: want ledger:///absolute/path")
         with ledger(quorum) as connection:
@@ -63,7 +64,7 @@ class LedgerSystem:
         return self.identify(quorum)
 
     def identify(self, quorum: str) -> Identity:
-        """Who the file is."""
+        """The identity of the file."""
         if not Path(quorum).is_file():
             raise UnavailableError(f"ledger://{quorum}: there is no such file; bring it back")
         with ledger(quorum) as connection:
