@@ -23,7 +23,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment
-from bookkeeper.storage.tablet import BlockCache, TabletData, TabletSettings
+from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.wal import Block, path_of, read_headers, read_seal
 from bookkeeper.tserver.books.received_index import indexed_streams
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -81,10 +81,9 @@ class Loader:
         self._session = session
         self._tables_dir = tables_dir
         self._table_view = table_view
-        self._sort_later = sort_later
         self._books_flight_ms = books_flight_ms
         self._sealed_logs = SealedLogs(lambda uri: read_headers(uri))
-        self._cache = BlockCache(TabletSettings().cache_bytes_max)
+        self._resources = TabletResources(cache=BlockCache(TabletSettings().cache_bytes_max), sort_later=sort_later)
         self._lock = threading.Lock()
         self._busy: dict[bytes, threading.Lock] = {}
         self._epoch = 0
@@ -228,8 +227,7 @@ class Loader:
             view.groups,
             directory,
             segments,
-            cache=self._cache,
-            later=self._sort_later,
+            self._resources,
             properties=view.properties,
         )
 
