@@ -23,7 +23,7 @@ from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.wal import path_of
-from bookkeeper.tserver.maintenance import flusher as flushing
+from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
@@ -97,9 +97,9 @@ def test_a_tablet_whose_memory_was_full_a_moment_ago_is_taken_to_fill_up(west: G
     assert not flusher.fills(tablet)
     west.write(node, extent, records([(b"b", b"1" * 2_000)]))
     wait_until(lambda: len(tablet.data.segments) == 2, "a flush because of much in memory")
-    with patch.object(flushing, "FILLING_MS", 3_600_000):
+    with patch.object(flush_schedule, "FILLING_MS", 3_600_000):
         wait_until(lambda: flusher.fills(tablet), "the tablet is taken to fill up")
-    with patch.object(flushing, "FILLING_MS", 0):
+    with patch.object(flush_schedule, "FILLING_MS", 0):
         assert not flusher.fills(tablet)
     node.stop()
 

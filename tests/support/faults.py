@@ -224,7 +224,7 @@ FAULTS: dict[str, Fault] = {
         "L6: a read-only peer takes a user's write",
     ),
     "marks-of-ended-streams-stay": Fault(
-        "bookkeeper.tserver.maintenance.loader",
+        "bookkeeper.tserver.maintenance.tablet_opener",
         "forgotten_streams",
         lambda high_water, indexed: [],  # noqa: ARG005
         "R20: what is remembered of streams that are over grows for ever",
@@ -362,7 +362,7 @@ FAULTS: dict[str, Fault] = {
         "R14: a write after the confirmation is made under the old configuration",
     ),
     "unsealed-logs-are-read": Fault(
-        "bookkeeper.tserver.maintenance.loader",
+        "bookkeeper.tserver.maintenance.tablet_opener",
         "check_sealed",
         lambda uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",

@@ -23,13 +23,13 @@ from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NotServingError, TransientError, unavailable
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_limits import check_puts
-from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
-from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.storage.tablet import INPUTS_MAX, SegmentRef, due_merges, smallest
 from bookkeeper.storage.wal import path_of
 from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
 from bookkeeper.tserver.tablets import tablet_segments
 from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
@@ -65,15 +65,13 @@ class Compactor:
         self,
         registry: Registry,
         flusher: Flusher,
-        metadata: MetadataTable,
-        persistence: SessionRetries,
+        books: TabletBooks,
         clock: Clock,
         die: Die,
     ) -> None:
         self._registry = registry
         self._flusher = flusher
-        self._metadata = metadata
-        self._persistence = persistence
+        self._books = books
         self._clock = clock
         self._age_clock = SteadyWall(clock)
         """Scans hide what is too old by the wall clock; dropping it must wait until it is so by this one, too."""
@@ -85,7 +83,12 @@ class Compactor:
         self._not_before_ns: dict[bytes, int] = {}
         self._look_ns: dict[ServedTablet, int] = {}
         self._thread = BackgroundThread("compactor", clock, die)
-        self.merges_done = 0
+        self._merges_done = 0
+
+    @property
+    def merges_done(self) -> int:
+        """Merges since the start."""
+        return self._merges_done
 
     # ---- orders
 
@@ -149,7 +152,7 @@ class Compactor:
             raise unavailable(f"segments of tablet {tablet.extent} can't be merged", error) from error
         self._install(tablet, uris, written, compacted)
         self._look_ns.pop(tablet, None)
-        self.merges_done += 1
+        self._merges_done += 1
         LOG.info(
             "tablet %s: %d segments of %d records became %d of %d",
             tablet.extent,
@@ -187,7 +190,7 @@ class Compactor:
 
     def _put(self, put: RowPut, flush_id: int) -> None:
         try:
-            self._persistence.retry("a compaction", lambda: self._metadata.put([put], flush_id))
+            self._books.put_surely(COMPACTION, put, flush_id)
         except BookkeeperError as error:
             self._die(f"the state of a tablet behind a compaction is not known: {error}")
             raise
@@ -198,19 +201,17 @@ class Compactor:
         """Mark the files of cells that do not count and delete these cells; tells whether none is left that may be
         deleted. Files that a scan still reads are left for later. Raises TransientError.
         """
-        row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
+        row = self._books.get(tablet.row, SEGMENT_FAMILIES)
         if tablet_segments.is_left_by_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
             self._install(tablet, set(), (), tablet.flushes.compacted)
-            row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
+            row = self._books.get(tablet.row, SEGMENT_FAMILIES)
         dead = dead_segments(row, tablet.serial)
         if dead is None:
             return True
         if tablet.data.is_read(dead.uris):
             return False
-        self._persistence.check()
-        self._metadata.put(dead.marks(), keys.ONCE_RANK)
-        self._persistence.check()
-        self._metadata.delete(dead.cells, dead.rank)
+        self._books.put(dead.marks(), keys.ONCE_RANK)
+        self._books.delete(dead.cells, dead.rank)
         return True
 
     # ---- the thread

@@ -28,7 +28,7 @@ from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
 from bookkeeper.storage.wal.blocks.shares import note_shares
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
-from bookkeeper.tserver.tablets.load_plan import Recovered
+from bookkeeper.tserver.tablets.load_plan import Recovered, tablet_key
 from bookkeeper.tserver.tablets.received_state import ReceivedState
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint, TabletFlushes
 from bookkeeper.tserver.tablets.wal_order import WalPlace
@@ -140,8 +140,8 @@ class ServedTablet:
 
     @property
     def key(self) -> tuple[str, bytes | None]:
-        """Its name in a log: table id and end row."""
-        return self._extent.table_id, self._extent.end_row
+        """Its name in logs (see ``load_plan``)."""
+        return tablet_key(self._extent)
 
     @property
     def row(self) -> bytes:
