@@ -26,7 +26,7 @@ from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.runtime.threads import Die, start_thread
+from bookkeeper.runtime.threads import BackgroundThread, Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
@@ -37,9 +37,12 @@ from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
 from bookkeeper.tserver.maintenance.compactor import Compactor
-from bookkeeper.tserver.maintenance.flusher import Flusher, FlushLimits
+from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
+from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
+from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
@@ -133,20 +136,12 @@ class TServerProcess:
         committer = GroupCommitter(opener.open, keeper, session.check, clock, commit_limits(settings), die)
         path = CommitPath(committer, context, settings.rpc.timeout_ms)
         configuration = Configuration(self._coordination, path, registry, clock, die)
-        flusher = Flusher(registry, path, keeper, self._metadata, persistence, clock, flush_limits(settings), die)
-        compactor = Compactor(registry, flusher, self._metadata, persistence, clock, die)
-        loader = Loader(
-            registry,
-            path,
-            keeper,
-            flusher,
-            self._metadata,
-            session,
-            settings.tables_dir,
-            configuration.table,
-            sorter.later,
-            books_flight_ms(settings),
-        )
+        books = TabletBooks(self._metadata, persistence)
+        schedule = FlushSchedule(clock, flush_limits(settings))
+        flusher = Flusher(registry, path, keeper, books, schedule, BackgroundThread("flusher", clock, die))
+        compactor = Compactor(registry, flusher, books, clock, die)
+        maker = TabletMaker(settings.tables_dir, configuration.table, sorter.later, books_flight_ms(settings))
+        loader = Loader(registry, path, keeper, flusher, TabletOpener(self._metadata, session, maker))
         slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
         streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=replicate_calls(settings) // 2)
         index = ReceivedIndex(self._metadata, persistence, clock, die)

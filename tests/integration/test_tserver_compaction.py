@@ -23,7 +23,7 @@ from bookkeeper.storage.tablet import TabletData
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.wal import path_of
-from bookkeeper.tserver.maintenance import flusher as flushing
+from bookkeeper.tserver.maintenance import flush_schedule
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from tests.support.compactions import QUIET, files_of, fill, marks_in, move, named_in, parts_of, quiet_tablet
@@ -97,9 +97,9 @@ def test_a_tablet_whose_memory_was_full_a_moment_ago_is_taken_to_fill_up(west: G
     assert not flusher.fills(tablet)
     west.write(node, extent, records([(b"b", b"1" * 2_000)]))
     wait_until(lambda: len(tablet.data.segments) == 2, "a flush because of much in memory")
-    with patch.object(flushing, "FILLING_MS", 3_600_000):
+    with patch.object(flush_schedule, "FILLING_MS", 3_600_000):
         wait_until(lambda: flusher.fills(tablet), "the tablet is taken to fill up")
-    with patch.object(flushing, "FILLING_MS", 0):
+    with patch.object(flush_schedule, "FILLING_MS", 0):
         assert not flusher.fills(tablet)
     node.stop()
 
@@ -348,13 +348,13 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
         west.write(node, extent, records([(row, b"1")]))
         west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, bad)
-    tablet.data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
+    tablet._data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
     path_of(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
         compactor.ask(node.process.parts.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)
-    wait_until(lambda: healthy.compacted > 0, "the other tablet's compaction")
-    assert tablet.compacted == 0
+    wait_until(lambda: healthy.flushes.compacted > 0, "the other tablet's compaction")
+    assert tablet.flushes.compacted == 0
     assert len(tablet.data.segments) == 1
     assert node.died == []
 

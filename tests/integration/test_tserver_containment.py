@@ -61,8 +61,8 @@ def _a_flush_fails(west: Ground) -> None:
     node = _served(west)
     flusher = node.process.parts.flusher
     with (
-        patch("bookkeeper.tserver.maintenance.flusher.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
-        patch("bookkeeper.tserver.maintenance.flusher.FAILED_AGAIN_MS", 0),
+        patch("bookkeeper.tserver.maintenance.flush_schedule.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
+        patch("bookkeeper.tserver.maintenance.flush_schedule.FAILED_AGAIN_MS", 0),
     ):
         with _breaking(node, RIGHT, "write_segments"):  # type: ignore[attr-defined]
             try:
@@ -87,7 +87,7 @@ def test_a_tablet_whose_flush_failed_rests(west: Ground) -> None:
     node = _served(west)
     flusher = node.process.parts.flusher
     with (
-        patch("bookkeeper.tserver.maintenance.flusher.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
+        patch("bookkeeper.tserver.maintenance.flush_schedule.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
         _breaking(node, RIGHT, "write_segments") as broken,  # type: ignore[attr-defined]
     ):
         for _ in range(5):

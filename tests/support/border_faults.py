@@ -13,6 +13,8 @@ from bookkeeper.master.fate.fate_store import parse_record as _parse_record
 from bookkeeper.master.splits.split_rules import Change, Write
 from bookkeeper.master.splits.split_rules import in_order as _in_order
 from bookkeeper.metadata.metadata_table import Row
+from bookkeeper.model import Extent
+from bookkeeper.tserver.maintenance.sealed_logs import Positions
 
 
 def _at_its_first_step(row: Row) -> FateRecord | None:
@@ -22,6 +24,10 @@ def _at_its_first_step(row: Row) -> FateRecord | None:
 
 def _backwards(change: Change) -> list[Write]:
     return _in_order(change)[::-1]
+
+
+def _of_the_table(extent: Extent, positions: Positions) -> list[int]:
+    return sorted(at for (table_id, _), found in positions.items() if table_id == extent.table_id for at in found)
 
 
 BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
@@ -74,9 +80,9 @@ BORDER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R24: a merged tablet's record overtakes what one of its parts wrote to another log",
     ),
     "logs-of-parents-are-replayed": (
-        "bookkeeper.tserver.tablets.load_plan",
-        "tablet_name",
-        lambda table_id, end_row: (table_id, None),  # noqa: ARG005
+        "bookkeeper.tserver.maintenance.sealed_logs",
+        "positions_of",
+        _of_the_table,
         "R15: half of a tablet that was split replays what the whole had flushed",
     ),
     "whoever-holds-it-takes-it": (

@@ -230,7 +230,7 @@ FAULTS: dict[str, Fault] = {
         "L6: a read-only peer takes a user's write",
     ),
     "marks-of-ended-streams-stay": Fault(
-        "bookkeeper.tserver.maintenance.loader",
+        "bookkeeper.tserver.maintenance.tablet_opener",
         "forgotten_streams",
         lambda high_water, indexed: [],  # noqa: ARG005
         "R20: what is remembered of streams that are over grows for ever",
@@ -242,8 +242,8 @@ FAULTS: dict[str, Fault] = {
         "R18: a range that comes twice is applied twice",
     ),
     "in-flight-is-not-known": Fault(
-        "bookkeeper.tserver.tablets.tablet",
-        "ServedTablet.known_high_water",
+        "bookkeeper.tserver.tablets.received_state",
+        "ReceivedState.staged_high_water",
         lambda self, stream: self.high_water.get(stream, 0),
         "R18: a range that comes again while its first copy is synced is applied twice",
     ),
@@ -314,7 +314,7 @@ FAULTS: dict[str, Fault] = {
         "R18: a resend after a crash is applied again",
     ),
     "moves-leave-no-trace": Fault(
-        "bookkeeper.tserver.tablets.tablet",
+        "bookkeeper.tserver.tablets.write_state",
         "predecessors",
         lambda last, wal: [],  # noqa: ARG005
         "R24: a delete overtakes its put in another log",
@@ -368,7 +368,7 @@ FAULTS: dict[str, Fault] = {
         "R14: a write after the confirmation is made under the old configuration",
     ),
     "unsealed-logs-are-read": Fault(
-        "bookkeeper.tserver.maintenance.loader",
+        "bookkeeper.tserver.maintenance.tablet_opener",
         "check_sealed",
         lambda uri: None,  # noqa: ARG005
         "R15: a tablet is served from a log that may still grow",
@@ -410,7 +410,7 @@ FAULTS: dict[str, Fault] = {
         "R4: a tablet with a use that came after its log was collected can't be loaded",
     ),
     "flush-ids-begin-again": Fault(
-        "bookkeeper.tserver.tablets.tablet",
+        "bookkeeper.tserver.tablets.tablet_flushes",
         "first_flush_id",
         lambda serial: 1,  # noqa: ARG005
         "R1: two holders of a tablet write one rank with two values",

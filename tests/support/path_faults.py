@@ -165,7 +165,7 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
         "R22: what is asked about again and again is forgotten by time",
     ),
     "loading-keeps-what-is-over": (
-        "bookkeeper.tserver.maintenance.loader",
+        "bookkeeper.tserver.maintenance.tablet_opener",
         "ended_logs",
         lambda held, announced: set(),  # noqa: ARG005
         "R22: what ended while nobody served a tablet is remembered for ever",

@@ -45,7 +45,7 @@ def _delete_first(
     self: Compactor, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int
 ) -> None:
     cells = [CellKey(tablet.row, keys.segment_column(uri)) for uri in sorted(inputs)]
-    self._metadata.delete(cells, MAX_RANK)
+    self._books.delete(cells, MAX_RANK)
     _install(self, tablet, inputs, written, compacted)
 
 

@@ -23,6 +23,7 @@ from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_fo
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name, unique_part
 from bookkeeper.storage.tablet.segments.segment_writer import leftovers
 from bookkeeper.storage.tablet.tablet_data import TabletData
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSettings
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "SegmentRef",
     "Sight",
     "TabletData",
+    "TabletResources",
     "TabletSettings",
     "check_label",
     "check_labels",

@@ -33,13 +33,10 @@ from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, merged_prefix
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
-from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.tablet.sorting.entries import Position, to_entries
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, RunSource
 from bookkeeper.storage.tablet.sorting.order import Mask
-from bookkeeper.storage.tablet.tablet_settings import TabletSettings
-
-Task = Callable[[], None]
+from bookkeeper.storage.tablet.tablet_resources import TabletResources
 
 EVERY_ROW = RowRange(None, None)
 
@@ -69,15 +66,6 @@ def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, 
     return replace(state, segments=(*left, *opened))
 
 
-def _unique_name() -> str:
-    return uuid.uuid4().hex
-
-
-def at_once(task: Task) -> None:
-    """Sort where the records are applied."""
-    task()
-
-
 class TabletData:
     """Memtable and segments of one tablet. Thread-safe; flushes run one at a time."""
 
@@ -87,34 +75,34 @@ class TabletData:
         groups: GroupMap,
         directory: Path,
         segments: Sequence[SegmentRef],
-        settings: TabletSettings | None = None,
+        resources: TabletResources | None = None,
         *,
-        cache: BlockCache | None = None,
-        ops: SegmentOps | None = None,
-        unique_name: Callable[[], str] = _unique_name,
-        later: Callable[[Task], None] = at_once,
         properties: TableProperties = DEFAULT_PROPERTIES,
     ) -> None:
-        """``segments``: those the books name. ``cache`` may be shared by tablets. ``later`` runs sorting work that is
-        due, which is equal to work not run yet; by default, or when it falls far behind, :meth:`apply` waits for it.
-        Reads nothing yet.
-        """
-        self.extent = extent
-        self.directory = directory
-        self.properties = properties
-        """Of the table, in force."""
+        """``segments``: those that the books name. ``groups`` and ``properties``: of the table. Reads nothing yet."""
+        self._extent = extent
+        self._directory = directory
+        self._properties = properties
         self._groups = groups
-        self._settings = settings or TabletSettings()
-        self._cache = cache or BlockCache(self._settings.cache_bytes_max)
-        self._ops = ops or SegmentOps()
-        self._unique_name = unique_name
-        self._later = later
+        self._resources = resources or TabletResources()
+        self._settings = self._resources.settings
+        self._cache = self._resources.cache or BlockCache(self._settings.cache_bytes_max)
         self._lock = threading.Lock()
         opened = tuple(Segment(ref, self._cache) for ref in segments)
         self._state = _State(Memtable(self._settings), None, opened)
         self._pages = count()
         self._reading: dict[int, _State] = {}
-        """What each page that is being filled reads."""
+        """The state that each unfinished page reads."""
+
+    @property
+    def extent(self) -> Extent:
+        """The rows of the tablet."""
+        return self._extent
+
+    @property
+    def directory(self) -> Path:
+        """The directory of its new segments."""
+        return self._directory
 
     # ---- writing
 
@@ -132,17 +120,22 @@ class TabletData:
         if memtable.overdue:
             memtable.consolidate()
         elif due:
-            self._later(memtable.consolidate)
+            self._resources.sort(memtable.consolidate)
 
     @property
     def groups(self) -> GroupMap:
         """The table's locality groups as the next flush will use them."""
         return self._groups
 
+    @property
+    def properties(self) -> TableProperties:
+        """The table's properties in force."""
+        return self._properties
+
     def configure(self, groups: GroupMap, properties: TableProperties) -> None:
         """Use other groups and properties from the next flush and scan on; older segments stay readable."""
         self._groups = groups
-        self.properties = properties
+        self._properties = properties
 
     # ---- memory
 
@@ -207,11 +200,11 @@ class TabletData:
             begun = behind.begun
             low = max(low, behind.cell[0])
         wanted = Wanted.of(families, columns)
-        view = View(wanted, retention(self.properties, now_ms), asked, sight)
+        view = View(wanted, retention(self._properties, now_ms), asked, sight)
         with self._pinned() as state:
             cursors = _cursors(state, position, low, high, wanted)
             if state.active.due:
-                self._later(state.active.consolidate)
+                self._resources.sort(state.active.consolidate)
             return read_page(cursors, view, page_bytes, self._settings, begun)
 
     @contextmanager
@@ -237,11 +230,11 @@ class TabletData:
     def _clip(self, start_row: bytes | None, stop_row: bytes | None) -> tuple[bytes, bytes | None]:
         """The range inside the extent: first row, inclusive, and stop row, exclusive."""
         low = start_row or b""
-        if self.extent.prev_row is not None:
-            low = max(low, self.extent.prev_row + b"\x00")
+        if self._extent.prev_row is not None:
+            low = max(low, self._extent.prev_row + b"\x00")
         stops = [] if stop_row is None else [stop_row]
-        if self.extent.end_row is not None:
-            stops.append(self.extent.end_row + b"\x00")
+        if self._extent.end_row is not None:
+            stops.append(self._extent.end_row + b"\x00")
         return low, min(stops, default=None)
 
     # ---- flushing
@@ -272,10 +265,10 @@ class TabletData:
         """Segments of this tablet as its table wants them, in files whose names begin with ``prefix``."""
         return Target(
             self._groups,
-            lambda: self.directory / f"{prefix}-{self._unique_name()}{segment_format.ENDING}",
+            lambda: self._directory / f"{prefix}-{uuid.uuid4().hex}{segment_format.ENDING}",
             flush_id,
-            replace(self._settings, compression=self.properties.compression),
-            self._ops,
+            replace(self._settings, compression=self._properties.compression),
+            self._resources.ops,
         )
 
     def _checked(self, written: list[NewSegment]) -> list[NewSegment]:
@@ -315,10 +308,10 @@ class TabletData:
         """
         segments = self._state.segments
         outside = [segment.families for segment in segments if segment.ref.uri not in inputs]
-        kept_ms = self.properties.deletes_kept_ms
+        kept_ms = self._properties.deletes_kept_ms
         sieve = Sieve(
             Keeping(
-                retention(self.properties, now_ms),
+                retention(self._properties, now_ms),
                 families_outside(outside) if forget else None,
                 now_ms - kept_ms if kept_ms else None,
             )

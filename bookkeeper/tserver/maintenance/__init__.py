@@ -1,6 +1,7 @@
 """What happens to served tablets beside reads and writes.
 
-``loader`` loads and unloads; ``sealed_logs`` finds each tablet's blocks in a dead tserver's log; ``sorter`` sorts
-memtables; ``flusher`` writes segments and lets logs go; ``compactor`` merges segments; ``containment`` keeps the
-failure of one tablet from the others.
+``loader`` loads and unloads tablets, ``tablet_opener`` opens one from its row, and ``sealed_logs`` finds its blocks in
+sealed logs. ``sorter`` sorts memtables, ``flush_schedule`` chooses those that are due, ``flusher`` writes them as
+segments and lets logs go, ``compactor`` merges segments. ``tablet_books`` reads and writes the tablets' rows, and
+``containment`` keeps the failure of one tablet from the others.
 """

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bookkeeper.clock import Clock
 from bookkeeper.errors import (
     BookkeeperError,
     LeaseLostError,
@@ -26,14 +23,15 @@ from bookkeeper.errors import (
     UnavailableError,
     unavailable,
 )
-from bookkeeper.metadata.metadata_table import CellKey, MetadataTable
-from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.runtime.threads import BackgroundThread
 from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.maintenance.containment import contained
-from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
+from bookkeeper.tserver.maintenance.flush_schedule import TICK_MS, FlushSchedule, has_room
+from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
+from bookkeeper.tserver.tablets.tablet import ServedTablet
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
 from bookkeeper.tserver.write.commit import CommitPath, FlushBarrier
@@ -41,58 +39,8 @@ from bookkeeper.tserver.write.commit import CommitPath, FlushBarrier
 LOG = logging.getLogger(__name__)
 
 FLUSH = "a flush"
-TICK_MS = 500
-FAILED_AGAIN_MS = 30_000
-"""ms until a tablet is tried again whose flush failed for a reason that stays; others are flushed meanwhile."""
-REST_MS = 10_000
-MEMTABLES_MAX = 3
-"""A tablet holds at most this many full memtables: one is written, one waits, one fills. Then writers back off."""
-FILLING_MS = 5_000
-"""ms after a flush because of much in memory during which a tablet is taken to go on filling up."""
-
 FLUSHES_TO_EMPTY_MAX = 4
 """An unload flushes this often at most: once for what was set aside before, once for the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlushLimits:
-    """When a tablet is flushed: bytes in its memtable, bytes of all memtables, ms since a log it needs was sealed."""
-
-    memtable_bytes: int
-    total_bytes: int
-    sealed_log_age_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TabletMemory:
-    """What the decision looks at: bytes in memory, for how long (ms) a log that it needs has been sealed, and the
-    bytes that its table allows (0 = the site's).
-    """
-
-    active_bytes: int
-    sealed_log_age_ms: int
-    memtable_bytes: int = 0
-
-    def is_old(self, limits: FlushLimits) -> bool:
-        """Whether a log is kept for this tablet too long."""
-        return self.sealed_log_age_ms >= limits.sealed_log_age_ms
-
-
-def due_tablets(memories: Mapping[bytes, TabletMemory], limits: FlushLimits) -> list[bytes]:
-    """Tablets to flush now, the fullest first; when all together hold too much, the fullest is among them."""
-    due = {
-        row
-        for row, memory in memories.items()
-        if memory.active_bytes >= (memory.memtable_bytes or limits.memtable_bytes) or memory.is_old(limits)
-    }
-    if memories and sum(memory.active_bytes for memory in memories.values()) > limits.total_bytes:
-        due.add(max(memories, key=lambda row: memories[row].active_bytes))
-    return sorted(due, key=lambda row: -memories[row].active_bytes)
-
-
-def has_room(memory_bytes: int, memtable_bytes: int) -> bool:
-    """Whether a tablet may take more before something of it is flushed."""
-    return memory_bytes < MEMTABLES_MAX * memtable_bytes
 
 
 class Flusher:
@@ -103,28 +51,23 @@ class Flusher:
         registry: Registry,
         path: CommitPath,
         keeper: WalBookkeeper,
-        metadata: MetadataTable,
-        persistence: SessionRetries,
-        clock: Clock,
-        limits: FlushLimits,
-        die: Die,
+        books: TabletBooks,
+        schedule: FlushSchedule,
+        thread: BackgroundThread,
     ) -> None:
         self._registry = registry
         self._path = path
         self._keeper = keeper
-        self._metadata = metadata
-        self._persistence = persistence
-        self._clock = clock
-        self._limits = limits
-        self._thread = BackgroundThread("flusher", clock, die)
-        self._sealed_since_ns: dict[str, int] = {}
-        self._not_before_ns: dict[bytes, int] = {}
-        """Tablets, by row, whose flush failed for a reason that stays."""
-        self._full_ns: dict[bytes, int] = {}
-        """Tablets, by row, to when they were last flushed for what they held."""
-        self._kept_since_ns = clock.boot_ns()
-        self.flushes_done = 0
+        self._books = books
+        self._schedule = schedule
+        self._thread = thread
+        self._flushes_done = 0
         self._written = threading.Condition()
+
+    @property
+    def flushes_done(self) -> int:
+        """Flushes since the start."""
+        return self._flushes_done
 
     # ---- room in memory
 
@@ -132,7 +75,7 @@ class Flusher:
         """Before records are submitted for a tablet: its memory is flushed when it is full. Where flushes fell behind,
         waits for as long as ``patience_ms``, then raises OverloadedError. Any thread.
         """
-        limit = tablet.data.properties.memtable_bytes or self._limits.memtable_bytes
+        limit = self._schedule.memtable_bytes(tablet)
         if tablet.data.active_bytes >= limit:
             self.hurry()
         with self._written:
@@ -149,7 +92,7 @@ class Flusher:
         is lost and the next flush completes this one. Nothing to do for a tablet that has left: it was flushed then, or
         its table is deleted, and its row with it.
         """
-        with tablet.flush_lock:
+        with tablet.flushes.lock:
             if not self._registry.holds(tablet):
                 return
             self.complete(tablet)
@@ -157,42 +100,37 @@ class Flusher:
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:
-        """Complete the flush under way, if any; its state comes before any later one. With ``flush_lock`` held."""
-        if tablet.point is not None:
-            self._complete(tablet, tablet.point)
+        """Complete the flush under way, if any; its state comes before any later one. With the flush lock held."""
+        if tablet.flushes.point is not None:
+            self._complete(tablet, tablet.flushes.point)
 
     def empty(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no more writes until nothing of it is in memory and no log is needed."""
         for _ in range(FLUSHES_TO_EMPTY_MAX):
             self.flush(tablet)
-            if not tablet.data.memory_records and not tablet.needed_logs():
+            if not tablet.data.memory_records and not tablet.flushes.needed_logs():
                 return
         raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
 
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
         """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
-        if point.segments is None:
-            flush_id = tablet.take_flush_id()
-            written = self._write_segments(tablet, point, flush_id)
-            point.state = named_state(point.state, flush_id, [*tablet.data.segments, *written], tablet.compacted)
-            point.segments = written
         segments = point.segments
+        if segments is None:
+            flush_id = tablet.flushes.take_flush_id()
+            segments = self._write_segments(tablet, point, flush_id)
+            named = [*tablet.data.segments, *segments]
+            point.segments_written(segments, named_state(point.state, flush_id, named, tablet.flushes.compacted))
         put = segments_put(tablet.row, point.state, segments)
-        self._persistence.check()
-        self._metadata.put([put], point.state.flush_id)
+        self._books.put([put], point.state.flush_id)
         if point.frozen is not None:
             tablet.data.finish_flush(point.frozen, segments)
             with self._written:
                 self._written.notify_all()
         for cell, rank in log_deletes(tablet.row, point.logs):
-            self._delete_log(cell, rank)
-        tablet.end_flush(point)
-        self.flushes_done += 1
-        self._kept_since_ns = self._clock.boot_ns()
-
-    def _delete_log(self, cell: CellKey, rank: int) -> None:
-        self._persistence.check()
-        self._metadata.delete([cell], rank)
+            self._books.delete([cell], rank)
+        tablet.flushes.end(point)
+        self._flushes_done += 1
+        self._schedule.flush_done()
 
     def _write_segments(self, tablet: ServedTablet, point: FlushPoint, flush_id: int) -> list[SegmentRef]:
         if point.frozen is None:
@@ -203,9 +141,8 @@ class Flusher:
             raise unavailable(f"segments of tablet {tablet.extent} can't be written", error) from error
 
     def fills(self, tablet: ServedTablet) -> bool:
-        """Whether the tablet's memory was full a moment ago, and will be soon again if writes go on. Any thread."""
-        full_ns = self._full_ns.get(tablet.row)
-        return full_ns is not None and self._clock.boot_ns() - full_ns < FILLING_MS * 1_000_000
+        """See :meth:`FlushSchedule.fills`."""
+        return self._schedule.fills(tablet)
 
     # ---- the thread
 
@@ -222,54 +159,32 @@ class Flusher:
         self._thread.close()
 
     def _flush_due(self) -> None:
-        now_ns = self._clock.boot_ns()
-        self._not_before_ns = {row: at_ns for row, at_ns in self._not_before_ns.items() if at_ns > now_ns}
         tablets = [tablet for tablet in self._registry.all() if tablet.accepting]
-        by_row = {tablet.row: tablet for tablet in tablets if tablet.row not in self._not_before_ns}
-        memories = self._look(by_row)
-        for row in due_tablets(memories, self._limits):
-            if not self._thread.closing.is_set():
-                self._flush_or_say(by_row[row])
-                if not memories[row].is_old(self._limits):
-                    self._full_ns[row] = self._clock.boot_ns()
-        self._full_ns = {row: at for row, at in self._full_ns.items() if row in by_row}
+        for flush in self._schedule.due(tablets, self._path.context.wal_uri()):
+            if self._thread.closing.is_set():
+                break
+            self._flush_or_log(flush.tablet)
+            self._schedule.flush_ended(flush)
         self._give_back_memory()
 
     def _give_back_memory(self) -> None:
-        """What flushes freed is kept for the next one (see ``__main__``), but not when none has come for a while."""
-        now_ns = self._clock.boot_ns()
-        if now_ns - self._kept_since_ns >= REST_MS * 1_000_000:
-            self._kept_since_ns = now_ns
+        """The next flush reuses the memory that flushes freed (see ``__main__``), unless none comes for a while."""
+        if self._schedule.memory_is_idle():
             pa.default_memory_pool().release_unused()
 
-    def _flush_or_say(self, tablet: ServedTablet) -> None:
+    def _flush_or_log(self, tablet: ServedTablet) -> None:
         try:
             with contained(tablet.extent, FLUSH):
                 self.flush(tablet)
-            tablet.problems.pop(FLUSH, None)
+            tablet.work_succeeded(FLUSH)
         except LeaseLostError:
             raise
         except TransientError as error:
             LOG.warning("the flush of tablet %s waits for its next try: %s", tablet.extent, error)
-            self._clock.wait(self._thread.closing, TICK_MS)
+            self._schedule.wait_to_retry(self._thread.closing)
         except BookkeeperError as error:
             LOG.error(
                 "tablet %s can't be flushed, its logs are kept and it takes little more: %s", tablet.extent, error
             )
-            tablet.problems[FLUSH] = error.message
-            self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000
-
-    def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
-        """How full the tablets are, and since when logs that they need were seen sealed."""
-        now_ns, current = self._clock.boot_ns(), self._path.context.wal_uri()
-        needed = {row: [log for log in tablet.needed_logs() if log != current] for row, tablet in tablets.items()}
-        sealed = {log for logs in needed.values() for log in logs}
-        self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}
-        return {
-            row: TabletMemory(
-                tablet.data.active_bytes,
-                max(((now_ns - self._sealed_since_ns[log]) // 1_000_000 for log in needed[row]), default=-1),
-                tablet.data.properties.memtable_bytes,
-            )
-            for row, tablet in tablets.items()
-        }
+            tablet.work_failed(FLUSH, error.message)
+            self._schedule.flush_failed(tablet)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.model import Extent
 from bookkeeper.storage.wal import BlockAt, read_headers, read_headers_at
-from bookkeeper.tserver.tablets import load_plan
-from bookkeeper.tserver.tablets.load_plan import LogToRead, is_wanted
+from bookkeeper.tserver.tablets.load_plan import LogToRead, is_behind, tablet_key, writer_of
 
 BLOCKS_MAX = 500_000
 """Blocks of all logs that are remembered together; the log that was used last is, however many it has."""
@@ -24,6 +23,11 @@ Read = Callable[[str], Iterator[BlockAt]]
 
 Positions = Mapping[tuple[str, bytes | None], "array[int]"]
 """Tablet to the bytes at which its blocks begin."""
+
+
+def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
+    """The blocks that a tablet wrote under this extent; recovery reads no block of the tablets that it was made of."""
+    return positions.get(tablet_key(extent), ())
 
 
 @dataclass(slots=True)
@@ -39,8 +43,8 @@ class SealedLogs:
         """The blocks of a sealed log that a tablet lacks, in order. Raises CorruptionError, NotFoundError,
         TransientError.
         """
-        positions = self._positions(log.uri).get(load_plan.tablet_name(extent.table_id, extent.end_row), ())
-        return (at for at in read_headers_at(log.uri, positions) if is_wanted(extent, log, at.header))
+        positions = positions_of(extent, self._positions(log.uri))
+        return (at for at in read_headers_at(log.uri, positions) if is_behind(log, at.header))
 
     def _positions(self, uri: str) -> Positions:
         with self._lock:
@@ -56,7 +60,7 @@ class SealedLogs:
         found: dict[tuple[str, bytes | None], array[int]] = {}
         blocks = 0
         for at in self.read(uri):
-            writer = load_plan.writer_of(at.header)
+            writer = writer_of(at.header)
             if writer not in found:
                 found[writer] = array("Q")
             found[writer].append(at.position)

@@ -136,27 +136,21 @@ def is_void_use(exists: bool, is_marked: Callable[[], bool]) -> bool:
     return not exists and is_marked()
 
 
-def belongs(extent: Extent, header: BlockHeader) -> bool:
-    """Whether the tablet of this row wrote the block: its `log:` cell speaks of no others. What those wrote that it was
-    split from or merged of is in segments, for they were flushed before.
-    """
-    return writer_of(header) == tablet_name(extent.table_id, extent.end_row)
-
-
 def writer_of(header: BlockHeader) -> tuple[str, bytes | None]:
-    """The tablet that wrote a block."""
-    return tablet_name(header.table_id, header.end_row if header.HasField("end_row") else None)
+    """The :func:`tablet_key` of the tablet that wrote a block."""
+    return header.table_id, header.end_row if header.HasField("end_row") else None
 
 
-def tablet_name(table_id: str, end_row: bytes | None) -> tuple[str, bytes | None]:
-    """What tells tablets apart in a log: halves of a tablet that was split are others than the whole was."""
-    return table_id, end_row
+def tablet_key(extent: Extent) -> tuple[str, bytes | None]:
+    """A tablet's name in logs: table id and end row. Halves of a tablet that was split have other names than the whole:
+    they replay nothing of it, because it was flushed before.
+    """
+    return extent.table_id, extent.end_row
 
 
-def is_wanted(extent: Extent, log: LogToRead, header: BlockHeader) -> bool:
-    """Whether a block is the tablet's and not in its segments. Flushes end between blocks, so no block is halved."""
-    last_offset = header.first_offset + header.record_count - 1
-    return belongs(extent, header) and last_offset > log.after
+def is_behind(log: LogToRead, header: BlockHeader) -> bool:
+    """Whether the segments of the tablet lack a block of its own. Flushes end between blocks, so no block is halved."""
+    return header.first_offset + header.record_count - 1 > log.after
 
 
 def replay_order(found: Iterable[tuple[str, Block]]) -> list[tuple[str, Block]]:

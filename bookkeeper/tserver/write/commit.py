@@ -18,7 +18,8 @@ from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, Seal, Submission
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
-from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet, Share, Undo
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Share, Undo
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.write import write_guards
 from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
@@ -196,12 +197,12 @@ class CloseTablet(_Barrier):
 
     def cross(self) -> None:
         """Turn away what is submitted later."""
-        self._tablet.accepting = False
+        self._tablet.stop_accepting()
 
     def failed(self, error: BookkeeperError) -> None:
         """Take writes again."""
         del error
-        self._tablet.accepting = True
+        self._tablet.accept_again()
 
 
 class ForgetStreams(_Barrier):
@@ -218,7 +219,7 @@ class ForgetStreams(_Barrier):
         del blocks
         for tablet in self._tablets:
             for stream in self._streams:
-                tablet.forget_stream(stream)
+                tablet.received.forget_stream(stream)
         return None
 
 
@@ -235,7 +236,7 @@ class ForgetRoots(_Barrier):
         """See :class:`Submission`."""
         del blocks
         for tablet in self._tablets:
-            tablet.forget_roots(self._logs)
+            tablet.received.forget_roots(self._logs)
         return None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef
+from bookkeeper.storage.tablet import BlockCache, Merge, SegmentRef, TabletResources
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from tests.support.simulation.primitives import kernel
 
@@ -51,10 +51,17 @@ class SimTabletData:
     """Memtable, frozen memtable, segments."""
 
     def __init__(
-        self, extent: Extent, groups: Any, directory: Path, segments: Sequence[SegmentRef], **options: object
+        self,
+        extent: Extent,
+        groups: Any,
+        directory: Path,
+        segments: Sequence[SegmentRef],
+        resources: TabletResources,
+        *,
+        properties: TableProperties,
     ) -> None:
-        """``options`` are about speed."""
-        del options
+        """``resources`` are about speed; ``properties`` come with :meth:`configure`."""
+        del resources, properties
         self.extent = extent
         self.groups = groups
         self.properties = DEFAULT_PROPERTIES

@@ -69,6 +69,13 @@ class _Level:
         self.parts.append(part)
         self.wants_term = False
 
+    def join(self, operator: bytes) -> bool:
+        """Another term follows behind this operator; False when the level has the other operator already."""
+        if self.operator not in (b"", operator):
+            return False
+        self.operator, self.wants_term = operator, True
+        return True
+
     def expression(self) -> Expression:
         return self.parts[0] if len(self.parts) == 1 else Both(self.operator == b"&", tuple(self.parts))
 
@@ -112,9 +119,8 @@ class _Parser:
             self._levels.pop()
             self._levels[-1].add(level.expression())
         elif here in (b"&", b"|"):
-            if level.operator not in (b"", here):
+            if not level.join(here):
                 raise self._error("& and | are mixed without parentheses", self._at)
-            level.operator, level.wants_term = here, True
         else:
             raise self._error("neither & nor | nor the end", self._at)
         self._at += 1

@@ -95,6 +95,7 @@ class Cursor:
         self._position = position
         self._index = -1
         self._next: SortedBlock | None = None
+        self._merged = 0
         self.records = source.records
         self.block: SortedBlock | None = None
         """The block at hand, once it was read; its entries ``[low, high)`` are next."""
@@ -102,8 +103,6 @@ class Cursor:
         self.high = 0
         self.floor: Position = ()
         """No entry from here on has a key below this; kept up only while there is no block at hand."""
-        self.used = 0
-        """Entries merged so far."""
         self.exhausted = False
         self._enter(position, source.seek(position))
 
@@ -177,18 +176,22 @@ class Cursor:
             return False
         return self._stop is None or self._source.first_key(index) <= self._stop
 
+    def count_merged(self, records: int) -> None:
+        """So many more entries of this source are merged: :meth:`read_ahead` depends on it."""
+        self._merged += records
+
     def prefetch(self) -> None:
         """Begin to read the block at hand."""
         self._source.prefetch(self._index)
 
     def read_ahead(self) -> None:
-        """Begin to read the next block when a few times the entries used so far would reach it."""
-        if not self.used or self.exhausted:
+        """Begin to read the next block when a few times the entries merged so far would reach it."""
+        if not self._merged or self.exhausted:
             return
         if self.block is None:
             self._source.prefetch(self._index)
             return
-        near = self.high == self.block.records and self.high - self.low <= self.used * READ_AHEAD
+        near = self.high == self.block.records and self.high - self.low <= self._merged * READ_AHEAD
         if near and self._next is None and self._index + 1 < self._source.block_count:
             self._source.prefetch(self._index + 1)
 
@@ -253,7 +256,7 @@ class _Window:
             high = part.high if whole else part.up_to(horizon)
             if high > part.low:
                 taken.append(_Slice(part.block, part.low, high))
-                self.cursor.used += high - part.low
+                self.cursor.count_merged(high - part.low)
             if high < part.high:
                 break
         self.cursor.seek(behind, taken[0].high if taken else None)

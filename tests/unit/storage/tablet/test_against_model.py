@@ -23,6 +23,7 @@ from bookkeeper.storage.tablet import (
     ScanPage,
     Sight,
     TabletData,
+    TabletResources,
     TabletSettings,
 )
 from bookkeeper.storage.tablet.scans.cell_versions import Retention
@@ -64,7 +65,7 @@ class TabletMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = tempfile.TemporaryDirectory()
-        self.tablet = TabletData(EXTENT, GROUPS, Path(self.place.name) / "t", [], TINY)
+        self.tablet = TabletData(EXTENT, GROUPS, Path(self.place.name) / "t", [], TabletResources(TINY))
         self.model = Model()
         self.frozen: FrozenMemtable | None = None
         self.written: list[NewSegment] | None = None
@@ -126,7 +127,9 @@ class TabletMachine(RuleBasedStateMachine):
     def reopen_what_is_on_disk(self) -> None:
         """A crash: memory is lost, the WAL gives it back."""
         old = self.tablet
-        self.tablet = TabletData(EXTENT, old.groups, old.directory, old.segments, TINY, properties=old.properties)
+        self.tablet = TabletData(
+            EXTENT, old.groups, old.directory, old.segments, TabletResources(TINY), properties=old.properties
+        )
         rest = self.model.records[self.flushed :]
         if rest:
             self.tablet.apply(to_batch(rest), self.flushed + 1)
@@ -244,7 +247,7 @@ TestAgainstModel = TabletMachine.TestCase
 @settings(max_examples=60, deadline=None)
 def test_versions_of_one_cell_in_every_part_show_the_newest(batch: list[list[Record]], page_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as place:
-        tablet = TabletData(EXTENT, GROUPS, Path(place), [], TINY)
+        tablet = TabletData(EXTENT, GROUPS, Path(place), [], TabletResources(TINY))
         model = Model()
         for flush_id, some in enumerate(batch, 1):
             one_cell = [record._replace(row=b"r", family=b"f", qualifier=b"", visibility=b"") for record in some]
@@ -261,7 +264,7 @@ def test_small_worlds(part: int, tmp_path: Path) -> None:
     """Three cells, single records, every kind of place to lie in: what goes wrong, mostly goes wrong here."""
     for seed in range(part * 40, part * 40 + 40):
         chance = random.Random(seed)
-        tablet = TabletData(EXTENT, GROUPS, tmp_path / str(seed), [], TINY)
+        tablet = TabletData(EXTENT, GROUPS, tmp_path / str(seed), [], TabletResources(TINY))
         model = Model()
         for step in range(1, 13):
             some = [

@@ -22,6 +22,7 @@ from bookkeeper.storage.tablet import (
     NewSegment,
     SegmentRef,
     TabletData,
+    TabletResources,
     TabletSettings,
     due_merges,
     leftovers,
@@ -48,7 +49,7 @@ class Written:
     def __init__(self, directory: Path, extent: Extent = EXTENT, properties: dict[str, str] | None = None) -> None:
         settings = TabletSettings(row_group_records=8)
         parsed = parse_properties(properties or {})
-        self.data = TabletData(extent, GROUPS, directory, [], settings, properties=parsed)
+        self.data = TabletData(extent, GROUPS, directory, [], TabletResources(settings), properties=parsed)
         self.count = 0
 
     def write(self, *records: Record) -> Sequence[NewSegment]:
@@ -186,7 +187,9 @@ def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataO
         every = [RowRange(low, high) for low, high in itertools.pairwise(edges)]
         ranges = tuple(rows for rows in every if data.draw(st.booleans())) or every[:1]
         shared = replace(segment, ranges=tuple(ranges))
-        part = TabletData(EXTENT, GROUPS, Path(place) / "part", [shared], TabletSettings(row_group_records=8))
+        part = TabletData(
+            EXTENT, GROUPS, Path(place) / "part", [shared], TabletResources(TabletSettings(row_group_records=8))
+        )
         counting = [row for row in names if any(rows.contains(row) for rows in ranges)]
         assert [record.row for record in scan_all(part, 60)] == counting
         start, stop = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))

@@ -14,7 +14,7 @@ import pytest
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import GroupMap, TabletData, TabletSettings, leftovers
+from bookkeeper.storage.tablet import GroupMap, TabletData, TabletResources, TabletSettings, leftovers
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.faults import fault
@@ -65,7 +65,7 @@ def records(count: int = 60) -> list[Record]:
 
 
 def filled(directory: Path, ops: CountedOps | None = None) -> TabletData:
-    tablet = TabletData(EXTENT, GROUPS, directory, [], SETTINGS, ops=ops)
+    tablet = TabletData(EXTENT, GROUPS, directory, [], TabletResources(SETTINGS, ops=ops or SegmentOps()))
     tablet.apply(to_batch(records()), 1)
     return tablet
 
@@ -161,7 +161,7 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
         frozen = before.begin_flush()
         assert frozen is not None
         named = before.write_segments(frozen, 1)
-        killed = TabletData(EXTENT, GROUPS, directory, named, SETTINGS, ops=CountedOps(cut, Cut))
+        killed = TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS, ops=CountedOps(cut, Cut)))
         killed.apply(to_batch([record._replace(value=b"new") for record in records()]), 61)
         frozen = killed.begin_flush()
         assert frozen is not None
@@ -169,13 +169,13 @@ def test_a_process_killed_at_any_call_loses_nothing_that_the_books_name(
             dead.setattr("bookkeeper.storage.tablet.segments.segment_writer.SegmentWriter.discard", lambda _: None)
             with pytest.raises(Cut):
                 killed.write_segments(frozen, 2)
-        restarted = TabletData(EXTENT, GROUPS, directory, named, SETTINGS)
+        restarted = TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS))
         assert scan_all(restarted) == records()
         found = leftovers(directory, {segment.uri for segment in named})
         assert not {path_of(segment.uri) for segment in named} & set(found)
         for path in found:
             path.unlink()
-        assert scan_all(TabletData(EXTENT, GROUPS, directory, named, SETTINGS)) == records()
+        assert scan_all(TabletData(EXTENT, GROUPS, directory, named, TabletResources(SETTINGS))) == records()
         assert len(list(directory.iterdir())) == 3
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletSettings
+from bookkeeper.storage.tablet import BlockCache, GroupMap, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.memtable import OVERDUE_FACTOR, Memtable
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock, to_entries
 from tests.support.tablet_model import Record, scan_all, to_batch
@@ -36,7 +36,9 @@ def test_a_memtable_keeps_few_blocks() -> None:
 
 def test_sorting_beside_the_appends_is_waited_for_when_it_falls_behind(tmp_path: Path) -> None:
     asked: list[Callable[[], None]] = []
-    tablet = TabletData(Extent("t", None, None), GroupMap({}), tmp_path, [], SETTINGS, later=asked.append)
+    tablet = TabletData(
+        Extent("t", None, None), GroupMap({}), tmp_path, [], TabletResources(SETTINGS, sort_later=asked.append)
+    )
     blocks = []
     for seq in range(1, 40):
         tablet.apply(to_batch([PLAIN._replace(row=b"%02d" % seq)]), seq)
@@ -145,7 +147,9 @@ class Crew:
 def test_scanners_see_every_committed_generation_whole(tmp_path: Path) -> None:
     """Each batch writes generation n to all rows of a stripe, at one moment, or deletes it all."""
     stripes, width, generations = 4, 12, 120
-    tablet = TabletData(Extent("t", None, None), GroupMap({"one": frozenset({b"f"})}), tmp_path, [], SETTINGS)
+    tablet = TabletData(
+        Extent("t", None, None), GroupMap({"one": frozenset({b"f"})}), tmp_path, [], TabletResources(SETTINGS)
+    )
     committed = [0] * stripes
     crew = Crew()
     seq = flushes = 0

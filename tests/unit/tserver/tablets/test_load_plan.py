@@ -19,17 +19,18 @@ from bookkeeper.tserver.tablets.load_plan import (
     Recovered,
     TabletRow,
     all_uses,
-    belongs,
     check_assignment,
     first_flush_id,
     forgotten_streams,
-    is_wanted,
+    is_behind,
     live_segments,
     next_serial,
     parse_tablet,
     recovery_plan,
     replay_order,
     spent_logs,
+    tablet_key,
+    writer_of,
 )
 from bookkeeper.tserver.tablets.wal_order import WalPlace
 
@@ -114,17 +115,18 @@ def test_every_log_of_the_row_is_read_from_where_the_segments_end() -> None:
     assert plan == [LogToRead("w1", 30), LogToRead("w2", 0)]
 
 
-def test_only_blocks_of_the_tablet_that_its_segments_lack_are_replayed() -> None:
+def test_only_blocks_that_the_segments_lack_are_replayed() -> None:
     log = LogToRead("w", 10)
+    assert not is_behind(log, block(6, 5).header)
+    assert is_behind(log, block(11).header)
+
+
+def test_a_tablet_that_was_split_wrote_under_another_name_than_its_halves() -> None:
     middle = Extent("1", b"m", b"c")
-    assert not is_wanted(WHOLE, log, block(6, 5).header)
-    assert is_wanted(WHOLE, log, block(11).header)
-    assert not is_wanted(WHOLE, log, block(11, table_id="2").header)
-    assert not belongs(middle, block(11).header), "what it was split from wrote is in segments"
-    written = block(11)
-    written.header.end_row = b"m"
-    assert belongs(middle, written.header)
-    assert not belongs(WHOLE, written.header)
+    whole, half = block(11).header, block(11).header
+    half.end_row = b"m"
+    assert (writer_of(whole), writer_of(half)) == (tablet_key(WHOLE), tablet_key(middle))
+    assert tablet_key(WHOLE) not in (tablet_key(middle), writer_of(block(11, table_id="2").header))
 
 
 def test_r24_blocks_are_replayed_in_the_order_in_which_the_tablet_wrote_them() -> None:

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import Asked, BlockCache, GroupMap, ScanPage, Sight, TabletData, TabletSettings
+from bookkeeper.storage.tablet import (
+    Asked,
+    BlockCache,
+    GroupMap,
+    ScanPage,
+    Sight,
+    TabletData,
+    TabletResources,
+    TabletSettings,
+)
 from bookkeeper.storage.tablet.scans import scan
 from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING
 from bookkeeper.storage.tablet.scans.scan_position import Resume, Within
@@ -36,7 +45,7 @@ def flush(tablet: TabletData, flush_id: int) -> None:
 
 @pytest.fixture
 def tablet(tmp_path: Path) -> TabletData:
-    return TabletData(EXTENT, GROUPS, tmp_path, [], TabletSettings(row_group_records=8))
+    return TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(row_group_records=8)))
 
 
 def test_a_delete_hides_what_is_not_newer(tablet: TabletData) -> None:
@@ -110,7 +119,7 @@ def test_a_delete_hides_what_is_not_newer_of_all_versions(tablet: TabletData) ->
 
 
 def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
-    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletSettings(page_examined_records_max=200))
+    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(page_examined_records_max=200)))
     keep_versions(tablet, 3)
     every = [PLAIN._replace(row=row, timestamp=time) for time in range(1000) for row in (b"a", b"b")]
     tablet.apply(to_batch(every), 1)
@@ -166,7 +175,7 @@ def test_a_page_holds_about_what_was_asked_for(tablet: TabletData) -> None:
 
 
 def test_a_page_ends_after_long_stretches_that_show_nothing(tmp_path: Path) -> None:
-    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletSettings(page_examined_records_max=100))
+    tablet = TabletData(EXTENT, GROUPS, tmp_path, [], TabletResources(TabletSettings(page_examined_records_max=100)))
     gone = [PLAIN._replace(row=b"%05d" % i, delete=True) for i in range(1000)]
     tablet.apply(to_batch(gone), 1)
     tablet.apply(to_batch([PLAIN._replace(row=b"z")]), 1001)
@@ -205,7 +214,9 @@ class NotedBlocks:
 
 
 def reopened(tablet: TabletData) -> TabletData:
-    return TabletData(EXTENT, tablet.groups, tablet.directory, tablet.segments, cache=BlockCache(1 << 20, readers=0))
+    return TabletData(
+        EXTENT, tablet.groups, tablet.directory, tablet.segments, TabletResources(cache=BlockCache(1 << 20, readers=0))
+    )
 
 
 def test_a_scan_reads_the_row_groups_of_its_range_and_families(

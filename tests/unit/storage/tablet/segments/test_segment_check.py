@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletSettings
+from bookkeeper.storage.tablet import BatchLimits, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_check import Bounds, check_segment
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA
 from bookkeeper.storage.wal.wal_files import path_of
@@ -68,7 +68,7 @@ def test_what_a_flush_writes_passes(records: list[Record], tmp_path_factory: pyt
     groups = GroupMap({"geo": [b"g"]})
     wide = replace(SMALL, row_group_records=16)
     limits = BatchLimits(row_bytes_max=3, column_bytes_max=3, value_bytes_max=3_000)
-    tablet = TabletData(Extent("t", None, None), groups, tmp_path_factory.mktemp("s"), [], wide)
+    tablet = TabletData(Extent("t", None, None), groups, tmp_path_factory.mktemp("s"), [], TabletResources(wide))
     tablet.apply(to_batch(records), 7)
     frozen = tablet.begin_flush()
     assert frozen is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, IncompatibleError
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletData, TabletSettings
+from bookkeeper.storage.tablet import BlockCache, GroupMap, SegmentRef, TabletData, TabletResources, TabletSettings
 from bookkeeper.storage.tablet.segments import bloom
 from bookkeeper.storage.tablet.segments import segment_format as form
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
@@ -29,7 +29,7 @@ RECORDS = [Record(b"row%03d" % i, b"f%d" % (i % 3), b"q", b"", i, i % 7 == 0, b"
 
 
 def write(directory: Path, records: list[Record], settings: TabletSettings = SETTINGS) -> SegmentRef:
-    tablet = TabletData(Extent("t", None, None), GroupMap({}), directory, [], settings)
+    tablet = TabletData(Extent("t", None, None), GroupMap({}), directory, [], TabletResources(settings))
     tablet.apply(to_batch(records), 1)
     frozen = tablet.begin_flush()
     assert frozen is not None

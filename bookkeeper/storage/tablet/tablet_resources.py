@@ -1,0 +1,31 @@
+"""What all tablets of one tserver share: bounds, decoded row groups, file operations, the thread that sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bookkeeper.storage.tablet.segments.block_cache import BlockCache
+from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
+from bookkeeper.storage.tablet.tablet_settings import TabletSettings
+
+Task = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TabletResources:
+    """Resources of tablets. ``cache`` None: each tablet makes one for itself. ``sort_later`` runs due sorting work
+    soon, and may run equal work once; None: the thread that applies records sorts them.
+    """
+
+    settings: TabletSettings = field(default_factory=TabletSettings)
+    cache: BlockCache | None = None
+    ops: SegmentOps = field(default_factory=SegmentOps)
+    sort_later: Callable[[Task], None] | None = None
+
+    def sort(self, task: Task) -> None:
+        """Run sorting work now or later."""
+        if self.sort_later is None:
+            task()
+        else:
+            self.sort_later(task)

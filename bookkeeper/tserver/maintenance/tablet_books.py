@@ -1,0 +1,37 @@
+"""The rows of this tserver's tablets in the metadata table: each write checks first that the session is not over.
+
+A put of one row survives a crash wholly or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
+from bookkeeper.runtime.session_retries import SessionRetries
+
+
+class TabletBooks:
+    """Reads and writes tablets' rows."""
+
+    def __init__(self, metadata: MetadataTable, persistence: SessionRetries) -> None:
+        self._metadata = metadata
+        self._persistence = persistence
+
+    def get(self, row: bytes, families: Sequence[str]) -> Row | None:
+        """The families of a row; None when there is no such row. Raises TransientError."""
+        return self._metadata.get(row, families)
+
+    def put(self, puts: Sequence[RowPut], rank: int) -> None:
+        """Try once. Raises TransientError: the books may have the rows, or get them later."""
+        self._persistence.check()
+        self._metadata.put(puts, rank)
+
+    def put_surely(self, what: str, put: RowPut, rank: int) -> None:
+        """Try until the books have the row. Raises BookkeeperError: nobody knows whether they have it."""
+        self._persistence.retry(what, lambda: self._metadata.put([put], rank))
+
+    def delete(self, cells: Sequence[CellKey], rank: int) -> None:
+        """Delete cells up to a rank. Raises TransientError."""
+        self._persistence.check()
+        self._metadata.delete(cells, rank)

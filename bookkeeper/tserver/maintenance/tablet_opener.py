@@ -1,0 +1,176 @@
+"""Opens a tablet for serving: takes its next serial, and replays the sealed logs that its row names.
+
+``load_plan`` decides which blocks to replay and which state follows; this module reads and writes. The row survives a
+crash, and opening again gives the same tablet. Rules: R1, R4, R15, R18, R20 and R22.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bookkeeper.bulk import segment_ref
+from bookkeeper.coordination.coordination_protocol import Session
+from bookkeeper.errors import CorruptionError, UnavailableError
+from bookkeeper.metadata import keys
+from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
+from bookkeeper.model import Extent
+from bookkeeper.storage.tablet import BlockCache, TabletData, TabletResources, TabletSettings
+from bookkeeper.storage.wal import Block, path_of, read_headers, read_seal
+from bookkeeper.tserver.books.received_index import indexed_streams
+from bookkeeper.tserver.maintenance.sealed_logs import SealedLogs
+from bookkeeper.tserver.origins.origin_marks import announced_logs, ended_logs
+from bookkeeper.tserver.tablets import load_plan
+from bookkeeper.tserver.tablets.block_targets import TableView
+from bookkeeper.tserver.tablets.load_plan import (
+    TABLET_FAMILIES,
+    LogToRead,
+    Recovered,
+    TabletRow,
+    check_assignment,
+    forgotten_streams,
+    live_segments,
+    next_serial,
+    parse_tablet,
+    recovery_plan,
+    replay_order,
+    spent_logs,
+)
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure
+
+LOG = logging.getLogger(__name__)
+
+
+class TabletMaker:
+    """Makes a tablet's objects, with the resources that all tablets of this tserver share."""
+
+    def __init__(
+        self,
+        tables_dir: Path,
+        table_view: Callable[[str], TableView],
+        sort_later: Callable[[Callable[[], None]], None],
+        books_flight_ms: float,
+    ) -> None:
+        """``table_view``: a table's configuration in force. ``sort_later``: sorts beside the commit thread.
+        ``books_flight_ms``: how long a write to the books may be on its way (R4).
+        """
+        self._tables_dir = tables_dir
+        self._table_view = table_view
+        self._resources = TabletResources(cache=BlockCache(TabletSettings().cache_bytes_max), sort_later=sort_later)
+        self._books_flight_ms = books_flight_ms
+
+    def data(self, row: TabletRow) -> TabletData:
+        """The data of a tablet: the segments of its row, and an empty memtable."""
+        table_id = row.extent.table_id
+        view = self._table_view(table_id)
+        segments = [segment_ref(uri, entry) for uri, entry in live_segments(row).items()]
+        directory = self._tables_dir / table_id / row.directory
+        return TabletData(row.extent, view.groups, directory, segments, self._resources, properties=view.properties)
+
+    def tablet(self, row: TabletRow, data: TabletData, recovered: Recovered) -> ServedTablet:
+        """The tablet as its next holder serves it."""
+        return ServedTablet(row.extent, data, recovered, Tenure(row.placed, next_serial(row)), self._books_flight_ms)
+
+    def configure(self, tablet: ServedTablet) -> None:
+        """Give the tablet the configuration of its table that is in force now."""
+        view = self._table_view(tablet.extent.table_id)
+        tablet.data.configure(view.groups, view.properties)
+
+
+class TabletOpener:
+    """Opens tablets."""
+
+    def __init__(self, metadata: MetadataTable, session: Session, maker: TabletMaker) -> None:
+        self._metadata = metadata
+        self._session = session
+        self._maker = maker
+        self._sealed_logs = SealedLogs(lambda uri: read_headers(uri))
+
+    def configure(self, tablet: ServedTablet) -> None:
+        """See :meth:`TabletMaker.configure`."""
+        self._maker.configure(tablet)
+
+    def open(self, extent: Extent, row_key: bytes) -> ServedTablet:
+        """The tablet with all its records; it is not served yet. Raises NotFoundError, RefusedError, CorruptionError,
+        TransientError.
+        """
+        row = self._without_void_uses(self._claim(extent, row_key))
+        logs = recovery_plan(row)
+        for log in logs:
+            check_sealed(log.uri)
+        blocks = partial(wanted_blocks, self._sealed_logs, extent)
+        found = replay_order((log.uri, block) for log in logs for block in blocks(log))
+        recovered = Recovered.start(row.flush)
+        data = self._maker.data(row)
+        for uri, block in found:
+            data.apply(block.batch(), recovered.absorb(uri, block))
+        replayed = {uri for uri, _ in found}
+        recovered.log_uses.update(load_plan.all_uses(replayed))
+        self._drop_spent(row_key, load_plan.all_uses(spent_logs(row.logs, replayed)))
+        tablet = self._maker.tablet(row, data, recovered)
+        sources = {stream.source_instance_id for stream in tablet.received.high_water}
+        for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
+            tablet.received.forget_stream(stream)
+        held = {root.log for root in recovered.held}
+        tablet.received.forget_roots(
+            ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held}))
+        )
+        self._session.check()
+        return tablet
+
+    def _claim(self, extent: Extent, row_key: bytes) -> TabletRow:
+        """Check that the tablet is this session's and take the next serial, before anything is served."""
+        self._session.check()
+        cells = self._metadata.get(row_key, TABLET_FAMILIES)
+        found = parse_tablet(cells) if cells is not None and keys.is_tablet(cells) else None
+        row = check_assignment(found, extent, self._session.session_id)
+        serial = next_serial(row)
+        self._metadata.put([RowPut(row_key, {keys.SERIAL: keys.SERIAL_VALUE})], serial)
+        self._session.check()
+        return row
+
+    def _without_void_uses(self, row: TabletRow) -> TabletRow:
+        """The row without logs that were collected before their `log:` cell came."""
+        void = {uri for uri in row.logs if load_plan.is_void_use(path_of(uri).exists(), partial(self._is_marked, uri))}
+        for uri in void:
+            LOG.info("%s: the use of %s came after nobody needed it any more, and is passed over", row.extent, uri)
+        return replace(row, logs=tuple(uri for uri in row.logs if uri not in void)) if void else row
+
+    def _is_marked(self, uri: str) -> bool:
+        row = self._metadata.get(keys.del_row(uri), ("del",))
+        return row is not None and keys.DEL in row.cells
+
+    def _drop_spent(self, row_key: bytes, spent: dict[str, int]) -> None:
+        for uri, through in spent.items():
+            self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
+
+
+def check_sealed(uri: str) -> None:
+    """Rule R15: a log is read only up to its seal; without one, records may still be added or be lost.
+
+    Raises UnavailableError while there is none, CorruptionError when the log itself does not exist.
+    """
+    if read_seal(uri) is not None:
+        return
+    if not path_of(uri).exists():
+        raise CorruptionError(f"{uri} is needed for recovery and does not exist: restore the file", {"file": uri})
+    raise UnavailableError(f"{uri} is needed for recovery and has no seal yet: recover it, then load again")
+
+
+def wanted_blocks(logs: SealedLogs, extent: Extent, log: LogToRead) -> Iterator[Block]:
+    """The blocks of a sealed log that the tablet lacks. Raises CorruptionError, NotFoundError, TransientError."""
+    for at in logs.wanted(extent, log):
+        yield whole_block(extent, at.load())
+
+
+def whole_block(extent: Extent, block: Block) -> Block:
+    """The block, whose rows all lie in the extent. Raises CorruptionError when some do not."""
+    header = block.header
+    if not (extent.contains(header.min_row) and extent.contains(header.max_row)):
+        raise CorruptionError(
+            f"the block of rows {header.min_row!r} to {header.max_row!r} crosses the border of tablet {extent}"
+        )
+    return block
