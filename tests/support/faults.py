@@ -6,7 +6,7 @@ A switch is a name in :data:`FAULTS`. ``with fault("late-renewal-counts"): ...``
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal import Block, WalWriter, read_seal
+from bookkeeper.tserver.books.wal_cells import Reach, WalBooks
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
@@ -35,6 +36,21 @@ class Fault:
     attribute: str
     broken: Callable[..., Any] | str
     breaks: str
+
+
+_SYNC, _APPENDED = WalWriter.sync, WalBooks.appended
+
+
+def sync_counting_later_blocks(writer: WalWriter) -> None:
+    """Blocks that were written during the sync count as synced, too."""
+    _SYNC(writer)
+    writer._synced = writer._written
+
+
+def append_counting_as_synced(books: WalBooks, blocks: Sequence[Block]) -> None:
+    """Blocks count as durable before they are synced."""
+    _APPENDED(books, blocks)
+    books.synced(Reach(books.written, 0))
 
 
 def end_of(uri: str) -> int:
@@ -134,8 +150,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "sync-counts-what-came-meanwhile": Fault(
         "bookkeeper.storage.wal.writing.wal_writer",
-        "durable_reach",
-        lambda began, ended: ended,  # noqa: ARG005
+        "WalWriter.sync",
+        sync_counting_later_blocks,
         "L1: what was written while another group was synced is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
@@ -339,8 +355,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "written-counts-as-synced": Fault(
         "bookkeeper.tserver.books.wal_cells",
-        "provable_reach",
-        lambda synced, written: written,  # noqa: ARG005
+        "WalBooks.appended",
+        append_counting_as_synced,
         "R15: the peer gets what the primary loses in a crash",
     ),
     "a-flush-keeps-the-log-cell": Fault(
