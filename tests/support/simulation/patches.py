@@ -20,8 +20,8 @@ from bookkeeper.master.placement.placement import Placement
 from bookkeeper.security.access import Entrance
 from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence
+from bookkeeper.tserver.assembly import commit_limits
 from bookkeeper.tserver.commit.commit_limits import CommitLimits
-from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
@@ -111,12 +111,12 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "RpcServer", network.SimServer),
         ("tserver.process", "RpcPool", network.SimPool),
         ("tserver.process", "entrance_of", lambda _settings: Entrance()),
-        ("tserver.process", "WalWriter", SimWalWriter),
-        ("tserver.process", "commit_limits", write_ahead),
+        ("tserver.commit.wal_opener", "WalWriter", SimWalWriter),
+        ("tserver.assembly", "commit_limits", write_ahead),
         ("tserver.process", "random", primitives.SimRandomModule),
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
-        ("tserver.process", "books_flight_ms", lambda _settings: FLIGHT_MS),
-        ("tserver.process", "SEALED_LOG_AGE_MS", 1_000),
+        ("tserver.assembly", "books_flight_ms", lambda _settings: FLIGHT_MS),
+        ("tserver.assembly", "SEALED_LOG_AGE_MS", 1_000),
         ("tserver.maintenance.compactor", "due_merges", eager_merges),
         ("tserver.maintenance.compactor", "LOOK_INTERVAL_MS", 5_000),
         ("tserver.maintenance.compactor", "TICK_MS", 2_000),
