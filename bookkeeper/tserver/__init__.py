@@ -5,11 +5,13 @@ a tablet recovers it from those.
 
 The rooms, in the order in which the data passes them:
 
-- ``tablets``: the state of a served tablet; ``write``: from a request to a durable block;
-- ``books``: the tserver's cells in the metadata table; ``origins``: the memory of several paths (rule R22);
-- ``maintenance``: loads, flushes, compactions; ``receive``: ranges of other clusters;
-- ``bulk``: segments that come whole; ``shipping``: the replication worker.
+- ``tablets``: the state of a served tablet; ``write``: requests, judged and numbered in the order of the log;
+- ``commit``: a group of writes to the disk and back; ``books``: the tserver's cells in the metadata table;
+- ``origins``: the memory of several paths (rule R22); ``maintenance``: loads, flushes, compactions;
+- ``receive``: ranges of other clusters, as records; ``bulk``: segments of imports and of other clusters;
+- ``shipping``: the replication worker.
 
-``service`` answers calls; ``master_link`` calls the master; ``authorizations`` says what a scan may see; ``process``
-starts and ends the parts; ``run`` and ``__main__`` run one tserver.
+``service`` answers calls: each method delegates to one of the ``parts``, those of clients to ``client_requests``.
+``assembly`` builds the parts, ``process`` starts and ends them, ``run`` and ``__main__`` run one tserver.
+``master_notices`` calls the master; ``authorizations`` says which labels a scan may read.
 """

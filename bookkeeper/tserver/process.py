@@ -1,10 +1,9 @@
-"""One tserver process: its parts, the order in which they start, and the order in which they end.
+"""One tserver process: the order in which its parts start, and the order in which they end.
 
-Arrives: settings. Leaves: a serving process. Survives a crash: see each part. Start: bind, open the session, read the
-configuration, open the first log, serve. A clean end: take no more calls, flush every tablet, seal the log, close its
-cells, end the session; whoever loads the tablets next has nothing to recover. What waits for something that does not
-come (room on a disk, the books) is given up, and a clean end that takes too long becomes that of a crash: recovery does
-the rest. A lost lease ends the process at once.
+Start: bind, open the session, read the configuration, open the first log, serve. A clean end: accept no more calls,
+flush every tablet, seal the log, close its cells, end the session; so the next holders of the tablets have nothing to
+recover. The end gives up operations that wait for room on a disk or for the books. A clean end that takes too long
+becomes a crash, and recovery does the remaining work. A lost lease ends the process at once.
 """
 
 from __future__ import annotations
@@ -12,67 +11,35 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from itertools import count
 
-from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
 from bookkeeper.config import Settings
-from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
-from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
+from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.runtime.threads import BackgroundThread, Die, start_thread
+from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
-from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
-from bookkeeper.tserver.books.received_index import ReceivedIndex
-from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
-from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
-from bookkeeper.tserver.bulk.relay_log import RelayLogs
-from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
-from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
-from bookkeeper.tserver.maintenance.compactor import Compactor
-from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
-from bookkeeper.tserver.maintenance.flusher import Flusher
-from bookkeeper.tserver.maintenance.loader import Loader
-from bookkeeper.tserver.maintenance.sorter import Sorter
-from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
-from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
+from bookkeeper.tserver.assembly import Environment, assemble, replicate_calls
 from bookkeeper.tserver.master_notices import MasterLink
-from bookkeeper.tserver.origins.origin_marks import OriginMarks
-from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
-from bookkeeper.tserver.receive.receiver import Receiver
-from bookkeeper.tserver.receive.receiving_tablets import Locations
-from bookkeeper.tserver.receive.share_retry import ShareRetry
-from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
-from bookkeeper.tserver.shipping.worker import ReplicationWorker
-from bookkeeper.tserver.tablets.block_targets import view_of
-from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CommitPath
-from bookkeeper.tserver.write.configuration import Configuration
-from bookkeeper.tserver.write.write_context import WriteContext
+from bookkeeper.tserver.parts import Parts
+from bookkeeper.tserver.service import TServerService
 
 LOG = logging.getLogger(__name__)
 
 SESSION_KIND = "tserver"
-LOG_SUFFIX = ".wal"
 LEASE_LOOK_MS = 100
-SEALED_LOG_AGE_MS = 30_000
-"""A tablet that needs a log which was sealed this long ago is flushed, so that the file can go."""
-MEMORY_MEMTABLES = 8
-"""Memtables of all tablets together hold at most about this many full ones."""
 BOOKS_CLOSE_MS = 5_000
 STOP_MAX_MS = 30_000
-"""A clean end that takes longer is none: the tablets are away for as long as it lasts."""
+"""A clean end that takes longer is given up: the tablets are away for as long as it lasts."""
 
 
 class TServerProcess:
-    """Assembles and runs one tserver. ``die`` is called when the process must not go on."""
+    """Runs one tserver. ``die`` is called when the process must not go on."""
 
     def __init__(
         self,
@@ -82,26 +49,35 @@ class TServerProcess:
         clock: Clock,
         die: Die = end_process,
     ) -> None:
-        """Bind an address and open the session. Raises OSError, TransientError."""
-        self._settings = settings
-        self._coordination = coordination
-        self._metadata = metadata
+        """Bind an address, open the session, and build the parts. Raises OSError, TransientError."""
         self._clock = clock
         self._die = die
         own = settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, SESSION_KIND)
-        self._service = TServerService()
-        eighth = max(1, settings.rpc.threads_max // 8)
-        bounds = {"replicate": replicate_calls(settings), "offer_segments": eighth, "take_segments": eighth}
         entrance = entrance_of(settings)
-        self._rights = TableRights(entrance.accepted, clock)
+        self._service = TServerService(own.instance_id, TableRights(entrance.accepted, clock))
         self._server = RpcServer(
-            "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
+            "TServer", self._service, hello, settings.rpc, clock, concurrency=call_limits(settings), entrance=entrance
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._session = coordination.open_session(SESSION_KIND, self._server.address)
         self._ended = threading.Event()
-        self._parts, self._link = self._assemble()
+        self._retries = SessionRetries(self._session, clock, random.Random())
+        self._master = MasterLink(coordination, self._pool, self.session_id, clock, die)
+        self._parts = assemble(
+            Environment(
+                settings=settings,
+                coordination=coordination,
+                metadata=metadata,
+                clock=clock,
+                session=self._session,
+                address=self.address,
+                pool=self._pool,
+                master=self._master,
+                retries=self._retries,
+                die=die,
+            )
+        )
 
     @property
     def address(self) -> str:
@@ -120,153 +96,45 @@ class TServerProcess:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of."""
+        """Its parts."""
         return self._parts
-
-    def _assemble(self) -> tuple[Parts, MasterLink]:
-        settings, clock, session, die = self._settings, self._clock, self._session, self._die
-        tserver = settings.tserver
-        persistence = SessionRetries(session, clock, random.Random())
-        context = WriteContext(clock, view_of(read_config(self._coordination)))
-        registry = Registry()
-        sorter = Sorter(clock, die)
-        link = MasterLink(self._coordination, self._pool, session.session_id, clock, die)
-        keeper = WalBookkeeper(self._metadata, persistence, clock, tserver.needed_interval_ms, link.nudge, die)
-        opener = WalOpener(settings, session, clock, keeper)
-        committer = GroupCommitter(opener.open, keeper, session.check, clock, commit_limits(settings), die)
-        path = CommitPath(committer, context, settings.rpc.timeout_ms)
-        configuration = Configuration(self._coordination, path, registry, clock, die)
-        books = TabletBooks(self._metadata, persistence)
-        schedule = FlushSchedule(clock, flush_limits(settings))
-        flusher = Flusher(registry, path, keeper, books, schedule, BackgroundThread("flusher", clock, die))
-        compactor = Compactor(registry, flusher, books, clock, die)
-        maker = TabletMaker(settings.tables_dir, configuration.table, sorter.later, books_flight_ms(settings))
-        loader = Loader(registry, path, keeper, flusher, TabletOpener(self._metadata, session, maker))
-        slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
-        streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=replicate_calls(settings) // 2)
-        index = ReceivedIndex(self._metadata, persistence, clock, die)
-        marks = OriginMarks(self._metadata, persistence, clock)
-        onward = RelayLogs(
-            settings.wal_dir / session.session_id, settings.instance.instance_id, session.session_id, clock
-        )
-        adopter = BulkLoader(
-            registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward
-        )
-        limits = service_limits(settings)
-        locations = Locations(self._metadata)
-        receiver = self._receiver(
-            registry, path, flusher, configuration, locations, streams, index, marks, limits.batch
-        )
-        incoming = self._incoming()
-        taker = SegmentReceiver(
-            receiver,
-            adopter,
-            configuration,
-            locations,
-            streams,
-            index,
-            marks,
-            incoming,
-            self._pool,
-            settings.rpc.timeout_ms,
-        )
-        worker = ReplicationWorker(settings, self._metadata, self._coordination, self._pool, link.report, self.address)
-        parts = Parts(
-            own_instance_id=settings.instance.instance_id,
-            session=session,
-            persistence=persistence,
-            registry=registry,
-            path=path,
-            committer=committer,
-            configuration=configuration,
-            keeper=keeper,
-            flusher=flusher,
-            compactor=compactor,
-            adopter=adopter,
-            loader=loader,
-            sorter=sorter,
-            receiver=receiver,
-            taker=taker,
-            incoming=incoming,
-            streams=streams,
-            index=index,
-            marks=marks,
-            worker=worker,
-            limits=limits,
-            rights=self._rights,
-        )
-        return parts, link
-
-    def _receiver(
-        self,
-        registry: Registry,
-        path: CommitPath,
-        flusher: Flusher,
-        configuration: Configuration,
-        locations: Locations,
-        streams: Streams,
-        index: ReceivedIndex,
-        marks: OriginMarks,
-        limits: BatchLimits,
-    ) -> Receiver:
-        return Receiver(
-            self._settings.instance.instance_id,
-            self.address,
-            registry,
-            path,
-            flusher,
-            configuration,
-            locations,
-            streams,
-            index,
-            marks,
-            self._pool,
-            limits,
-            self._settings.rpc.timeout_ms,
-            ShareRetry(self._clock, replicate_calls(self._settings) // 4),
-        )
-
-    def _incoming(self) -> SegmentUploads:
-        settings = self._settings
-        directory = incoming_dir(settings.tables_dir) / self.session_id
-        return SegmentUploads(directory, self._clock, settings.tserver.stream_idle_timeout_ms, self._die)
 
     def start(self) -> None:
         """Serve."""
         parts = self._parts
         start_thread("lease", self._watch_lease, self._die)
-        self._link.start()
-        parts.sorter.start()
-        parts.keeper.start()
-        parts.flusher.start()
-        parts.compactor.start()
-        parts.index.start()
-        parts.incoming.start()
-        parts.configuration.start()
+        self._master.start()
+        parts.tablets.sorter.start()
+        parts.writing.bookkeeper.start()
+        parts.tablets.flusher.start()
+        parts.tablets.compactor.start()
+        parts.receiving.index.start()
+        parts.bulk.uploads.start()
+        parts.writing.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
         self._server.start()
 
     def stop(self) -> None:
-        """End cleanly; what can't be done now is left to recovery, and nothing that was acknowledged is lost."""
+        """End cleanly; unfinished work is left to recovery, and no acknowledged record is lost."""
         parts = self._parts
         LOG.info("session %s ends", self.session_id)
         start_thread("stop", self._watch_stop, self._die)
         self._server.stop()
-        parts.persistence.stop()
+        self._retries.stop()
         parts.worker.stop()
-        parts.configuration.close()
-        parts.compactor.close()
-        parts.flusher.close()
-        parts.taker.close()
-        parts.receiver.close()
-        parts.incoming.close()
-        parts.loader.unload_all()
-        parts.committer.close()
-        parts.sorter.close()
-        parts.index.close()
-        parts.keeper.close(BOOKS_CLOSE_MS)
-        self._link.close()
+        parts.writing.configuration.close()
+        parts.tablets.compactor.close()
+        parts.tablets.flusher.close()
+        parts.bulk.receiver.close()
+        parts.receiving.receiver.close()
+        parts.bulk.uploads.close()
+        parts.tablets.loader.unload_all()
+        parts.writing.committer.close()
+        parts.tablets.sorter.close()
+        parts.receiving.index.close()
+        parts.writing.bookkeeper.close(BOOKS_CLOSE_MS)
+        self._master.close()
         self._ended.set()
         self._session.close()
         self._pool.close()
@@ -283,58 +151,7 @@ class TServerProcess:
                 return
 
 
-class WalOpener:
-    """Makes the logs of one session: ``<wal dir>/<session>/<n>.wal``; names are never used again."""
-
-    def __init__(self, settings: Settings, session: Session, clock: Clock, keeper: WalBookkeeper) -> None:
-        self._directory = settings.wal_dir / session.session_id
-        self._instance_id = settings.instance.instance_id
-        self._session_id = session.session_id
-        self._clock = clock
-        self._keeper = keeper
-        self._keep_free_bytes = settings.tserver.disk_reserve_bytes
-        self._numbers = count(1)
-
-    def open(self) -> WalWriter:
-        """The next log, announced to the keeper of the books. Raises UnavailableError, NoSpaceError."""
-        created_ms = self._clock.wall_ms()
-        header = FileHeader(instance_id=self._instance_id, session_id=self._session_id, created_time_ms=created_ms)
-        path = self._directory / f"{next(self._numbers):06d}{LOG_SUFFIX}"
-        writer = WalWriter.create(path, header, keep_free_bytes=self._keep_free_bytes)
-        self._keeper.opened(writer.uri, created_ms)
-        return writer
-
-
-def commit_limits(settings: Settings) -> CommitLimits:
-    """Bounds of the commit thread."""
-    tserver = settings.tserver
-    return CommitLimits(
-        queue_bytes_max=tserver.commit_queue_bytes_max,
-        wal_roll_bytes=tserver.wal_roll_bytes,
-        wal_roll_age_ms=tserver.wal_roll_age_ms,
-        wal_sync_interval_ms=tserver.wal_sync_interval_ms,
-    )
-
-
-def flush_limits(settings: Settings) -> FlushLimits:
-    """When tablets are flushed."""
-    memtable_bytes = settings.tserver.memtable_flush_bytes
-    return FlushLimits(memtable_bytes, MEMORY_MEMTABLES * memtable_bytes, SEALED_LOG_AGE_MS)
-
-
-def service_limits(settings: Settings) -> ServiceLimits:
-    """Bounds of what callers may ask for."""
-    tserver = settings.tserver
-    batch = BatchLimits(
-        row_bytes_max=tserver.row_bytes_max,
-        column_bytes_max=tserver.row_bytes_max,
-        value_bytes_max=tserver.value_bytes_max,
-        future_ms=tserver.future_timestamp_max_ms,
-        message_bytes_max=settings.rpc.frame_bytes_max,
-    )
-    return ServiceLimits(batch, tserver.scan_page_bytes_max)
-
-
-def replicate_calls(settings: Settings) -> int:
-    """Messages of other clusters that are dealt with at once."""
-    return max(1, settings.rpc.threads_max // 2)
+def call_limits(settings: Settings) -> dict[str, int]:
+    """Calls of a method that run at the same time; the others share all threads."""
+    eighth = max(1, settings.rpc.threads_max // 8)
+    return {"replicate": replicate_calls(settings), "offer_segments": eighth, "take_segments": eighth}

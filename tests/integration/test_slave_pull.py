@@ -70,7 +70,7 @@ class Puller:
 
     def _take(self, file: str, first: int, last: int) -> int:
         """The wanted blocks of a range, as one message to the own receiver."""
-        own_id, receiver = self.east.settings.instance.instance_id, self.east.tserver.parts.receiver
+        own_id, receiver = self.east.settings.instance.instance_id, self.east.tserver.parts.receiving.receiver
         found = [
             b for b in read_blocks(file, first, last) if decide(b.header, self.target, own_id).share is Share.WHOLE
         ]
@@ -136,12 +136,12 @@ def test_a_peer_that_pulls_gets_everything_once_and_the_masters_books_and_logs_e
     pulled(puller)
     before = list(west.settings.wal_dir.rglob("*.wal"))
     assert before
-    west.tserver.parts.path.roll()
+    west.tserver.parts.writing.path.roll()
     write(west, "next")
     west.put("t", b"aopen000", b"later")
     pulled(puller)
     assert len(shown(west)) == 2 * 80 + 1
-    west.tserver.parts.path.roll()
+    west.tserver.parts.writing.path.roll()
     west.client.tables.flush("t")
     assert not west.client.replication.wait("t")
 

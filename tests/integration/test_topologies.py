@@ -102,7 +102,7 @@ def holds(cluster: LocalCluster, rows: set[bytes], table: str = "t") -> None:
 def remembered(cluster: LocalCluster) -> list[object]:
     """Logs that its books and its tablets remember because of several paths."""
     rows = cluster.metadata.scan(*keys.section(keys.ROOT_PREFIX), ("recv",))
-    tablets = cluster.tserver.parts.registry.all()
+    tablets = cluster.tserver.parts.tablets.registry.all()
     received = [tablet.received.origin_intervals for tablet in tablets]
     return [*(row.key for row in rows), *(root for intervals in received for root in intervals.remembered())]
 
@@ -228,7 +228,7 @@ def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere
     assert [versions(clusters[name]) for name in "abc"] == [dict.fromkeys(rows, 1)] * 3
     assert all(clusters.sent(name) <= 4 * ROWS for name in "abc"), "over two edges each, its own and one other's"
     for name in "abc":
-        clusters[name].tserver.parts.path.roll()
+        clusters[name].tserver.parts.writing.path.roll()
         clusters[name].client.tables.flush("t")
     wait_until(lambda: not any(remembered(clusters[name]) for name in "abc"), "nobody remembers any log")
 

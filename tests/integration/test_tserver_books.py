@@ -102,7 +102,7 @@ def test_needed_offsets_and_closed_survive_lost_answers(west: Ground) -> None:
     with metadata.failing(touching(b"repl:"), applied=True):
         west.write(node, extent, records([(b"b", b"")]))
         wait_until(lambda: metadata.failures >= 2, "a few lost answers")
-        node.process.parts.committer.roll()
+        node.process.parts.writing.committer.roll()
     wait_until(lambda: state_of(west, extent, wal) == CLOSED, "CLOSED")
     assert needed_of(west, extent, wal) == 2
     node.stop()
@@ -155,5 +155,5 @@ def test_r1_a_flush_that_arrives_after_the_next_holder_flushed_changes_nothing(w
     last = west.local()
     west.assign(last, extent)
     assert west.scan(last, extent) == {(b"a", b"f", b"q"): b"1", (b"b", b"f", b"q"): b"2"}
-    assert len(last.process.parts.registry.serving(extent).data.segments) == 1
+    assert len(last.process.parts.tablets.registry.serving(extent).data.segments) == 1
     last.stop()

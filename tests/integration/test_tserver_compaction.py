@@ -91,7 +91,7 @@ def test_a_tablet_whose_memory_was_full_a_moment_ago_is_taken_to_fill_up(west: G
     west.set_properties("1", {**QUIET, "table.flush.memtable_bytes": "2000"})
     node = west.local()
     west.assign(node, extent)
-    tablet, flusher = node.process.parts.registry.serving(extent), node.process.parts.flusher
+    tablet, flusher = node.process.parts.tablets.registry.serving(extent), node.process.parts.tablets.flusher
     west.write(node, extent, records([(b"a", b"1")]))
     west.tserver(node).flush_tablet(extent)
     assert not flusher.fills(tablet)
@@ -351,7 +351,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
     tablet._data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
     path_of(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
-        compactor.ask(node.process.parts.registry.serving(extent), 0)
+        compactor.ask(node.process.parts.tablets.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)
     wait_until(lambda: healthy.flushes.compacted > 0, "the other tablet's compaction")
     assert tablet.flushes.compacted == 0

@@ -16,7 +16,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.tablets.tablet import share_of
-from bookkeeper.tserver.write.commit import SyncBarrier
+from bookkeeper.tserver.write.barriers import SyncBarrier
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
 from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until
@@ -73,8 +73,8 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
     """Counters in the commit thread's queue at the same moment: each number is written by exactly one of them."""
     node, extent = _served(west)
     west.write(node, extent, records([(ROW, b"0")]))
-    path = node.process.parts.path
-    tablet = node.process.parts.registry.serving(extent)
+    path = node.process.parts.writing.path
+    tablet = node.process.parts.tablets.registry.serving(extent)
     shares = [share_of(records([(ROW, b"%d" % number)])) for number in range(1, 9)]
     writes = [ConditionalWrite(path.context, tablet, share, [equals(b"f", b"q", b"0")], None) for share in shares]
     gate = _Gate()
@@ -83,7 +83,7 @@ def test_of_many_at_once_each_condition_holds_for_one(west: Ground) -> None:
         assert gate.reached.wait(60)
         results = [pool.submit(path.judge, write) for write in writes]
         everything = sum(write.approx_bytes for write in writes)
-        wait_until(lambda: node.process.parts.committer.queued_bytes == everything, "all of them in the queue")
+        wait_until(lambda: node.process.parts.writing.committer.queued_bytes == everything, "all of them in the queue")
         gate.open.set()
         held.result(60)
         assert [result.result(60) for result in results].count(True) == 1, (

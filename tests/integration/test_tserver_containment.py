@@ -59,7 +59,7 @@ def _the_left_one_goes_on(west: Ground, node: LocalNode) -> None:
 
 def _a_flush_fails(west: Ground) -> None:
     node = _served(west)
-    flusher = node.process.parts.flusher
+    flusher = node.process.parts.tablets.flusher
     with (
         patch("bookkeeper.tserver.maintenance.flush_schedule.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
         patch("bookkeeper.tserver.maintenance.flush_schedule.FAILED_AGAIN_MS", 0),
@@ -85,7 +85,7 @@ def test_a_flush_that_nobody_can_make_is_its_tablets_problem(west: Ground) -> No
 
 def test_a_tablet_whose_flush_failed_rests(west: Ground) -> None:
     node = _served(west)
-    flusher = node.process.parts.flusher
+    flusher = node.process.parts.tablets.flusher
     with (
         patch("bookkeeper.tserver.maintenance.flush_schedule.due_tablets", lambda memories, limits: sorted(memories)),  # noqa: ARG005
         _breaking(node, RIGHT, "write_segments") as broken,  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def test_a_tablet_whose_flush_failed_rests(west: Ground) -> None:
 
 def _a_compaction_fails(west: Ground) -> None:
     node = _served(west)
-    compactor = node.process.parts.compactor
+    compactor = node.process.parts.tablets.compactor
     with patch("bookkeeper.tserver.maintenance.compactor.FAILED_AGAIN_MS", 0):
         with _breaking(node, RIGHT, "write_merged"):  # type: ignore[attr-defined]
             tickets = {extent: west.tserver(node).compact_tablet(extent, 0) for extent in (LEFT, RIGHT)}
@@ -118,7 +118,7 @@ def test_a_state_that_no_store_takes_is_the_problem_of_a_compaction(west: Ground
     """It was not written, which is known before anything is: the tablet is served on."""
     node = _served(west)
     with patch("bookkeeper.metadata.metadata_limits.VALUE_BYTES_MAX", 100):
-        node.process.parts.compactor.ask(parts_of(node, RIGHT)[1], 0)
+        node.process.parts.tablets.compactor.ask(parts_of(node, RIGHT)[1], 0)
         wait_until(lambda: RIGHT in _problems(west, node), "a named problem")
         assert "bytes of values in one put" in _problems(west, node)[RIGHT]
         assert west.scan(node, RIGHT) == {(b"z", b"f", b"q"): b"1"}

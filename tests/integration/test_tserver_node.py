@@ -25,9 +25,10 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
-from bookkeeper.storage.wal import Block, Submission, encode_batch, file_summary, path_of, read_seal, recover
+from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
 from bookkeeper.storage.wal.wal_files import FileOps
-from bookkeeper.tserver.write.commit import CommitPath
+from bookkeeper.tserver.commit.submission import Submission
+from bookkeeper.tserver.write.commit_path import CommitPath
 from combiners import CLOSED
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (
@@ -115,7 +116,7 @@ def test_properties_of_a_table_are_obeyed_as_soon_as_they_are_confirmed(west: Gr
     logged = [row for block in own_blocks(west, node) for row in block.batch().column("row").to_pylist()]
     assert logged == [b"a"]
     west.tserver(node).flush_tablet(extent)
-    (segment,) = node.process.parts.registry.serving(extent).data.segments
+    (segment,) = node.process.parts.tablets.registry.serving(extent).data.segments
     footer = pq.read_metadata(path_of(segment.uri))
     assert footer.row_group(0).column(0).compression == "ZSTD"
     node.stop()
@@ -322,7 +323,7 @@ def test_r1_closed_says_what_a_master_would_write_from_the_file(west: Ground) ->
     west.write(node, left, records([(b"a", b"3")]))
     west.write(node, right, records([(b"x", b"2")]))
     (wal,) = west.logs_of(node)
-    node.process.parts.committer.roll()
+    node.process.parts.writing.committer.roll()
     wait_until(lambda: state_of(west, left, wal) == state_of(west, right, wal) == CLOSED, "CLOSED")
     rows = {keys.tablet_row("1", extent.end_row): extent for extent in (left, right)}
     cells = wal_closer.close_cells(wal, dict.fromkeys(rows, b""), file_summary(wal), set(rows))
@@ -428,7 +429,7 @@ def test_wal_positions_count_everything_acknowledged(west: Ground) -> None:
     west.write(node, other, records([(b"a", b"")]), "log")
     (mark,) = west.tserver(node).wal_positions("1")
     assert mark.offset == 2
-    node.process.parts.committer.roll()
+    node.process.parts.writing.committer.roll()
     west.write(node, extent, records([(b"c", b"")]))
     assert [found.offset for found in west.tserver(node).wal_positions("1")] == [2, 1]
     node.stop()

@@ -248,7 +248,7 @@ def check_memory_is_bounded(directory: Path) -> None:
         (extent,) = west.create_table("1")
         node = west.local()
         west.assign(node, extent)
-        served = node.process.parts.registry.serving(extent)
+        served = node.process.parts.tablets.registry.serving(extent)
         token = west.tserver(node).open_stream(STREAM)
 
         def send(number: int) -> None:

@@ -113,7 +113,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     node = _served(west, WHOLE)
     other = given_files(tmp_path / "north", BATCHES)
     tokens = [(one, *one.offer(west, node)) for one in (given, other)]
-    uploads = node.process.parts.incoming._uploads
+    uploads = node.process.parts.bulk.uploads._uploads
     names = [path_of(uri) for one, _, _ in tokens for uri in uploads[one.stream].uris]
     theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
     assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
@@ -188,7 +188,7 @@ def test_a_server_dies_when_one_of_two_tablets_has_its_rows(
     west.tserver(node).adopt_segments(given.order(west, node, LEFT))
     metadata.die_at(0, behind)
     with pytest.raises(CrashError):
-        node.process.parts.adopter.adopt(given.order(west, node, RIGHT))
+        node.process.parts.bulk.loader.adopt(given.order(west, node, RIGHT))
     metadata.die_at(10**6, False)
     other = move(west, node, LEFT)
     west.assign(other, RIGHT)

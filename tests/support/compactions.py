@@ -50,7 +50,7 @@ def quiet_tablet(west: Ground) -> tuple[LocalNode, Extent]:
 
 
 def parts_of(node: LocalNode, extent: Extent) -> tuple[Compactor, ServedTablet]:
-    return node.process.parts.compactor, node.process.parts.registry.serving(extent)
+    return node.process.parts.tablets.compactor, node.process.parts.tablets.registry.serving(extent)
 
 
 def fill(west: Ground, node: LocalNode, extent: Extent) -> Cells:

@@ -6,7 +6,7 @@ A switch is a name in :data:`FAULTS`. ``with fault("late-renewal-counts"): ...``
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.metadata.keys import log_column
 from bookkeeper.metadata.strict_json import read_object
 from bookkeeper.metadata.values import LOG
-from bookkeeper.storage.wal import read_seal
+from bookkeeper.storage.wal import Block, WalWriter, read_seal
+from bookkeeper.tserver.books.wal_cells import Reach, WalBooks
 from tests.support.border_faults import BORDER_FAULTS
 from tests.support.client_faults import CLIENT_FAULTS
 from tests.support.entrance_faults import ENTRANCE_FAULTS
@@ -45,6 +46,21 @@ class Fault:
         for part in holders:
             holder = getattr(holder, part)
         return holder, name
+
+
+_SYNC, _APPENDED = WalWriter.sync, WalBooks.appended
+
+
+def sync_counting_later_blocks(writer: WalWriter) -> None:
+    """Blocks that were written during the sync count as synced, too."""
+    _SYNC(writer)
+    writer._synced = writer._written
+
+
+def append_counting_as_synced(books: WalBooks, blocks: Sequence[Block]) -> None:
+    """Blocks count as durable before they are synced."""
+    _APPENDED(books, blocks)
+    books.synced(Reach(books.written, 0))
 
 
 def end_of(uri: str) -> int:
@@ -133,31 +149,31 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- log
     "answered-before-the-sync": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.group_committer",
         "needs_sync",
         lambda asked: False,  # noqa: ARG005
         "L1: a write acknowledged at sync is lost with the machine",
     ),
     "sync-counts-what-came-meanwhile": Fault(
         "bookkeeper.storage.wal.writing.wal_writer",
-        "durable_reach",
-        lambda began, ended: ended,  # noqa: ARG005
+        "WalWriter.sync",
+        sync_counting_later_blocks,
         "L1: what was written while another group was synced is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.group_committer",
         "GroupCommitter._books_agree",
         lambda self, ready, blocks: True,  # noqa: ARG005
         "R12: a write is acknowledged that the books do not know: readable here, never shipped",
     ),
     "no-fence": Fault(
-        "bookkeeper.storage.wal.writing.active_wal",
+        "bookkeeper.tserver.commit.active_wal",
         "ActiveWal.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
     "seal-not-looked-at": Fault(
-        "bookkeeper.storage.wal.writing.active_wal",
+        "bookkeeper.tserver.commit.active_wal",
         "is_fenced",
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges what it wrote behind the seal",
@@ -193,7 +209,7 @@ FAULTS: dict[str, Fault] = {
         "R15: what a zombie wrote behind the seal is shipped",
     ),
     "none-is-never-logged": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.submission_queue",
         "effective_durability",
         lambda asked, drafts: asked,  # noqa: ARG005
         "a peer would get what the primary never logged, or nothing at all",
@@ -206,13 +222,13 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
-        "bookkeeper.storage.wal.writing.submission_queue",
+        "bookkeeper.tserver.commit.submission_queue",
         "has_to_begin",
         lambda entry: False,  # noqa: ARG005
         "a condition is judged without what was written just before it",
     ),
     "flushes-begin-anywhere": Fault(
-        "bookkeeper.tserver.write.commit",
+        "bookkeeper.tserver.write.commit_path",
         "CommitPath.begin_flush",
         lambda self, barrier: self.cross(barrier),
         "R12, R15: a flush deletes the cell of a log that holds what was written and not applied when it began",
@@ -345,8 +361,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "written-counts-as-synced": Fault(
         "bookkeeper.tserver.books.wal_cells",
-        "provable_reach",
-        lambda synced, written: written,  # noqa: ARG005
+        "WalBooks.appended",
+        append_counting_as_synced,
         "R15: the peer gets what the primary loses in a crash",
     ),
     "a-flush-keeps-the-log-cell": Fault(

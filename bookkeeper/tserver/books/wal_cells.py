@@ -1,13 +1,13 @@
-"""The tserver's side of the books: which cells follow from the life of a WAL, at which ranks.
+"""The tserver's side of the books: the cells that follow from the life of a WAL, and their ranks.
 
-Arrives: what happens to a WAL: blocks about to be appended, syncs, a seal, flushes. Leaves: row puts and deletes with
-their rank; nothing is written here and no thread lives here (``wal_bookkeeper`` has both). Survives a crash: the cells;
-whoever comes after finds OPEN cells of a sealed file and closes them (R10). The simulation drives the same class.
+``WalBooks`` hears what happens to a WAL (blocks about to be appended, syncs, a seal, flushes) and answers with row puts
+and deletes at a rank; it writes nothing and has no thread (``wal_bookkeeper`` has both). The simulation drives the same
+class. After a crash a master finds OPEN cells of a sealed file and closes them (R10).
 
 Ranks (rule R1: a rank is never written with two values; ``metadata.keys``): first use 2x - 1, needed 2n, closed above
 all. ``x`` is the first offset of the *group* of blocks in which the tablet starts, so all tablets that start in one
 group share one call. That is above any delete of their ``log:`` cells (flushes end before the group) and at or below
-their own first record, which is all that the ranks rest on. Rules: R1, R12, R15 and R24.
+their own first record: the ranks need no more than that. Rules: R1, R12, R15 and R24.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from combiners import ReplicationStatus
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a WAL is durable: last record (0 = none) and the byte position behind its block."""
+    """The durable part of a WAL: its last record (0 = none) and the byte position behind that record's block."""
 
     offset: int
     position: int
 
 
-NOWHERE = Reach(0, 0)
+NOTHING_DURABLE = Reach(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPut:
-    """Rows to put in one call at one rank; repeating it, whole or in part, is harmless."""
+    """Rows to put in one call at one rank; to repeat all or some of them is harmless."""
 
     rows: tuple[RowPut, ...]
     rank: int
@@ -52,18 +52,49 @@ class TabletUse:
     logged: bool = False
     replicated: bool = False
     barriers: tuple[Barrier, ...] = ()
-    """In the ``repl:`` cell before the block that waits is appended (R24)."""
+    """Of its ``repl:`` cell, which names a barrier before the block that waits for it is appended (R24)."""
     unreported: int = 0
-    """First offset of the tablet's stamped records that no needed update covers yet; 0 = none."""
+    """First offset of the tablet's records with targets that no needed update covers yet; 0 = none."""
     last_offset: int = 0
-    """Last offset of the tablet's stamped records."""
+    """Last offset of the tablet's records with targets."""
+
+    def start(self, block: Block) -> None:
+        """The first use for this block goes into the books."""
+        self.logged = True
+        self.replicated = self.replicated or bool(block.header.block_targets)
+        self.barriers = (*self.barriers, *barriers_of(block))
+
+    def undo_start(self, before: TabletUse) -> None:
+        """The cells of :meth:`start` are not in the books: they are as ``before`` says."""
+        self.logged, self.replicated, self.barriers = before.logged, before.replicated, before.barriers
+
+    def append(self, block: Block) -> None:
+        """A block with targets goes to the log now; a needed update has to cover it."""
+        self.unreported = self.unreported or block.first_offset
+        self.last_offset = block.last_offset
+
+    def is_due(self, durable_offset: int) -> bool:
+        """Whether a needed update up to ``durable_offset`` would say something new."""
+        return 0 < self.unreported <= durable_offset
+
+    def report(self, durable_offset: int) -> None:
+        """A needed update covers the tablet's records up to ``durable_offset``."""
+        self.unreported = durable_offset + 1 if self.last_offset > durable_offset else 0
+
+    def undo_report(self) -> None:
+        """The needed update failed: the tablet is due again."""
+        self.unreported = 1
+
+    def release(self) -> None:
+        """A flush deletes the ``log:`` cell: the next block is a first use again."""
+        self.logged = False
 
 
 def open_status(
     created_ms: int, reach: Reach, barriers: Iterable[Barrier], shares: Iterable[TargetShare]
 ) -> ReplicationStatus:
-    """OPEN, needed up to ``reach``; every version of a tablet's cell repeats its barriers, for the newest cell wins.
-    ``shares``: what of the file up to there is each target's of the tablet's table.
+    """OPEN, needed up to ``reach``. Every version of a tablet's cell repeats its barriers, because the newest cell
+    wins. ``shares``: each target's share of the file up to there, for the tablet's table.
     """
     opened = ReplicationStatus(
         created_time=created_ms,
@@ -75,15 +106,9 @@ def open_status(
     return combiners.append(opened, reach.offset, needed_bytes=reach.position)
 
 
-def provable_reach(synced: Reach, written: Reach) -> Reach:
-    """Rule R15: needed never passes what is durable, whatever was written, and ends with a block."""
-    del written
-    return synced
-
-
 def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
-    """Rule R12: the tablet has no ``log:`` cell of this WAL, or the block is stamped and it has no ``repl:`` cell,
-    or the block waits for another file (R24) that its ``repl:`` cell does not name yet.
+    """Rule R12: the tablet has no ``log:`` cell of this WAL; or the block has targets, and the tablet has no ``repl:``
+    cell, or one that does not name a file yet that the block waits for (R24).
     """
     if use is None or not use.logged:
         return True
@@ -91,7 +116,7 @@ def needs_first_use(use: TabletUse | None, header: BlockHeader) -> bool:
 
 
 def first_use_values(wal: str, use: TabletUse, replicated: bool, status: ReplicationStatus) -> dict[Column, bytes]:
-    """Rule R12: ``log:`` and, when the block is stamped, ``repl:`` go together in one row put."""
+    """Rule R12: ``log:`` and, when the block has targets, ``repl:`` go together in one row put."""
     cells = {keys.log_column(wal): values.LOG}
     if replicated or use.replicated:
         cells[keys.repl_column(wal)] = values.encode_status(status)
@@ -100,14 +125,14 @@ def first_use_values(wal: str, use: TabletUse, replicated: bool, status: Replica
 
 @dataclass(slots=True)
 class TableShares:
-    """What of a log is each target's of one table: the last stamped block up to an offset says it (``wal.shares``).
-    Nobody asks for an offset below what is durable, so no more blocks are remembered than one sync makes durable.
+    """Each target's share of a log, for one table: in the header of the last block with targets up to an offset
+    (``wal.shares``). No reader requests an offset below the durable one, so one sync's blocks are enough to remember.
     """
 
     _headers: deque[BlockHeader] = field(default_factory=deque)
 
     def appended(self, block: Block, durable: int) -> None:
-        """A stamped block of the table goes to the log now, which is durable up to an offset."""
+        """A block of the table with targets goes to the log now. ``durable``: the log's durable offset."""
         self._headers.append(block.header)
         self._forget_before(durable)
 
@@ -125,7 +150,7 @@ class TableShares:
 
 @dataclass(slots=True)
 class WalBooks:
-    """What the books hold, or must hold, of one WAL. Not thread-safe.
+    """The books of one WAL: the cells that are there, or have to come. Not thread-safe.
 
     Order of calls: :meth:`first_uses` and, once they are in the books, :meth:`appended` for each group of blocks;
     :meth:`synced` as syncs happen; :meth:`needed_update` whenever; :meth:`closing` after the seal.
@@ -133,66 +158,59 @@ class WalBooks:
 
     uri: str
     created_ms: int
-    durable: Reach = NOWHERE
+    durable: Reach = NOTHING_DURABLE
     written: int = 0
     uses: dict[tuple[str, bytes | None], TabletUse] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     """Table id to the last offset of its records."""
     shares: dict[str, TableShares] = field(default_factory=dict)
-    """Table id to what of the log is its targets'."""
-    _marked: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
-    """What the latest first uses changed, as it was before."""
+    """Table id to its targets' shares of the log."""
+    _previous_uses: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
+    """Tablets that the latest :meth:`first_uses` changed, each with its use before."""
 
     def first_uses(self, blocks: Sequence[Block]) -> BatchPut | None:
-        """What must be in the books before ``blocks`` are acknowledged, None when nothing.
+        """The put that must be in the books before ``blocks`` are acknowledged; None: no put is needed.
 
         Marks the uses as written: the caller repeats the put until it succeeds, or ends the process. So a group whose
-        first uses may be in the books is never given up, and no other one is announced at its rank (R1). Of one whose
-        first uses are known not to be there, :meth:`give_up` takes the marks back.
+        first uses may be in the books is never given up, and no other group is announced at its rank (R1). If the first
+        uses are certainly not there, :meth:`give_up` removes the marks.
         """
-        self._marked = {}
+        self._previous_uses = {}
         starting: dict[bytes, tuple[TabletUse, bool]] = {}
         for block in blocks:
             key = tablet_of(block.header)
             use = self.uses.get(key)
             if not needs_first_use(use, block.header):
                 continue
-            self._marked.setdefault(key, None if use is None else replace(use))
+            self._previous_uses.setdefault(key, None if use is None else replace(use))
             if use is None:
                 use = self.uses[key] = TabletUse(keys.tablet_row(*key))
-            self._begin(use, block)
+            use.start(block)
             starting[use.row] = (use, use.replicated)
         if not starting:
             return None
-        reach = provable_reach(self.durable, Reach(self.written, 0))
         rows = tuple(
-            RowPut(row, first_use_values(self.uri, use, replicated, self._status(use, reach)))
+            RowPut(row, first_use_values(self.uri, use, replicated, self._status(use, self.durable)))
             for row, (use, replicated) in sorted(starting.items())
         )
         return BatchPut(rows, keys.first_use_rank(blocks[0].first_offset))
 
     def give_up(self) -> None:
         """The put of the latest :meth:`first_uses` did not happen, and its blocks will not be appended."""
-        for key, before in self._marked.items():
+        for key, before in self._previous_uses.items():
             use = self.uses.get(key)
             if use is not None and before is None:
                 del self.uses[key]
             elif use is not None and before is not None:
-                use.logged, use.replicated, use.barriers = before.logged, before.replicated, before.barriers
-        self._marked = {}
-
-    def _begin(self, use: TabletUse, block: Block) -> None:
-        use.logged = True
-        use.replicated = use.replicated or bool(block.header.block_targets)
-        use.barriers = (*use.barriers, *barriers_of(block))
+                use.undo_start(before)
+        self._previous_uses = {}
 
     def appended(self, blocks: Sequence[Block]) -> None:
-        """These blocks go to the log now; stamped ones will want a needed update."""
+        """These blocks go to the log now; those with targets need a needed update later."""
         for block in blocks:
             use = self.uses[tablet_of(block.header)]
             if block.header.block_targets:
-                use.unreported = use.unreported or block.first_offset
-                use.last_offset = block.last_offset
+                use.append(block)
                 self.shares.setdefault(block.header.table_id, TableShares()).appended(block, self.durable.offset)
             self.written = self.tables[block.header.table_id] = block.last_offset
 
@@ -203,19 +221,20 @@ class WalBooks:
 
     def is_due(self) -> bool:
         """Whether :meth:`needed_update` would write something."""
-        return any(0 < use.unreported <= self.durable.offset for use in self.uses.values())
+        return any(use.is_due(self.durable.offset) for use in self.uses.values())
 
     def needed_update(self) -> BatchPut | None:
-        """The needed offset for each tablet that wrote stamped records since the last update, None when none did.
+        """The needed offset for each tablet that wrote records with targets since the last update; None: no tablet did.
+        Rule R15: it never passes the durable offset, and ends with a block.
 
-        A lost one costs latency only; call :meth:`take_back` when it could not be written.
+        A lost update costs latency only; call :meth:`take_back` when it could not be written.
         """
-        reach = provable_reach(self.durable, Reach(self.written, 0))
-        due = [use for use in self.uses.values() if 0 < use.unreported <= reach.offset]
+        reach = self.durable
+        due = [use for use in self.uses.values() if use.is_due(reach.offset)]
         if not due:
             return None
         for use in due:
-            use.unreported = reach.offset + 1 if use.last_offset > reach.offset else 0
+            use.report(reach.offset)
         rows = tuple(self._repl_put(use, self._status(use, reach)) for use in due)
         return BatchPut(rows, keys.needed_rank(reach.offset))
 
@@ -224,7 +243,7 @@ class WalBooks:
         rows = {put.key for put in update.rows}
         for use in self.uses.values():
             if use.row in rows:
-                use.unreported = 1
+                use.undo_report()
 
     def closing(self, seal: Seal) -> BatchPut | None:
         """CLOSED with the exact final offset for every tablet with a ``repl:`` cell; None when there is none.
@@ -239,10 +258,10 @@ class WalBooks:
         return BatchPut(rows, keys.closed_rank(seal.offset))
 
     def release(self, tablet: tuple[str, bytes | None]) -> None:
-        """A flush of the tablet begins: what it appends from now on is a first use again, above the delete to come."""
+        """A flush of the tablet begins: its next block is a first use again, at a rank above the flush's delete."""
         use = self.uses.get(tablet)
         if use is not None:
-            use.logged = False
+            use.release()
 
     def forget(self, tablet: tuple[str, bytes | None]) -> None:
         """The tablet's row goes (its table is deleted): nothing more is written to it."""
@@ -254,15 +273,16 @@ class WalBooks:
 
     def _status(self, use: TabletUse, reach: Reach) -> ReplicationStatus:
         table_id, _ = keys.parse_tablet_row(use.row)
-        known = self.shares.get(table_id)
-        return open_status(self.created_ms, reach, use.barriers, () if known is None else known.up_to(reach.offset))
+        table_shares = self.shares.get(table_id)
+        shares = () if table_shares is None else table_shares.up_to(reach.offset)
+        return open_status(self.created_ms, reach, use.barriers, shares)
 
     def _repl_put(self, use: TabletUse, status: ReplicationStatus) -> RowPut:
         return RowPut(use.row, {keys.repl_column(self.uri): values.encode_status(status)})
 
 
 def barriers_of(block: Block) -> tuple[Barrier, ...]:
-    """Rule R24: what the block's records wait for."""
+    """Rule R24: the barriers that the block's records wait for."""
     return tuple(barrier_at(block.first_offset, WalPlace(after.file, after.offset)) for after in block.header.after)
 
 

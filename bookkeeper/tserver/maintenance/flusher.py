@@ -34,7 +34,8 @@ from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
-from bookkeeper.tserver.write.commit import CommitPath, FlushBarrier
+from bookkeeper.tserver.write.barriers import FlushBarrier
+from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class Flusher:
 
     def _flush_due(self) -> None:
         tablets = [tablet for tablet in self._registry.all() if tablet.accepting]
-        for flush in self._schedule.due(tablets, self._path.context.wal_uri()):
+        for flush in self._schedule.due(tablets, self._path.wal_uri):
             if self._thread.closing.is_set():
                 break
             self._flush_or_log(flush.tablet)

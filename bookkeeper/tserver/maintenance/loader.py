@@ -24,7 +24,8 @@ from bookkeeper.tserver.maintenance.tablet_opener import TabletOpener
 from bookkeeper.tserver.tablets import load_plan
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CloseTablet, CommitPath
+from bookkeeper.tserver.write.barriers import CloseTablet
+from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 

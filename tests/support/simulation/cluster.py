@@ -242,7 +242,7 @@ class Cluster:
         for node in self.alive(self.tservers):
             if node.part is None or not node.part.session.is_valid():
                 continue
-            tablet = node.part.parts.registry.find(extent)
+            tablet = node.part.parts.tablets.registry.find(extent)
             if tablet is not None and tablet.accepting:
                 return tablet
         return None
@@ -251,7 +251,7 @@ class Cluster:
         """The tserver that serves a tablet."""
         for node in self.alive(self.tservers):
             if node.part is not None and node.part.session.is_valid():
-                tablet = node.part.parts.registry.find(extent)
+                tablet = node.part.parts.tablets.registry.find(extent)
                 if tablet is not None and tablet.accepting:
                     return node
         return None
@@ -302,7 +302,7 @@ class Cluster:
 
     def old_logs(self) -> list[str]:
         """Logs that are there and written no more."""
-        current = {node.part.parts.path.context.wal_uri() for node in self.booted(self.tservers)}
+        current = {node.part.parts.writing.path.wal_uri for node in self.booted(self.tservers)}
         return [uri for uri in self.logs() if uri not in current]
 
     def high_waters(self) -> list[str]:

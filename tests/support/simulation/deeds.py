@@ -73,7 +73,7 @@ def roll(stage: Stage, rng: Random) -> None:
     node = stage.node(rng, lambda cluster: cluster.booted(cluster.tservers))
     if node is not None:
         chosen: Node = node
-        stage.kernel.spawn(node.process, "roll", lambda: chosen.part.parts.committer.roll() and None)
+        stage.kernel.spawn(node.process, "roll", lambda: chosen.part.parts.writing.committer.roll() and None)
 
 
 def flush(stage: Stage, rng: Random) -> None:
@@ -81,7 +81,7 @@ def flush(stage: Stage, rng: Random) -> None:
     node = stage.node(rng, lambda cluster: cluster.booted(cluster.tservers))
     if node is None:
         return
-    tablets = [tablet for tablet in node.part.parts.registry.all() if tablet.accepting]
+    tablets = [tablet for tablet in node.part.parts.tablets.registry.all() if tablet.accepting]
     if tablets:
         address, extent = node.part.address, rng.choice(tablets).extent
         stage.world.client(

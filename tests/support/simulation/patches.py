@@ -18,9 +18,10 @@ from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.security.access import Entrance
-from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence
-from bookkeeper.tserver.process import commit_limits
+from bookkeeper.tserver.assembly import commit_limits
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
@@ -36,13 +37,10 @@ ROOMS = ("master", "tserver")
 
 
 def threaded() -> list[str]:
-    """Every module of these rooms that uses threads, and those in ``storage`` that do."""
+    """Every module of these rooms and of ``runtime`` that uses threads."""
     found = [
         "runtime.session_retries",
         "runtime.threads",
-        "storage.wal.writing.group_committer",
-        "storage.wal.writing.active_wal",
-        "storage.wal.writing.submission_queue",
     ]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
@@ -80,8 +78,8 @@ def edges() -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
         ("bulk.import_log", "WalWriter", NewbornWriter),
-        ("storage.wal.writing.submission_queue", "Future", SimFuture),
-        ("storage.wal.writing.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("tserver.commit.submission_queue", "Future", SimFuture),
+        ("tserver.commit.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
         ("storage.wal.reading.wal_recovery", "FileOps", SimFileOps),
         ("storage.wal.reading.wal_recovery", "map_file", read_file),
         ("storage.wal.reading.wal_recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),
@@ -113,12 +111,12 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.process", "RpcServer", network.SimServer),
         ("tserver.process", "RpcPool", network.SimPool),
         ("tserver.process", "entrance_of", lambda _settings: Entrance()),
-        ("tserver.process", "WalWriter", SimWalWriter),
-        ("tserver.process", "commit_limits", write_ahead),
+        ("tserver.commit.wal_opener", "WalWriter", SimWalWriter),
+        ("tserver.assembly", "commit_limits", write_ahead),
         ("tserver.process", "random", primitives.SimRandomModule),
         ("tserver.process", "LEASE_LOOK_MS", 1_000),
-        ("tserver.process", "books_flight_ms", lambda _settings: FLIGHT_MS),
-        ("tserver.process", "SEALED_LOG_AGE_MS", 1_000),
+        ("tserver.assembly", "books_flight_ms", lambda _settings: FLIGHT_MS),
+        ("tserver.assembly", "SEALED_LOG_AGE_MS", 1_000),
         ("tserver.maintenance.compactor", "due_merges", eager_merges),
         ("tserver.maintenance.compactor", "LOOK_INTERVAL_MS", 5_000),
         ("tserver.maintenance.compactor", "TICK_MS", 2_000),

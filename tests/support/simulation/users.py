@@ -241,7 +241,7 @@ class Users(ABC):
 
     def roll(self, node: Node) -> None:
         """Seal a tserver's log."""
-        task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.committer.roll() and None)
+        task = self.kernel.spawn(node.process, "roll", lambda: node.part.parts.writing.committer.roll() and None)
         self.until(lambda: task.done, f"{node.name} rolls its log")
 
 

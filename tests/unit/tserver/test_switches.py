@@ -18,8 +18,8 @@ from tests.unit.tserver.tablets import test_block_targets as stamp_laws
 from tests.unit.tserver.tablets import test_load_plan as loading_laws
 from tests.unit.tserver.tablets import test_tablet as tablet_laws
 from tests.unit.tserver.tablets import test_tablet_segments as segment_laws
-from tests.unit.tserver.write import test_commit as commit_laws
 from tests.unit.tserver.write import test_share_decision as receiving_laws
+from tests.unit.tserver.write import test_submissions as commit_laws
 
 LAWS = [
     ("high-water-does-not-count", receiving_laws.test_r18_a_range_that_comes_twice_is_applied_once, "is applied twice"),

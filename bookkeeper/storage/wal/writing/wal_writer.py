@@ -41,8 +41,7 @@ from bookkeeper.storage.wal.blocks.frame import (
     salt_of,
 )
 from bookkeeper.storage.wal.wal_files import FileOps, make_directory, sync_directory, uri_of, write_all
-from bookkeeper.storage.wal.writing.seal import read_seal, write_seal
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
 
 _NO_PAYLOAD = pa.py_buffer(b"")
 
@@ -58,12 +57,6 @@ class _Reach(NamedTuple):
 
     offset: int
     position: int
-
-
-def durable_reach(began: _Reach, ended: _Reach) -> _Reach:
-    """What a sync has made durable for sure, by what was written when it began and when it ended."""
-    del ended
-    return began
 
 
 class WalWriter:
@@ -201,7 +194,7 @@ class WalWriter:
 
     def sync(self) -> None:
         """Make everything durable that was written when this began; raises UnavailableError, and the writer is then
-        of no further use.
+        of no further use. Blocks that the other thread appends meanwhile need a sync of their own.
         """
         written = self._written
         if self._synced == written:
@@ -209,7 +202,7 @@ class WalWriter:
         with self._io("synced") as fd:
             self._ops.fdatasync(fd)
             self._uncache(fd, written.position)
-        self._synced = durable_reach(written, self._written)
+        self._synced = written
 
     def _uncache(self, fd: int, position: int) -> None:
         """Let go of memory that holds what is durable, where recovery alone would read it: it pushes out what scans

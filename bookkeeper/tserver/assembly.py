@@ -1,0 +1,229 @@
+"""Builds the parts of one tserver, in the order in which a write passes them.
+
+The order in which they start and end is in ``process``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.bulk import incoming_dir
+from bookkeeper.clock import Clock
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import read_config
+from bookkeeper.coordination.coordination_protocol import Coordination, Session
+from bookkeeper.metadata.flight import books_flight_ms
+from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.rpc.rpc_pool import RpcPool
+from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.storage.tablet import BatchLimits
+from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.relay_log import RelayLogs
+from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.client_requests import ClientRequests, RequestLimits
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.wal_opener import WalOpener
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.maintenance.flush_schedule import FlushLimits, FlushSchedule
+from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.loader import Loader
+from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.maintenance.tablet_books import TabletBooks
+from bookkeeper.tserver.maintenance.tablet_opener import TabletMaker, TabletOpener
+from bookkeeper.tserver.master_notices import MasterLink
+from bookkeeper.tserver.origins.origin_marks import OriginMarks
+from bookkeeper.tserver.parts import BulkParts, Parts, ReceiveParts, TabletParts, WriteParts
+from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
+from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.receive.receiving_tablets import Locations
+from bookkeeper.tserver.receive.share_retry import ShareRetry
+from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.tablets.block_targets import view_of
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.configuration import Configuration
+from bookkeeper.tserver.write.write_context import WriteContext
+
+SEALED_LOG_AGE_MS = 30_000
+"""A tablet that needs a log which was sealed this long ago is flushed, so that the file can go."""
+MEMORY_MEMTABLES = 8
+"""Memtables of all tablets together hold at most about this many full ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The settings and connections of the process, which its parts share. ``address``: where it answers; ``retries``:
+    of writes to the metadata table, for as long as the session is valid; ``die`` ends the process.
+    """
+
+    settings: Settings
+    coordination: Coordination
+    metadata: MetadataTable
+    clock: Clock
+    session: Session
+    address: str
+    pool: RpcPool
+    master: MasterLink
+    retries: SessionRetries
+    die: Die
+
+    @property
+    def wal_dir(self) -> Path:
+        """The directory of the session's own logs."""
+        return self.settings.wal_dir / self.session.session_id
+
+
+def assemble(env: Environment) -> Parts:
+    """Open the first log, and build all parts; no part but the committer runs yet. Raises TransientError."""
+    registry = Registry()
+    limits = request_limits(env.settings)
+    locations = Locations(env.metadata)
+    writing = _writing(env, registry)
+    tablets = _tablets(env, registry, writing)
+    receiving = _receiving(env, writing, tablets, locations, limits.batch)
+    return Parts(
+        session=env.session,
+        clients=ClientRequests(registry, tablets.flusher, writing.path, env.session, limits),
+        writing=writing,
+        tablets=tablets,
+        receiving=receiving,
+        bulk=_bulk(env, writing, tablets, receiving, locations),
+        worker=ReplicationWorker(
+            env.settings, env.metadata, env.coordination, env.pool, env.master.report, env.address
+        ),
+    )
+
+
+def _writing(env: Environment, registry: Registry) -> WriteParts:
+    settings, clock, session = env.settings, env.clock, env.session
+    context = WriteContext(clock, view_of(read_config(env.coordination)))
+    interval_ms = settings.tserver.needed_interval_ms
+    bookkeeper = WalBookkeeper(env.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die)
+    opener = WalOpener(
+        env.wal_dir,
+        settings.instance.instance_id,
+        session.session_id,
+        clock,
+        settings.tserver.disk_reserve_bytes,
+        bookkeeper.opened,
+    )
+    committer = GroupCommitter(opener.open, bookkeeper, session.check, clock, commit_limits(settings), env.die)
+    path = CommitPath(committer, context, settings.rpc.timeout_ms)
+    configuration = Configuration(env.coordination, path, registry, clock, env.die)
+    return WriteParts(path, committer, bookkeeper, configuration)
+
+
+def _tablets(env: Environment, registry: Registry, writing: WriteParts) -> TabletParts:
+    settings, clock = env.settings, env.clock
+    path, bookkeeper = writing.path, writing.bookkeeper
+    sorter = Sorter(clock, env.die)
+    books = TabletBooks(env.metadata, env.retries)
+    schedule = FlushSchedule(clock, flush_limits(settings))
+    flusher = Flusher(registry, path, bookkeeper, books, schedule, BackgroundThread("flusher", clock, env.die))
+    compactor = Compactor(registry, flusher, books, clock, env.die)
+    maker = TabletMaker(settings.tables_dir, writing.configuration.table, sorter.later, books_flight_ms(settings))
+    loader = Loader(registry, path, bookkeeper, flusher, TabletOpener(env.metadata, env.session, maker))
+    return TabletParts(registry, loader, flusher, compactor, sorter)
+
+
+def _receiving(
+    env: Environment, writing: WriteParts, tablets: TabletParts, locations: Locations, limits: BatchLimits
+) -> ReceiveParts:
+    settings, clock = env.settings, env.clock
+    tserver, calls = settings.tserver, replicate_calls(settings)
+    slots = StreamLimits(tserver.streams_max, tserver.peer_streams_max)
+    streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=calls // 2)
+    index = ReceivedIndex(env.metadata, env.retries, clock, env.die)
+    marks = OriginMarks(env.metadata, env.retries, clock)
+    receiver = Receiver(
+        settings.instance.instance_id,
+        env.address,
+        tablets.registry,
+        writing.path,
+        tablets.flusher,
+        writing.configuration,
+        locations,
+        streams,
+        index,
+        marks,
+        env.pool,
+        limits,
+        settings.rpc.timeout_ms,
+        ShareRetry(clock, calls // 4),
+    )
+    return ReceiveParts(receiver, streams, index, marks)
+
+
+def _bulk(
+    env: Environment, writing: WriteParts, tablets: TabletParts, receiving: ReceiveParts, locations: Locations
+) -> BulkParts:
+    settings, session_id = env.settings, env.session.session_id
+    relay_logs = RelayLogs(env.wal_dir, settings.instance.instance_id, session_id, env.clock)
+    loader = BulkLoader(
+        tablets.registry,
+        tablets.flusher,
+        tablets.loader,
+        writing.path,
+        receiving.index,
+        env.metadata,
+        env.retries,
+        env.master.nudge,
+        env.die,
+        relay_logs,
+    )
+    directory = incoming_dir(settings.tables_dir) / session_id
+    uploads = SegmentUploads(directory, env.clock, settings.tserver.stream_idle_timeout_ms, env.die)
+    receiver = SegmentReceiver(
+        receiving.receiver,
+        loader,
+        writing.configuration,
+        locations,
+        receiving.streams,
+        receiving.index,
+        receiving.marks,
+        uploads,
+        env.pool,
+        settings.rpc.timeout_ms,
+    )
+    return BulkParts(loader, receiver, uploads)
+
+
+def commit_limits(settings: Settings) -> CommitLimits:
+    """Bounds of the commit threads."""
+    tserver = settings.tserver
+    return CommitLimits(
+        queue_bytes_max=tserver.commit_queue_bytes_max,
+        wal_roll_bytes=tserver.wal_roll_bytes,
+        wal_roll_age_ms=tserver.wal_roll_age_ms,
+        wal_sync_interval_ms=tserver.wal_sync_interval_ms,
+    )
+
+
+def flush_limits(settings: Settings) -> FlushLimits:
+    """Thresholds above which tablets are flushed."""
+    memtable_bytes = settings.tserver.memtable_flush_bytes
+    return FlushLimits(memtable_bytes, MEMORY_MEMTABLES * memtable_bytes, SEALED_LOG_AGE_MS)
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """Bounds of requests."""
+    tserver = settings.tserver
+    batch = BatchLimits(
+        row_bytes_max=tserver.row_bytes_max,
+        column_bytes_max=tserver.row_bytes_max,
+        value_bytes_max=tserver.value_bytes_max,
+        future_ms=tserver.future_timestamp_max_ms,
+        message_bytes_max=settings.rpc.frame_bytes_max,
+    )
+    return RequestLimits(batch, tserver.scan_page_bytes_max)
+
+
+def replicate_calls(settings: Settings) -> int:
+    """Messages of other clusters that are processed at the same time."""
+    return max(1, settings.rpc.threads_max // 2)

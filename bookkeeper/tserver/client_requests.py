@@ -1,0 +1,134 @@
+"""Writes and scans of clients, in the thread of the call.
+
+Records are decoded, checked and routed here; then the commit threads take over (``write.commit_path``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bookkeeper.coordination.coordination_protocol import Session
+from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError
+from bookkeeper.model import Extent
+from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
+from bookkeeper.storage.tablet import Asked, BatchLimits
+from bookkeeper.storage.wal import encode_batch
+from bookkeeper.tserver.authorizations import sight_for
+from bookkeeper.tserver.commit.submission import Durability
+from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write import request_dedup
+from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.conditional_write import (
+    ConditionalWrite,
+    check_conditional,
+    holds_now,
+    refuse_conditional_write,
+)
+from bookkeeper.tserver.write.decompression import DecompressionBudget
+from bookkeeper.tserver.write.request_decoder import decode_labelled, share_for
+from bookkeeper.tserver.write.request_dedup import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Bounds of requests: ``page_bytes_max`` in bytes; ``batch``: see there."""
+
+    batch: BatchLimits
+    page_bytes_max: int
+
+
+def requested_durability(name: str) -> Durability | None:
+    """None: the tables' own. Raises InvalidInputError."""
+    if name == "default":
+        return None
+    try:
+        return Durability.parse(name)
+    except ValueError as error:
+        raise InvalidInputError(f"{error}, or default for the table's own") from error
+
+
+class ClientRequests:
+    """See above. Thread-safe."""
+
+    def __init__(
+        self, registry: Registry, flusher: Flusher, path: CommitPath, session: Session, limits: RequestLimits
+    ) -> None:
+        self._registry = registry
+        self._flusher = flusher
+        self._path = path
+        self._context = path.context
+        self._session = session
+        self._limits = limits
+
+    def write(self, batches: Sequence[WriteBatch], durability: str, writer: str, attempt: int) -> WriteResult:
+        """Whole row mutations for some tablets. ``Durability`` says when it returns, "default" is the tables' own;
+        ``request_dedup`` explains ``writer`` and ``attempt``.
+        """
+        requested = requested_durability(durability)
+        latest_ms = self._latest_ms()
+        shares: list[tuple[ServedTablet, Share]] = []
+        elsewhere: list[Extent] = []
+        budget = DecompressionBudget(self._limits.batch)
+        for batch in batches:
+            tablet = self._registry.find(batch.extent)
+            if tablet is None or not tablet.accepting or request_dedup.is_for_another(batch.placed, tablet.placed):
+                elsewhere.append(batch.extent)
+                continue
+            records = decode_labelled(batch.records, self._limits.batch, latest_ms, budget)
+            if records.num_rows:
+                shares.append((tablet, share_for(batch.extent, records)))
+                self._flusher.make_room(tablet)
+        if shares:
+            elsewhere += self._path.write(shares, requested, Attempt(writer, attempt))
+        return WriteResult(tuple(elsewhere))
+
+    def write_if(self, extent: Extent, conditions: Sequence[Condition], records: bytes, durability: str) -> bool:
+        """Write one row's records if the conditions on its cells hold; False: they don't, and nothing was written.
+        Raises NotServingError, ReadOnlyError, ConditionalRefusedError, InvalidInputError.
+        """
+        requested = requested_durability(durability)
+        tablet = self._registry.serving(extent)
+        context = self._context
+        share = share_for(extent, decode_labelled(records, self._limits.batch, self._latest_ms()))
+        check_conditional(conditions, share)
+        refuse_conditional_write(context.view.table(extent.table_id))
+        if not holds_now(tablet.data, share.min_row, conditions, context.clock.wall_ms()):
+            self._session.check()
+            return False
+        self._flusher.make_room(tablet)
+        return self._path.judge(ConditionalWrite(context, tablet, share, conditions, requested)) is True
+
+    def scan(self, request: ScanRequest) -> ScanPage:
+        """One page of a tablet. Its records were durable as requested; the lease is checked after reading. Raises
+        NotServingError, InvalidInputError, and RefusedError for authorizations that the user does not have.
+        """
+        if len(request.columns) % 2:
+            raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
+        pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
+        sight = sight_for(self._context.view.users, request.user, request.authorizations)
+        tablet = self._registry.find(request.extent) or self._registry.serving(request.extent)
+        try:
+            page = tablet.data.scan_page(
+                request.start_row,
+                request.stop_row,
+                request.families,
+                pairs,
+                request.resume,
+                min(request.page_bytes, self._limits.page_bytes_max),
+                Asked(request.versions, request.from_ms, request.to_ms),
+                self._context.clock.wall_ms(),
+                sight,
+            )
+        except CorruptionError:
+            self._session.check()
+            if not self._registry.holds(tablet):  # another holder may have replaced its segments
+                raise NotServingError(f"tablet {request.extent} has left this server: locate it again") from None
+            raise
+        self._session.check()
+        return ScanPage(encode_batch(page.records), page.next)
+
+    def _latest_ms(self) -> int | None:
+        return self._limits.batch.latest_ms(self._context.clock.wall_ms())

@@ -1,0 +1,126 @@
+"""The collaborators of one tserver, grouped by their purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.coordination.coordination_protocol import Session
+from bookkeeper.model import StreamKey
+from bookkeeper.origins import RootLog
+from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, TabletProblem
+from bookkeeper.tserver.books.received_index import ReceivedIndex
+from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
+from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
+from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.client_requests import ClientRequests
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.maintenance.compactor import Compactor
+from bookkeeper.tserver.maintenance.flusher import Flusher
+from bookkeeper.tserver.maintenance.loader import Loader
+from bookkeeper.tserver.maintenance.sorter import Sorter
+from bookkeeper.tserver.origins.origin_marks import OriginMarks
+from bookkeeper.tserver.receive.receive_streams import Streams
+from bookkeeper.tserver.receive.receiver import Receiver
+from bookkeeper.tserver.shipping.worker import ReplicationWorker
+from bookkeeper.tserver.tablets.tablet_registry import Registry
+from bookkeeper.tserver.write.barriers import ForgetRoots, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.write.commit_path import CommitPath
+from bookkeeper.tserver.write.configuration import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class WriteParts:
+    """From a submission to a durable, announced record; and the configuration that it is written under."""
+
+    path: CommitPath
+    committer: GroupCommitter
+    bookkeeper: WalBookkeeper
+    configuration: Configuration
+
+    def positions(self, table_id: str) -> list[FileMark]:
+        """The last record of the table in each own log that has one, synced; includes every acknowledged record."""
+        self.path.cross(SyncBarrier())
+        return [FileMark(file, offset) for file, offset in self.bookkeeper.positions(table_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class TabletParts:
+    """The tablets served here, and the jobs that work on them."""
+
+    registry: Registry
+    loader: Loader
+    flusher: Flusher
+    compactor: Compactor
+    sorter: Sorter
+
+    def served(self) -> ServedTablets:
+        """The tablets served here, with the problems of some of them."""
+        tablets = self.registry.all()
+        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
+        return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveParts:
+    """Ranges of other clusters, as records."""
+
+    receiver: Receiver
+    streams: Streams
+    index: ReceivedIndex
+    marks: OriginMarks
+
+
+@dataclass(frozen=True, slots=True)
+class BulkParts:
+    """Segments: of imports, and of other clusters."""
+
+    loader: BulkLoader
+    receiver: SegmentReceiver
+    uploads: SegmentUploads
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """All of them."""
+
+    session: Session
+    clients: ClientRequests
+    writing: WriteParts
+    tablets: TabletParts
+    receiving: ReceiveParts
+    bulk: BulkParts
+    worker: ReplicationWorker
+
+    def forget_streams(self, streams: Sequence[StreamKey]) -> None:
+        """These streams have ended for good (R20), and their ``~recv_`` cells are gone. A tablet whose load begins
+        after this call ignores their marks; this waits for loads that began before.
+        """
+        self.receiving.streams.forget(set(streams))
+        self.receiving.index.forget(streams)
+        self.tablets.loader.settle()
+        self.writing.path.cross(ForgetStreams(self.tablets.registry.all(), streams))
+
+    def forget_roots(self, logs: Sequence[RootLog]) -> None:
+        """No record of these logs is under way (R22), and their ``~root_`` cells are gone; loads as for streams."""
+        self.receiving.marks.forget(logs)
+        self.tablets.loader.settle()
+        self.writing.path.cross(ForgetRoots(self.tablets.registry.all(), frozenset(logs)))
+
+    def status(self) -> Mapping[str, str]:
+        """Facts for operators: counts, bytes, offsets."""
+        tablets = self.tablets.registry.all()
+        return {
+            "session": self.session.session_id,
+            "tablets": str(len(tablets)),
+            "memory_bytes": str(sum(tablet.data.memory_bytes for tablet in tablets)),
+            "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
+            "flushes": str(self.tablets.flusher.flushes_done),
+            "merges": str(self.tablets.compactor.merges_done),
+            "wal": self.writing.path.wal_uri,
+            "queued_bytes": str(self.writing.committer.queued_bytes),
+            "config_generation": str(self.writing.path.context.view.generation),
+            "books_updates": str(self.writing.bookkeeper.updates_written),
+            "open_streams": str(len(self.receiving.streams)),
+        }
