@@ -21,7 +21,7 @@ def table(session: Session, output: Output, name: str | None) -> None:
     Commands that need a table and are given none take the current one, until the shell ends or `notable`.
     """
     if name is not None:
-        session.table = session.client.tables.get(name).name
+        session.use_table(session.client.tables.get(name).name)
     output.done(_text(session), {"table": session.table})
 
 
@@ -29,7 +29,7 @@ def table(session: Session, output: Output, name: str | None) -> None:
 @in_session
 def notable(session: Session, output: Output) -> None:
     """Have no current table any more."""
-    session.table = None
+    session.use_table(None)
     output.done(_text(session), {"table": session.table})
 
 

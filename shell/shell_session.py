@@ -37,6 +37,10 @@ class Session:
             self._client = connect(self.cluster, self._given)
         return self._client
 
+    def use_table(self, name: str | None) -> None:
+        """Make a table the current one; None = there is none."""
+        self.table = name
+
     def __enter__(self) -> Session:
         return self
 

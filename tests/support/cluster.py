@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from bookkeeper.client import Client
-from bookkeeper.config import Settings
+from bookkeeper.config import Settings, load_settings
 from bookkeeper.standalone.cluster_process import ClusterProcess, RoleState
 from bookkeeper.standalone.directory import init_cluster
 from tests.support.exchange import EXCHANGE
@@ -57,6 +58,17 @@ class Cluster:
             directory, name, None, tservers, metadata_url, {**EXCHANGE, **(overrides or {})}
         )
         trust_everybody(self.settings)
+        self._prepare(environment)
+
+    @classmethod
+    def opened(cls, directory: Path) -> Self:
+        """The cluster that lies in ``directory`` already."""
+        cluster = cls.__new__(cls)
+        cluster.settings = load_settings(directory)
+        cluster._prepare(None)
+        return cluster
+
+    def _prepare(self, environment: Mapping[str, str] | None) -> None:
         self._process = ClusterProcess(self.settings, standalone_command(self.directory, environment))
         self._client: Client | None = None
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PLACES = ("bookkeeper", "combiners", "shell", "docker", "tests", "docs")
-BINARY = {".png", ".pyc", ".so", ".jsa", ".svg", ".json"}
+BINARY = {".gz", ".png", ".pyc", ".so", ".jsa", ".svg", ".json"}
 
 ELSEWHERE = {
     "a section of a design": r"\bdesign (sections? )?\d|\bdesign\.md\b",
