@@ -98,7 +98,15 @@ class MasterService:
         self._coordination = coordination
         self._rights = rights or TableRights()
         self._leadership: Leadership | None = None
-        self.monitor_url: Callable[[], str] = lambda: ""
+        self._monitor_url: Callable[[], str] = lambda: ""
+
+    def publish_monitor(self, url: Callable[[], str]) -> None:
+        """This master has pages; ``url`` tells their address, "" until they are served."""
+        self._monitor_url = url
+
+    def monitor_url(self) -> str:
+        """Address of this master's own pages, "" when it has none."""
+        return self._monitor_url()
 
     def attach(self, leadership: Leadership | None) -> None:
         """From here on this master leads, or leads no more."""

@@ -21,7 +21,7 @@ from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import promise_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
-from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, merge_into, parse_cell
+from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
 from bookkeeper.master.reign.leader import Reign
@@ -68,6 +68,15 @@ class View:
     removable: Outstanding = field(default_factory=Outstanding)
     leftovers: list[CellKey] = field(default_factory=list)
     behind: list[FileEntry] = field(default_factory=list)
+
+    def note_behind(self, entry: FileEntry) -> None:
+        """Some target lacks records of the file."""
+        self.behind.append(entry)
+
+    def note_removable(self, entry: FileEntry, needed_cells: Iterable[CellKey]) -> None:
+        """Every target has the file; ``needed_cells`` are those of its row."""
+        self.removable.put(entry)
+        self.leftovers += [cell for cell in needed_cells if cell.column not in entry.scope.columns]
 
 
 def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
@@ -126,7 +135,7 @@ class Books:
             try:
                 closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
             except CorruptionError as error:  # this file stays OPEN and is kept; no other one waits for it
-                view.snapshot.problems.append(error.message)
+                view.snapshot.note_problem(error.message)
                 continue
             if closed is None:
                 continue
@@ -144,13 +153,12 @@ class Books:
         are_known = True
         for put in closed.rows:
             facts = parse_cell(put.values[column])
-            merge_into(entry, facts)
+            entry.merge(facts)
             table_id, _ = keys.parse_tablet_row(put.key)
             are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
-        entry.closed_in = self._cycle
+        view.snapshot.note_closed(entry)
         if are_known:
-            entry.safe = entry.needed
-        del view.snapshot.open_cells[file]
+            entry.reach(entry.needed)
 
     def _closed_cells(
         self, uri: str, owners: Owners, open_values: dict[bytes, bytes], view: View
@@ -190,11 +198,9 @@ class Books:
                     self._apply(batch, view.rank)
                     batch = []
             if entry.is_behind():
-                view.behind.append(entry)
+                view.note_behind(entry)
             elif remover.is_removable(entry, self._cycle):
-                view.removable.put(entry)
-                cells = () if row is None else remover.needed_cells(row)
-                view.leftovers += [cell for cell in cells if cell.column not in entry.scope.columns]
+                view.note_removable(entry, () if row is None else remover.needed_cells(row))
         self._apply(batch, view.rank)
         self._delete(orphans, view.rank)
         self._reign.observe(watch.highest)
@@ -238,13 +244,12 @@ class Books:
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
-        for file in removed:
-            view.snapshot.files.remove(file)
+        view.snapshot.remove(removed)
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
         self._passed.clear()
         self._moving = view.snapshot.moving()
-        view.snapshot.fresh.clear()
+        view.snapshot.settle()
 
     # ---- a quick look
 
@@ -347,11 +352,11 @@ class Books:
             if table_id not in entry.scope.table_ids:
                 entry.enter(self._scopes.with_table(entry.scope, table_id))
                 files.add(entry)
-            merge_into(entry, facts)
+            entry.merge(facts)
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
-        if facts.closed and not entry.closed_in:
-            entry.closed_in = self._cycle
+        if facts.closed:
+            entry.note_closed(self._cycle)
         return entry
 
     def _write_needed(self, entries: Iterable[FileEntry]) -> None:

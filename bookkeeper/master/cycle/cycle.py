@@ -50,7 +50,31 @@ class Health:
     full_ms: float = 0.0
     quick_ms: float = 0.0
     known_ns: int | None = None
-    """Boot clock when the look began that the current snapshot is from; None while none was complete in this reign."""
+    """Boot clock when the scan began that the current snapshot is from; None while none was complete in this reign."""
+
+    def succeed(self) -> None:
+        """A cycle is complete."""
+        self.last_error, self.failures_in_row = "", 0
+
+    def fail(self, error: BookkeeperError) -> None:
+        """A cycle ended with an error."""
+        self.failures += 1
+        self.failures_in_row += 1
+        self.last_error = f"{error.code}: {error.message}"
+
+    def note_full(self, took_ms: float) -> None:
+        """A full cycle took so long."""
+        self.full_cycles += 1
+        self.full_ms = took_ms
+
+    def note_quick(self, took_ms: float) -> None:
+        """A quick cycle took so long."""
+        self.quick_cycles += 1
+        self.quick_ms = took_ms
+
+    def note_snapshot(self, began_ns: int) -> None:
+        """A snapshot is current whose scan began then."""
+        self.known_ns = began_ns
 
 
 @dataclass(slots=True)
@@ -111,7 +135,7 @@ class Cycle:
         except BookkeeperError as error:
             self._failed(error)
         else:
-            self.health.last_error, self.health.failures_in_row = "", 0
+            self.health.succeed()
 
     def _cycle(self, news: News, began_ns: int) -> None:
         self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
@@ -120,18 +144,14 @@ class Cycle:
         self.dispatcher.press(news.retries, self.books.snapshot.files)
         if news.full or began_ns >= self._full_at_ns or self._config_changed():
             self.full()
-            self.health.full_cycles += 1
-            self.health.full_ms = (self.clock.boot_ns() - began_ns) / 1e6
+            self.health.note_full((self.clock.boot_ns() - began_ns) / 1e6)
         else:
             self._place_news(news)
             self.quick(news.sessions | self.unsafe_sessions())
-            self.health.quick_cycles += 1
-            self.health.quick_ms = (self.clock.boot_ns() - began_ns) / 1e6
+            self.health.note_quick((self.clock.boot_ns() - began_ns) / 1e6)
 
     def _failed(self, error: BookkeeperError) -> None:
-        self.health.failures += 1
-        self.health.failures_in_row += 1
-        self.health.last_error = f"{error.code}: {error.message}"
+        self.health.fail(error)
         self._full_at_ns = 0
         LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
 
@@ -188,7 +208,7 @@ class Cycle:
         self.books.close(view, self.owners)
         self.books.keep(view)
         self.settle(view, self.books.remove(view))
-        self.health.known_ns = began_ns
+        self.health.note_snapshot(began_ns)
         self.quarantine.refresh()
         self.quarantine.drop_unconfigured(view.configured)
         self.place()

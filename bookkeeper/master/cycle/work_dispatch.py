@@ -107,8 +107,7 @@ class Dispatcher:
 
     def retry_now(self) -> None:
         """A replay process is new: whatever failed for want of one need not wait any longer."""
-        for retry in self.shipping.peers.values():
-            retry.next_try_ns = 0
+        self.shipping.try_peers_now()
 
     def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""
@@ -119,12 +118,12 @@ class Dispatcher:
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
         """These files have grown: queue them, and remember since when their targets lag behind."""
+        now_ns = self.clock.boot_ns()
         for entry in entries:
             for target in entry.scope.targets:
                 shipment = self.shipping.shipment((entry.file, target.key))
-                if assigner.finished_of(entry, target.key, self.shipping) >= shipment.seen_needed:
-                    shipment.behind_since_ns = self.clock.boot_ns()
-                shipment.seen_needed = entry.needed
+                finished = assigner.finished_of(entry, target.key, self.shipping)
+                shipment.note_growth(finished, entry.needed, now_ns)
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
 
     def drop_ended(self, files: Outstanding) -> None:
@@ -202,9 +201,8 @@ class Dispatcher:
                 self.shipping.take_back(assigner.work_key(work))
             raise
         for work in works:
-            shipment = self.shipping.shipment(assigner.work_key(work))
             txid = self.replicating.chosen[work.file].txid
-            shipment.flight = Flight(work.session, txid, work.first, work.last, self.clock.boot_ns())
+            self.shipping.confirm(assigner.work_key(work), txid, self.clock.boot_ns())
 
     def _send(self, works: Sequence[WorkRange], live: Mapping[str, str], clusters: Mapping[str, PeerCluster]) -> None:
         by_session: dict[str, list[WorkItem]] = {}
