@@ -24,7 +24,7 @@ from bookkeeper.master.index import snapshot
 from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
@@ -87,10 +87,8 @@ def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
 class Books:
     """Executes the stages of a cycle for one reign."""
 
-    def __init__(self, table: MetadataTable, reign: Reign, read_config: Callable[[], ClusterConfig]) -> None:
-        self._table = table
-        self._reign = reign
-        self.read_config = read_config
+    def __init__(self, stores: ReignStores) -> None:
+        self.stores = stores
         self._cycle = 0
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
@@ -105,8 +103,8 @@ class Books:
         """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
-            rank = self._reign.next_rank()
-            config = configuration(self.read_config)
+            rank = self.stores.reign.next_rank()
+            config = configuration(self.stores.read_config)
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
@@ -118,9 +116,9 @@ class Books:
 
     def _look_once(self, rank: int, config: ClusterConfig) -> View:
         online = snapshot.online_tables(config)
-        rows = scan_parts(self._table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
+        rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
-        self._reign.observe(seen.highest_rank)
+        self.stores.reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
         return View(rank, config, seen, configured)
 
@@ -139,8 +137,8 @@ class Books:
                 continue
             if closed is None:
                 continue
-            self._reign.check()
-            self._table.put(closed.rows, closed.rank)
+            self.stores.reign.check()
+            self.stores.table.put(closed.rows, closed.rank)
             self._fold_closed(view, file, closed)
 
     def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
@@ -179,7 +177,7 @@ class Books:
         those that a crash between the two deletes of an earlier stage 4 left.
         """
         start, stop = keys.section(keys.REPL_PREFIX)
-        rows = self._table.scan(start, stop, work_maker.BOOKS_FAMILIES)
+        rows = self.stores.table.scan(start, stop, work_maker.BOOKS_FAMILIES)
         batch: list[RowChange] = []
         orphans: list[CellKey] = []
         before = None if self._seen is None else self._seen.files
@@ -203,7 +201,7 @@ class Books:
                 view.note_removable(entry, () if row is None else remover.needed_cells(row))
         self._apply(batch, view.rank)
         self._delete(orphans, view.rank)
-        self._reign.observe(watch.highest)
+        self.stores.reign.observe(watch.highest)
 
     def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
         if row is None:
@@ -214,11 +212,11 @@ class Books:
     def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
         puts = [put for change in changes if (put := change.put()) is not None]
         deletes = [cell for change in changes for cell in change.deletes]
-        self._reign.check()
+        self.stores.reign.check()
         if puts:
-            self._table.put(puts, rank)
+            self.stores.table.put(puts, rank)
         if deletes:
-            self._table.delete(deletes, rank)
+            self.stores.table.delete(deletes, rank)
 
     def remove(self, view: View) -> Outstanding:
         """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
@@ -226,21 +224,21 @@ class Books:
         """
         if view.removable:
             for columns in in_batches(self._repl_cells(view.removable)):
-                self._reign.check()
-                self._table.purge(columns)
+                self.stores.reign.check()
+                self.stores.table.purge(columns)
             self._delete(chain(remover.written_cells(view.removable.in_order()), view.leftovers), view.rank)
         return view.removable
 
     def _repl_cells(self, files: Outstanding) -> Iterator[CellKey]:
         tables = sorted({table_id for entry in files.values() for table_id in entry.scope.table_ids})
         for table_id in tables:
-            rows = scan_parts(self._table, *keys.table_section(table_id), ("repl",))
+            rows = scan_parts(self.stores.table, *keys.table_section(table_id), ("repl",))
             yield from remover.repl_cells(rows, files)
 
     def _delete(self, cells: Iterable[CellKey], cycle_rank: int) -> None:
         for batch in in_batches(cells):
-            self._reign.check()
-            self._table.delete(batch, remover.removal_rank(cycle_rank))
+            self.stores.reign.check()
+            self.stores.table.delete(batch, remover.removal_rank(cycle_rank))
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
@@ -270,10 +268,10 @@ class Books:
         tablets = self.snapshot.tablets
         gone = set(tablets.between(start, stop))
         found = []
-        for row in self._table.scan(start, stop, TABLET_FAMILIES):
+        for row in self.stores.table.scan(start, stop, TABLET_FAMILIES):
             location = row.cells.get(keys.LOCATION)
             if location is not None:
-                self._reign.observe(location.rank)
+                self.stores.reign.observe(location.rank)
             if keys.is_tablet(row):
                 tablets.put(snapshot.tablet_view(row))
                 found.append(row.key)
@@ -304,7 +302,7 @@ class Books:
         return [entry for entry in self._moving if entry.safe < entry.needed]
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
-        found = get_slice(self._table, row, "repl", start, stop)
+        found = get_slice(self.stores.table, row, "repl", start, stop)
         if found is None:
             return
         table_id, _ = keys.parse_tablet_row(row)
@@ -321,12 +319,12 @@ class Books:
         tablet's own or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it
         was passed.
         """
-        found = get_slice(self._table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
+        found = get_slice(self.stores.table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
         if found is None:
             self._passed.add((table_id, file))
             return
         entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
-        books = self._table.get(keys.REPL_PREFIX + file, ("done",))
+        books = self.stores.table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
             place = entry.scope.index.get(column.qualifier)
             if place is not None:
@@ -334,8 +332,8 @@ class Books:
 
     def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
         """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
-        for row in predecessor_rows(self._table, table_id):
-            found = get_slice(self._table, row, "repl", file, file + b"\x00")
+        for row in predecessor_rows(self.stores.table, table_id):
+            found = get_slice(self.stores.table, row, "repl", file, file + b"\x00")
             if found is not None:
                 return found
         return None
@@ -366,7 +364,7 @@ class Books:
             if entry.scope.columns
         ]
         if puts:
-            self._table.put(puts, self._reign.next_rank())
+            self.stores.table.put(puts, self.stores.reign.next_rank())
 
 
 def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:

@@ -185,6 +185,15 @@ class Running:
         self.failures, self.note = 0, ""
 
 
+@dataclass(frozen=True, slots=True)
+class FateLimits:
+    """Pauses between tries of a step, ms, and the most failures that are kept."""
+
+    retry_base_ms: int = 100
+    retry_max_ms: int = 5_000
+    failed_max: int = FAILED_MAX
+
+
 @dataclass(slots=True)
 class FateEngine:
     """Executes operations. Thread-safe."""
@@ -193,14 +202,12 @@ class FateEngine:
     kinds: Mapping[str, Operation]
     clock: Clock
     rng: random.Random
-    retry_base_ms: int = 100
-    retry_max_ms: int = 5_000
-    failed_max: int = FAILED_MAX
-    _running: dict[str, Running] = field(default_factory=dict)
-    _failed: dict[str, Running] = field(default_factory=dict)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _submitting: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: bool = False
+    limits: FateLimits = FateLimits()
+    _running: dict[str, Running] = field(init=False, default_factory=dict)
+    _failed: dict[str, Running] = field(init=False, default_factory=dict)
+    _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
+    _submitting: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _stopped: bool = field(init=False, default=False)
 
     def resume(self, records: Iterable[FateRecord]) -> None:
         """Take over what the books hold, once, at the beginning of a reign."""
@@ -357,7 +364,7 @@ class FateEngine:
             self._release(running)
 
     def _try_later(self, running: Running, error: TransientError) -> None:
-        wait_ns = retry_after_ns(running.count_failure(), self.retry_base_ms, self.retry_max_ms, self.rng)
+        wait_ns = retry_after_ns(running.count_failure(), self.limits.retry_base_ms, self.limits.retry_max_ms, self.rng)
         running.try_later(error, self.clock.boot_ns() + wait_ns)
 
     def _release(self, running: Running) -> None:
@@ -403,7 +410,7 @@ class FateEngine:
     def _keep_failed(self, running: Running, error: BookkeeperError) -> None:
         running.fail(error, self.clock.boot_ns() + FAILED_KEPT_NS)
         self._failed[running.txid] = running
-        excess = excess_failures(len(self._failed), self.failed_max)
+        excess = excess_failures(len(self._failed), self.limits.failed_max)
         if excess:
             next(islice(self._failed.values(), excess - 1, None)).expire()
 
