@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         source = MasterSource(master, settings, coordination, clock)
         viewers, port = viewers_of(settings), monitor_port(options)
         monitor = Monitor(settings.monitor, source, clock, viewers, port, tls_files(settings))
-        master.service.monitor_url = lambda: monitor.url
+        master.service.publish_monitor(lambda: monitor.url)
         monitor.start()
         master.run(stop)
         monitor.stop()

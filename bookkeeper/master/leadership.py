@@ -23,24 +23,25 @@ from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
 from bookkeeper.master.calls.peer_masters import PeerMasters
+from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.cycle.cycle import Cycle, Pacer
+from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.knowledge import Knowledge, knowledge_of
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import Dispatcher
-from bookkeeper.master.fate.engine import Args, FateEngine
+from bookkeeper.master.cycle.work_dispatch import Dispatcher, DispatchSettings
+from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.fate.fate_store import FateRecord, FateStore
 from bookkeeper.master.gc.gc_pace import GcPace
 from bookkeeper.master.gc.gc_runner import GcRunner
-from bookkeeper.master.gc.orphan_files import OrphanFiles
+from bookkeeper.master.gc.orphan_files import DataDirectories, OrphanFiles
 from bookkeeper.master.index.shipments import Shipments
 from bookkeeper.master.operation_kinds import all_operations
-from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.quarantine import range_args
 from bookkeeper.master.operations.split_merge import claimed_rows
 from bookkeeper.master.origins.origin_gc import OriginGc
-from bookkeeper.master.origins.origin_index import OriginIndex
+from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
 from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
@@ -49,12 +50,12 @@ from bookkeeper.master.queries.queries import Queries
 from bookkeeper.master.queries.target_states import Now
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.threads import start_thread
 from bookkeeper.security.file_roots import FileRoots
-from bookkeeper.storage.tablet import BatchLimits
 
 LOG = logging.getLogger(__name__)
 
@@ -65,30 +66,37 @@ SESSIONS_LOOK_MS = 200
 REPLAY_KIND = "replay"
 
 
+@dataclass(frozen=True, slots=True)
+class GarbageCollection:
+    """The collector: of files that have marks, and of segments that no tablet names."""
+
+    runner: GcRunner
+    orphan_files: OrphanFiles
+
+
 @dataclass(slots=True)
 class Leadership:
     """The parts of one reign. ``start`` and ``stop`` once each."""
 
     settings: Settings
     clock: Clock
-    reign: Reign
     coordination: Coordination
-    tservers: TServers
-    event_queue: EventQueue
-    lanes: KeyedExecutors
-    books: Books
-    placement: Placement
-    recovery: TServerRecovery
+    reign: Reign
     cycle: Cycle
     fate: FateEngine
-    collector: GcRunner
-    strays: OrphanFiles
+    gc: GarbageCollection
     queries: Queries
     quarantine: QuarantineAdmin
-    roots: OriginService
-    errors: dict[str, str] = field(default_factory=dict)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+    origins: OriginService
+    errors: dict[str, str] = field(init=False, default_factory=dict)
+    """The last error of each thread whose latest round failed; read by any thread."""
+    _stop: threading.Event = field(init=False, default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(init=False, default_factory=list)
+
+    @property
+    def tservers(self) -> TServers:
+        """The tservers of this cluster."""
+        return self.cycle.calls.tservers
 
     def start(self) -> None:
         """Begin to work."""
@@ -101,9 +109,9 @@ class Leadership:
     def stop(self, timeout_ms: int = 5_000) -> None:
         """End the threads; calls under way are not waited for beyond ``timeout_ms``."""
         self._stop.set()
-        self.event_queue.wake()
+        self.cycle.event_queue.wake()
         self.fate.stop()
-        self.lanes.stop()
+        self.cycle.calls.lanes.stop()
         for thread in self._threads:
             thread.join(timeout_ms / 1000)
 
@@ -130,23 +138,23 @@ class Leadership:
         replays: frozenset[str] = frozenset()
         while not self.clock.wait(self._stop, SESSIONS_LOOK_MS):
             with self._visible("recovery"):
-                recovered = self.recovery.run_once()
+                recovered = self.cycle.recovery.run_once()
                 sessions = frozenset((info.session_id, info.alive) for info in self.tservers.sessions())
                 if recovered or sessions != known:
-                    self.event_queue.ask_full()
+                    self.cycle.event_queue.ask_full()
                 known = sessions
                 alive = frozenset(s.session_id for s in self.coordination.sessions(REPLAY_KIND) if s.alive)
                 if alive - replays:
-                    self.event_queue.replay_started()
+                    self.cycle.event_queue.replay_started()
                 replays = alive
 
     def _collect(self) -> None:
         pace = GcPace(self.clock, self.settings.master.gc_interval_ms)
         while not self.clock.wait(self._stop, pace.rest_ms):
             with pace.measured(), self._visible("collector"):
-                self.collector.run_once()
+                self.gc.runner.run_once()
             with self._visible("strays"):
-                self.strays.run_once()
+                self.gc.orphan_files.run_once()
 
     def _visible(self, name: str) -> _Visible:
         return _Visible(self.errors, name)
@@ -187,30 +195,34 @@ def assemble(
     of this cluster, ``peer_pool`` those of others. Nothing is written before the books are known to be this cluster's.
     Raises TransientError.
     """
-    config = partial(read_config, coordination)
-    rounds = Rounds(table, coordination, reign, settings.instance.instance_id, settings.metadata_url)
+    own_id, flight_ms = settings.instance.instance_id, books_flight_ms(settings)
+    stores = ReignStores(table, reign, partial(read_config, coordination))
+    rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
-    event_queue, lanes = EventQueue(), KeyedExecutors()
+    event_queue = EventQueue()
     tservers = TServers(coordination, pool, settings.wal_dir)
+    calls = TServerCalls(tservers, KeyedExecutors())
+    peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
-    books = Books(table, reign, config)
-    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, config))
+    books = Books(stores)
+    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, stores.read_config))
     placement = Placement(
-        table,
-        reign,
-        tservers,
-        lanes,
+        stores,
+        calls,
         clock,
-        event_queue.ask_place,
-        books.note_assigned,
-        lambda: claimed_rows(fate.pending()),
-        recovery.problems,
+        changed=event_queue.ask_place,
+        note_assigned=books.note_assigned,
+        claimed=lambda: claimed_rows(fate.pending()),
+        unrecoverable=recovery.problems,
     )
-    begin: Callable[[str, Args], object] = lambda kind, args: fate.submit(kind, args)  # noqa: E731
-    peers = PeerMasters(peer_pool, settings.instance.instance_id, FileRoots.of(settings))
-    context = operation_context(
-        settings, coordination, table, peers, reign, clock, tservers, event_queue, placement, begin
+    hooks = MasterHooks(
+        wake=event_queue.ask_full,
+        tablets_changed=event_queue.tablets_changed,
+        let_go=placement.let_go,
+        begin=lambda kind, args: fate.submit(kind, args),
     )
+    age_clock = SteadyWall(clock)
+    context = Context(stores, coordination, tservers, peers, clock, age_clock, OperationSettings.of(settings), hooks)
     fate = FateEngine(store, all_operations(context), clock, rng)
     shipping = Shipments(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
@@ -218,123 +230,35 @@ def assemble(
         table, reign, clock, settings.replication, lambda key: fate.submit("skip_range", range_args(key))
     )
     dispatcher = Dispatcher(
-        clock,
-        settings.master,
-        settings.tserver.lane_ranges_max,
-        tservers,
-        replicating,
-        shipping,
-        lanes,
-        event_queue,
-        lambda: reign.epoch,
-        quarantine,
+        DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
-    cycle = Cycle(
-        clock,
-        rng,
-        settings.master,
-        coordination,
-        tservers,
-        books,
-        placement,
-        recovery,
-        dispatcher,
-        lanes,
-        event_queue,
-        quarantine,
-        Pacer(settings.master.cycle_min_interval_ms * 1_000_000),
-    )
-    own_id, origin_index, apart_ms = settings.instance.instance_id, OriginIndex(), settings.tserver.paths_apart_ms
-    keeper = OriginGc(table, reign, fate, clock, context.age_clock, origin_index, own_id, config, apart_ms)
-    collector = GcRunner(table, reign, tservers, fate, clock, config, books_flight_ms(settings), keeper, rounds)
+    timing = CycleTiming(clock, rng, settings.master)
+    cycle = Cycle(timing, coordination, calls, books, placement, recovery, dispatcher, event_queue)
+    memory = OriginMemory(OriginIndex(), own_id, settings.tserver.paths_apart_ms)
+    origin_gc = OriginGc(stores, clock, age_clock, fate, memory)
+    directories = DataDirectories(settings.tables_dir, settings.wal_dir)
     records = store.load()
     replicating.adopt(records)
     fate.resume(administrative(records))
     return Leadership(
         settings=settings,
         clock=clock,
-        reign=reign,
         coordination=coordination,
-        tservers=tservers,
-        event_queue=event_queue,
-        lanes=lanes,
-        books=books,
-        placement=placement,
-        recovery=recovery,
+        reign=reign,
         cycle=cycle,
         fate=fate,
-        collector=collector,
-        strays=OrphanFiles(
-            table,
-            reign,
-            clock,
-            settings.tables_dir,
-            settings.wal_dir,
-            books_flight_ms(settings),
-            tservers.live,
-            config,
-            rounds,
+        gc=GarbageCollection(
+            GcRunner(stores, rounds, clock, tservers, fate, origin_gc, flight_ms),
+            OrphanFiles(stores, rounds, clock, directories, tservers.live, flight_ms),
         ),
-        queries=Queries(table, tservers, config, clock, placement, placement.hurry),
+        queries=Queries(table, tservers, stores.read_config, clock, placement, placement.hurry),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),
-        roots=OriginService(table, reign, clock, tservers, peers, fate, origin_index, own_id, config, apart_ms),
-    )
-
-
-def operation_context(
-    settings: Settings,
-    coordination: Coordination,
-    table: MetadataTable,
-    peers: PeerMasters,
-    reign: Reign,
-    clock: Clock,
-    tservers: TServers,
-    event_queue: EventQueue,
-    placement: Placement,
-    begin: Callable[[str, Args], object],
-) -> Context:
-    """The world in which a reign's operations act."""
-    own_id = settings.instance.instance_id
-    return Context(
-        table=table,
-        coordination=coordination,
-        tservers=tservers,
-        peers=peers,
-        reign=reign,
-        clock=clock,
-        age_clock=SteadyWall(clock),
-        own_instance_id=own_id,
-        stream_grace_ms=stream_grace_ms(settings),
-        paths_apart_ms=settings.tserver.paths_apart_ms,
-        wake=event_queue.ask_full,
-        tablets_changed=event_queue.tablets_changed,
-        let_go=placement.let_go,
-        begin=begin,
-        tables_dir=settings.tables_dir,
-        batch_limits=batch_limits(settings),
-        files=FileRoots.of(settings),
-    )
-
-
-def batch_limits(settings: Settings) -> BatchLimits:
-    """Largest parts of an imported record: those of a written one."""
-    tserver = settings.tserver
-    return BatchLimits(
-        tserver.row_bytes_max,
-        tserver.row_bytes_max,
-        tserver.value_bytes_max,
-        future_ms=tserver.future_timestamp_max_ms,
+        origins=OriginService(stores, clock, tservers, peers, fate, memory),
     )
 
 
 def administrative(records: list[FateRecord]) -> list[FateRecord]:
     """The operations that the engine executes: all but those that the cycle drives."""
     return [record for record in records if record.op.type != KIND]
-
-
-def stream_grace_ms(settings: Settings) -> int:
-    """Rule R20: longer than any message of a stream can live: its session's idle timeout, a lease, the margin."""
-    coordination = settings.coordination
-    return settings.tserver.stream_idle_timeout_ms + coordination.session_lease_ms + coordination.session_margin_ms

@@ -108,7 +108,7 @@ class MasterSource:
     def _books(self, lead: Leadership, age_ms: float) -> Books:
         config = read_config(self.coordination)
         names = table_names(config.tables.values())
-        snapshot, shipping = lead.books.snapshot, lead.cycle.dispatcher.shipping
+        snapshot, shipping = lead.cycle.books.snapshot, lead.cycle.dispatcher.shipping
         sums = LagSums((names[key.source_table_id], key.cluster) for key in configured(config))
         now = lead.moment()
         tries = lead.settings.replication.quarantine_tries
@@ -128,7 +128,7 @@ class MasterSource:
             cycles=cycles_of(lead),
             age_ms=age_ms,
             files_outstanding=len(snapshot.files),
-            files_deleted=lead.collector.deleted,
+            files_deleted=lead.gc.runner.deleted,
             operations=tuple(operation_text(shown) for shown in operation_infos(lead)[:OPERATIONS_SHOWN_MAX]),
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
         )
@@ -138,19 +138,19 @@ class MasterSource:
         lead = self.process.leadership
         if lead is None or not lead.reign.is_valid():
             return ()
-        collector = lead.collector
+        collector = lead.gc.runner
         logs = lead.tservers.logs()
         live = frozenset(lead.tservers.live())
         keeper = RetentionReasons(table_names(read_config(self.coordination).tables.values()))
-        marked = gc_rules.parse_marks(collector.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
+        marked = gc_rules.parse_marks(collector.stores.table.scan(*keys.section(keys.DEL_PREFIX), ("del",)))
         tablets = keys.TABLETS_START, keys.TABLETS_STOP
-        for row in collector.table.scan(*tablets, ("log", "tablet")):
+        for row in collector.stores.table.scan(*tablets, ("log", "tablet")):
             keeper.tablet(row)
-        for part in scan_parts(collector.table, *tablets, ("repl",)):
+        for part in scan_parts(collector.stores.table, *tablets, ("repl",)):
             keeper.tablet(part)
-        for row in collector.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
+        for row in collector.stores.table.scan(*keys.section(keys.REPL_PREFIX), ("repl",)):
             keeper.books(row)
-        for key in scan_rows(collector.table):
+        for key in scan_rows(collector.stores.table):
             keeper.quarantined(key)
         sizes = {uri: size for uri in {*(log.uri for log in logs), *marked} if (size := size_of(uri)) is not None}
         there = [log for log in logs if log.uri in sizes]

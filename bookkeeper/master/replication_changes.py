@@ -78,7 +78,7 @@ def waiting_states(lead: Leadership, config: ClusterConfig, table: str, cluster:
     except NotReadyError:
         return None
     tries = lead.settings.replication.quarantine_tries
-    files, shipping = lead.books.snapshot.files, lead.cycle.dispatcher.shipping
+    files, shipping = lead.cycle.books.snapshot.files, lead.cycle.dispatcher.shipping
     states = all_states(files, shipping, lead.moment(), lambda target: target.key in wanted, tries)
     return [state for state in states if state.lag_records]
 

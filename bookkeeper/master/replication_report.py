@@ -22,7 +22,7 @@ def status_report(lead: Leadership, config: ClusterConfig, table: str) -> Replic
     known = expect_known(lead.knowledge())
     now = lead.moment()
     states = target_states(
-        lead.books.snapshot.files,
+        lead.cycle.books.snapshot.files,
         lead.cycle.dispatcher.shipping,
         now,
         lambda target: wanted in (None, target.key.source_table_id),
@@ -48,7 +48,7 @@ def pending_report(
     lead: Leadership, config: ClusterConfig, marks: Sequence[FileMark], table: str, cluster: str
 ) -> list[TargetStatus]:
     """What is below the marks, read from the books now: the answer needs no full cycle. Raises NotFoundError."""
-    shipping, files, now = lead.cycle.dispatcher.shipping, lead.books.snapshot.files, lead.moment()
+    shipping, files, now = lead.cycle.dispatcher.shipping, lead.cycle.books.snapshot.files, lead.moment()
     tries = lead.settings.replication.quarantine_tries
     names = table_names(config.tables.values())
     found = []

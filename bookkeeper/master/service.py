@@ -98,7 +98,15 @@ class MasterService:
         self._coordination = coordination
         self._rights = rights or TableRights()
         self._leadership: Leadership | None = None
-        self.monitor_url: Callable[[], str] = lambda: ""
+        self._monitor_url: Callable[[], str] = lambda: ""
+
+    def publish_monitor(self, url: Callable[[], str]) -> None:
+        """This master has pages; ``url`` tells their address, "" until they are served."""
+        self._monitor_url = url
+
+    def monitor_url(self) -> str:
+        """Address of this master's own pages, "" when it has none."""
+        return self._monitor_url()
 
     def attach(self, leadership: Leadership | None) -> None:
         """From here on this master leads, or leads no more."""
@@ -334,28 +342,30 @@ class MasterService:
     def root_standings(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         """See :meth:`OriginService.standings`."""
         lead = self._lead
-        return lead.roots.standings(route, questions, self._asking(lead))
+        return lead.origins.standings(route, questions, self._asking(lead))
 
     def roots_over(self, route: Sequence[str], logs: Sequence[RootLog]) -> None:
         """See :meth:`OriginService.over`."""
         lead = self._lead
-        lead.roots.over(route, logs, self._asking(lead))
+        lead.origins.over(route, logs, self._asking(lead))
 
     def _asking(self, lead: Leadership) -> str | None:
         """The instance that calls; None = this one."""
         asking = caller()
-        is_own = asking is None or asking.is_process or asking.instance_id == lead.roots.own_instance_id
+        is_own = asking is None or asking.is_process or asking.instance_id == lead.origins.memory.own_instance_id
         return None if asking is None or is_own else asking.instance_id
 
     # ---- own tservers
 
     def nudge(self, session_id: str) -> None:
         """A tserver has something new to replicate."""
-        self._lead.event_queue.nudge(session_id)
+        self._lead.cycle.event_queue.nudge(session_id)
 
     def report_work(self, session_id: str, reports: Sequence[WorkReport]) -> None:
         """A worker says how far it is. What it says of runs of their own is asked for by their operations."""
-        self._lead.event_queue.report(map(report_of(session_id), (report for report in reports if not report.run_id)))
+        self._lead.cycle.event_queue.report(
+            map(report_of(session_id), (report for report in reports if not report.run_id))
+        )
 
 
 def report_of(session_id: str) -> Callable[[WorkReport], Report]:

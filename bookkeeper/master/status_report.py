@@ -33,9 +33,9 @@ def leader_facts(lead: Leadership, monitor: str) -> dict[str, str]:
         "last_full_cycle_ms": f"{health.full_ms:.1f}",
         "last_quick_cycle_ms": f"{health.quick_ms:.1f}",
         **known_facts(lead),
-        "files_deleted": str(lead.collector.deleted),
-        "missing_files": str(len(lead.collector.missing)),
-        **origin_gc.facts(lead.collector.roots),
+        "files_deleted": str(lead.gc.runner.deleted),
+        "missing_files": str(len(lead.gc.runner.missing)),
+        **origin_gc.facts(lead.gc.runner.origin_gc),
     }
     if monitor:
         facts["monitor"] = monitor
@@ -50,7 +50,7 @@ def known_facts(lead: Leadership) -> dict[str, str]:
     age_ms = lead.knowledge().age_ms
     if age_ms is None:
         return {}
-    snapshot = lead.books.snapshot
+    snapshot = lead.cycle.books.snapshot
     return {
         "books_age_ms": f"{age_ms:.0f}",
         "outstanding_files": str(len(snapshot.files)),
@@ -70,11 +70,11 @@ def problems(lead: Leadership) -> dict[str, str]:
         facts["last_cycle_error"] = health.last_error
     for name, error in sorted(dict(lead.errors).items()):
         facts[f"last_{name}_error"] = error
-    for uri, problem in sorted(dict(lead.recovery.problems).items()):
+    for uri, problem in sorted(dict(lead.cycle.recovery.problems).items()):
         facts[f"{NEEDS_HELP} log {uri}"] = f"{problem}; {RESTORE}"
-    for row, problem in sorted(dict(lead.placement.problems).items()):
+    for row, problem in sorted(dict(lead.cycle.placement.problems).items()):
         facts[f"{NEEDS_HELP} tablet {row!r}"] = problem
-    for row, warning in sorted(dict(lead.placement.warnings).items()):
+    for row, warning in sorted(dict(lead.cycle.placement.warnings).items()):
         facts[f"{WARNING} tablet {row!r}"] = warning
     for cluster, retry in sorted(dict(shipping.peers).items()):
         if retry.failures:

@@ -28,9 +28,10 @@ from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.gc.gc_runner import ABSENT_MAX, GcRunner
 from bookkeeper.master.origins.origin_gc import OriginGc
-from bookkeeper.master.origins.origin_index import OriginIndex
+from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.owner import owner_value
@@ -217,7 +218,7 @@ def measure(case: Case, directory: Path) -> float:
         clock.jump(2 * FLIGHT_MS)
         if case.moment == "orphaned":
             if not step:
-                books = Books(store, reign, lambda: read_config(ground.coordination))
+                books = Books(ReignStores(store, reign, lambda: read_config(ground.coordination)))
             view = books.look()
             books.keep(view)
             books.publish(view, books.remove(view))
@@ -246,10 +247,11 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
         return read_config(ground.coordination)
 
     fate = cast(FateEngine, NoOperations())
-    roots = OriginGc(store, reign, fate, clock, SteadyWall(clock), OriginIndex(), own_id, config, 1e12)
+    stores = ReignStores(store, reign, config)
+    origin_gc = OriginGc(stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(), own_id, 1e12))
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
     tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir)
-    return GcRunner(store, reign, tservers, fate, clock, config, FLIGHT_MS, roots, rounds)
+    return GcRunner(stores, rounds, clock, tservers, fate, origin_gc, FLIGHT_MS)
 
 
 class NoOperations:

@@ -23,6 +23,7 @@ from bookkeeper.master.books.work_maker import BOOKS_FAMILIES
 from bookkeeper.master.cycle.assigner import PeerQueue, in_order, waiting_work
 from bookkeeper.master.index.snapshot import SNAPSHOT_FAMILIES
 from bookkeeper.master.reign.leader import Reign, campaign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Extent, Target, TargetShare
@@ -152,7 +153,7 @@ def measure(
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
     queue = PeerQueue(4_000)
-    books = Books(ground.metadata, reign, lambda: read_config(ground.coordination))
+    books = Books(ReignStores(ground.metadata, reign, lambda: read_config(ground.coordination)))
     first = _seconds(lambda: _cycle(books, owners, queue, files))
     scans, cycles = [], []
     for _ in range(rounds):

@@ -33,6 +33,7 @@ from bookkeeper.master.books.books_cycle import Books, Owners
 from bookkeeper.master.cycle.assigner import PeerQueue
 from bookkeeper.master.index.snapshot import Snapshot
 from bookkeeper.master.reign.leader import Reign, campaign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPut
 from bookkeeper.metadata.sqlite.sqlite_cells import PART_CELLS
@@ -265,7 +266,7 @@ def measure(case: Case, directory: Path) -> Found:
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
     store = MadeRows(case, target.key)
-    books, queue = Books(store, reign, lambda: read_config(ground.coordination)), PeerQueue(4_000)
+    books, queue = Books(ReignStores(store, reign, lambda: read_config(ground.coordination))), PeerQueue(4_000)
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")

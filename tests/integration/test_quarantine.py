@@ -129,7 +129,7 @@ def test_a_held_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
     held = listed(west, "held")
     roll(west)
     file = path_of(held.file)
-    wait_until(lambda: not west.master.leadership.books.snapshot.files, "books without the file")
+    wait_until(lambda: not west.master.leadership.cycle.books.snapshot.files, "books without the file")
     begun = west.master.coordination.number(ROUND_NAME)
     wait_until(lambda: west.master.coordination.number(ROUND_NAME) > begun + 6, "three looks of the collector")
     assert file.exists()

@@ -8,6 +8,7 @@ Rules: R2, R3, R6, R7 and R8.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,7 @@ def _peer_enabled_behind_the_back_of_a_leader(world: World) -> tuple[World, str,
     m2 = world.depose(m1)
     m2.cycle()
     world.ship(file, first, 3)
-    m1.books.read_config = lambda: old
+    m1.books.stores = replace(m1.books.stores, read_config=lambda: old)
     m1.cycle()
     return world, file, second
 

@@ -397,7 +397,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "a new table costs the master in proportion to all tablets",
     ),
     "everybody-gets-everything": (
-        "bookkeeper.master.placement.placement",
+        "bookkeeper.master.placement.return_wait",
         "missing_sessions",
         lambda tablets, live: 0,  # noqa: ARG005
         "the first tserver that is back after an outage of all gets all tablets",

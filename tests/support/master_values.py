@@ -9,7 +9,7 @@ import combiners
 from bookkeeper.master.cycle.assigner import WorkLimits, World
 from bookkeeper.master.index.barriers import FileBarrier
 from bookkeeper.master.index.file_entry import FileEntry, Scopes, parse_cell
-from bookkeeper.master.index.file_entry_codec import Amount, Progress
+from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount, Progress
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.index.snapshot import TabletView
@@ -56,17 +56,20 @@ def entry(
     known: Scopes | None = None,
     safe: int | None = None,
     created: int = 1_000,
+    amount: Amount | None = None,
 ) -> FileEntry:
-    """A file as a cycle that knows it well has it; all of it, 100 bytes a record, is for each target."""
-    made = FileEntry(file, parse_cell(status_value(needed, closed, created=created)), (known or scopes()).of(("1",)))
-    made.barriers = tuple(FileBarrier(*barrier) for barrier in barriers)
-    made.closed_in = 1 if closed else 0
-    made.safe = needed if safe is None else safe
+    """A file as a cycle that knows it well has it; ``amount`` is for each target, None = all, 100 bytes a record."""
+    scope, of_each = (known or scopes()).of(("1",)), Amount(needed, needed * 100) if amount is None else amount
+    shares = tuple((target, of_each) for target in scope.index if of_each != NO_AMOUNT)
+    made = FileEntry(file, parse_cell(status_value(needed, closed, created=created))._replace(shares=shares), scope)
+    made.wait_for(tuple(FileBarrier(*barrier) for barrier in barriers))
+    if closed:
+        made.note_closed(1)
+    made.reach(needed if safe is None else safe)
     for key, offset in (done or {}).items():
         place = made.place_of(key)
         assert place is not None
         made.advance(place, Progress(offset, offset * 100, offset, offset * 100))
-    made.amounts = (Amount(needed, needed * 100),) * len(made.scope.targets)
     return made
 
 

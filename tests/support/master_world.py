@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,17 +32,17 @@ from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_promise
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
-from bookkeeper.master.fate.engine import FateEngine
+from bookkeeper.master.fate.engine import FateEngine, FateLimits
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.gc.gc_runner import GcRunner
-from bookkeeper.master.leadership import batch_limits
 from bookkeeper.master.operation_kinds import all_operations
-from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.context import Context, MasterHooks, OperationSettings
 from bookkeeper.master.operations.table_lifecycle import new_tablet_rows
 from bookkeeper.master.origins.origin_gc import OriginGc
-from bookkeeper.master.origins.origin_index import OriginIndex
+from bookkeeper.master.origins.origin_index import OriginIndex, OriginMemory
 from bookkeeper.master.reign.books_proof import Rounds
 from bookkeeper.master.reign.leader import Reign, campaign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.metadata.opening import open_metadata
@@ -359,36 +359,26 @@ class World:
 
     def _assemble(self, session: Session, reign: Reign) -> Master:
         tservers = self.tservers()
-        context = Context(
-            table=self.table,
-            coordination=self.coordination,
-            tservers=tservers,
-            peers=PeerMasters(self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings)),
-            reign=reign,
-            clock=self.clock,
-            age_clock=SteadyWall(self.clock),
-            own_instance_id=self.settings.instance.instance_id,
-            stream_grace_ms=60_000,
-            paths_apart_ms=self.settings.tserver.paths_apart_ms,
+        stores = ReignStores(self.table, reign, self.config)
+        peers = PeerMasters(self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings))
+        age_clock = SteadyWall(self.clock)
+        settings = replace(OperationSettings.of(self.settings), stream_grace_ms=60_000)
+        hooks = MasterHooks(
             wake=lambda: self.wakes.append(self.clock.wall_ms()),
             tablets_changed=lambda start, stop: self.wakes.append(self.clock.wall_ms()),  # noqa: ARG005
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),
-            tables_dir=self.settings.tables_dir,
-            batch_limits=batch_limits(self.settings),
-            files=FileRoots.of(self.settings),
         )
+        context = Context(stores, self.coordination, tservers, peers, self.clock, age_clock, settings, hooks)
         store = FateStore(self.table, reign)
-        fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), retry_base_ms=1, retry_max_ms=2)
+        limits = FateLimits(retry_base_ms=1, retry_max_ms=2)
+        fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), limits)
         fate.resume(record for record in store.load() if record.op.type != "replicate_file")
-        own_id, apart_ms = self.settings.instance.instance_id, self.settings.tserver.paths_apart_ms
-        age_clock = context.age_clock
-        keeper = OriginGc(self.table, reign, fate, self.clock, age_clock, OriginIndex(), own_id, self.config, apart_ms)
-        collector = GcRunner(
-            self.table, reign, tservers, fate, self.clock, self.config, 60_000, keeper, self.rounds(reign)
-        )
+        memory = OriginMemory(OriginIndex(), settings.own_instance_id, settings.paths_apart_ms)
+        origin_gc = OriginGc(stores, self.clock, age_clock, fate, memory)
+        collector = GcRunner(stores, self.rounds(reign), self.clock, tservers, fate, origin_gc, 60_000)
         return Master(
-            self, session, reign, Books(self.table, reign, self.config), fate, collector,
+            self, session, reign, Books(stores), fate, collector,
             TServerRecovery(tservers, reign, partial(read_promise, self.table, self.config)), tservers,
         )  # fmt: skip
 

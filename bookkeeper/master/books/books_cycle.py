@@ -21,10 +21,10 @@ from bookkeeper.master.books.finished import read_done
 from bookkeeper.master.books.tserver_recovery import promise_of
 from bookkeeper.master.books.work_maker import RankWatch, RowChange
 from bookkeeper.master.index import snapshot
-from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, merge_into, parse_cell
+from bookkeeper.master.index.file_entry import CellFacts, FileEntry, Scopes, is_known_of, parse_cell
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import BrokenChainError, Snapshot
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.model import TargetKey
@@ -69,6 +69,15 @@ class View:
     leftovers: list[CellKey] = field(default_factory=list)
     behind: list[FileEntry] = field(default_factory=list)
 
+    def note_behind(self, entry: FileEntry) -> None:
+        """Some target lacks records of the file."""
+        self.behind.append(entry)
+
+    def note_removable(self, entry: FileEntry, needed_cells: Iterable[CellKey]) -> None:
+        """Every target has the file; ``needed_cells`` are those of its row."""
+        self.removable.put(entry)
+        self.leftovers += [cell for cell in needed_cells if cell.column not in entry.scope.columns]
+
 
 def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
     """Whether a scan found each of these logs outstanding, for this table."""
@@ -78,10 +87,8 @@ def was_met(logs: Iterable[bytes], table_id: str, files: Outstanding) -> bool:
 class Books:
     """Executes the stages of a cycle for one reign."""
 
-    def __init__(self, table: MetadataTable, reign: Reign, read_config: Callable[[], ClusterConfig]) -> None:
-        self._table = table
-        self._reign = reign
-        self.read_config = read_config
+    def __init__(self, stores: ReignStores) -> None:
+        self.stores = stores
         self._cycle = 0
         self._seen: Snapshot | None = None
         self._scopes = Scopes({}, -1)
@@ -96,8 +103,8 @@ class Books:
         """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
-            rank = self._reign.next_rank()
-            config = configuration(self.read_config)
+            rank = self.stores.reign.next_rank()
+            config = configuration(self.stores.read_config)
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
@@ -109,9 +116,9 @@ class Books:
 
     def _look_once(self, rank: int, config: ClusterConfig) -> View:
         online = snapshot.online_tables(config)
-        rows = scan_parts(self._table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
+        rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
-        self._reign.observe(seen.highest_rank)
+        self.stores.reign.observe(seen.highest_rank)
         configured = frozenset(target.key for table in config.tables.values() for target in table.targets)
         return View(rank, config, seen, configured)
 
@@ -126,12 +133,12 @@ class Books:
             try:
                 closed = self._closed_cells(uri, owners, {cell.row: cell.value for cell in cells}, view)
             except CorruptionError as error:  # this file stays OPEN and is kept; no other one waits for it
-                view.snapshot.problems.append(error.message)
+                view.snapshot.note_problem(error.message)
                 continue
             if closed is None:
                 continue
-            self._reign.check()
-            self._table.put(closed.rows, closed.rank)
+            self.stores.reign.check()
+            self.stores.table.put(closed.rows, closed.rank)
             self._fold_closed(view, file, closed)
 
     def _fold_closed(self, view: View, file: bytes, closed: wal_closer.ClosedCells) -> None:
@@ -144,13 +151,12 @@ class Books:
         are_known = True
         for put in closed.rows:
             facts = parse_cell(put.values[column])
-            merge_into(entry, facts)
+            entry.merge(facts)
             table_id, _ = keys.parse_tablet_row(put.key)
             are_known = are_known and was_met((barrier.file for barrier in facts.barriers), table_id, files)
-        entry.closed_in = self._cycle
+        view.snapshot.note_closed(entry)
         if are_known:
-            entry.safe = entry.needed
-        del view.snapshot.open_cells[file]
+            entry.reach(entry.needed)
 
     def _closed_cells(
         self, uri: str, owners: Owners, open_values: dict[bytes, bytes], view: View
@@ -171,7 +177,7 @@ class Books:
         those that a crash between the two deletes of an earlier stage 4 left.
         """
         start, stop = keys.section(keys.REPL_PREFIX)
-        rows = self._table.scan(start, stop, work_maker.BOOKS_FAMILIES)
+        rows = self.stores.table.scan(start, stop, work_maker.BOOKS_FAMILIES)
         batch: list[RowChange] = []
         orphans: list[CellKey] = []
         before = None if self._seen is None else self._seen.files
@@ -190,14 +196,12 @@ class Books:
                     self._apply(batch, view.rank)
                     batch = []
             if entry.is_behind():
-                view.behind.append(entry)
+                view.note_behind(entry)
             elif remover.is_removable(entry, self._cycle):
-                view.removable.put(entry)
-                cells = () if row is None else remover.needed_cells(row)
-                view.leftovers += [cell for cell in cells if cell.column not in entry.scope.columns]
+                view.note_removable(entry, () if row is None else remover.needed_cells(row))
         self._apply(batch, view.rank)
         self._delete(orphans, view.rank)
-        self._reign.observe(watch.highest)
+        self.stores.reign.observe(watch.highest)
 
     def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
         if row is None:
@@ -208,11 +212,11 @@ class Books:
     def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
         puts = [put for change in changes if (put := change.put()) is not None]
         deletes = [cell for change in changes for cell in change.deletes]
-        self._reign.check()
+        self.stores.reign.check()
         if puts:
-            self._table.put(puts, rank)
+            self.stores.table.put(puts, rank)
         if deletes:
-            self._table.delete(deletes, rank)
+            self.stores.table.delete(deletes, rank)
 
     def remove(self, view: View) -> Outstanding:
         """Stage 4: complete files lose their `repl` columns, all of them, then their needed cells; returns those files.
@@ -220,31 +224,30 @@ class Books:
         """
         if view.removable:
             for columns in in_batches(self._repl_cells(view.removable)):
-                self._reign.check()
-                self._table.purge(columns)
+                self.stores.reign.check()
+                self.stores.table.purge(columns)
             self._delete(chain(remover.written_cells(view.removable.in_order()), view.leftovers), view.rank)
         return view.removable
 
     def _repl_cells(self, files: Outstanding) -> Iterator[CellKey]:
         tables = sorted({table_id for entry in files.values() for table_id in entry.scope.table_ids})
         for table_id in tables:
-            rows = scan_parts(self._table, *keys.table_section(table_id), ("repl",))
+            rows = scan_parts(self.stores.table, *keys.table_section(table_id), ("repl",))
             yield from remover.repl_cells(rows, files)
 
     def _delete(self, cells: Iterable[CellKey], cycle_rank: int) -> None:
         for batch in in_batches(cells):
-            self._reign.check()
-            self._table.delete(batch, remover.removal_rank(cycle_rank))
+            self.stores.reign.check()
+            self.stores.table.delete(batch, remover.removal_rank(cycle_rank))
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
-        for file in removed:
-            view.snapshot.files.remove(file)
+        view.snapshot.remove(removed)
         self.snapshot = self._seen = view.snapshot
         self._rows_of = view.snapshot.tablets_of_session()
         self._passed.clear()
         self._moving = view.snapshot.moving()
-        view.snapshot.fresh.clear()
+        view.snapshot.settle()
 
     # ---- a quick look
 
@@ -265,10 +268,10 @@ class Books:
         tablets = self.snapshot.tablets
         gone = set(tablets.between(start, stop))
         found = []
-        for row in self._table.scan(start, stop, TABLET_FAMILIES):
+        for row in self.stores.table.scan(start, stop, TABLET_FAMILIES):
             location = row.cells.get(keys.LOCATION)
             if location is not None:
-                self._reign.observe(location.rank)
+                self.stores.reign.observe(location.rank)
             if keys.is_tablet(row):
                 tablets.put(snapshot.tablet_view(row))
                 found.append(row.key)
@@ -299,7 +302,7 @@ class Books:
         return [entry for entry in self._moving if entry.safe < entry.needed]
 
     def _refresh_row(self, row: bytes, start: bytes, stop: bytes, changed: dict[bytes, FileEntry]) -> None:
-        found = get_slice(self._table, row, "repl", start, stop)
+        found = get_slice(self.stores.table, row, "repl", start, stop)
         if found is None:
             return
         table_id, _ = keys.parse_tablet_row(row)
@@ -316,12 +319,12 @@ class Books:
         tablet's own or that of a tablet which it was split from or merged of (`repl:` cells never move, R16). Else it
         was passed.
         """
-        found = get_slice(self._table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
+        found = get_slice(self.stores.table, row, "repl", file, file + b"\x00") or self._elsewhere(table_id, file)
         if found is None:
             self._passed.add((table_id, file))
             return
         entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
-        books = self._table.get(keys.REPL_PREFIX + file, ("done",))
+        books = self.stores.table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
             place = entry.scope.index.get(column.qualifier)
             if place is not None:
@@ -329,8 +332,8 @@ class Books:
 
     def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
         """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
-        for row in predecessor_rows(self._table, table_id):
-            found = get_slice(self._table, row, "repl", file, file + b"\x00")
+        for row in predecessor_rows(self.stores.table, table_id):
+            found = get_slice(self.stores.table, row, "repl", file, file + b"\x00")
             if found is not None:
                 return found
         return None
@@ -347,11 +350,11 @@ class Books:
             if table_id not in entry.scope.table_ids:
                 entry.enter(self._scopes.with_table(entry.scope, table_id))
                 files.add(entry)
-            merge_into(entry, facts)
+            entry.merge(facts)
             if known != (entry.status, entry.barriers, entry.scope):
                 changed[file] = entry
-        if facts.closed and not entry.closed_in:
-            entry.closed_in = self._cycle
+        if facts.closed:
+            entry.note_closed(self._cycle)
         return entry
 
     def _write_needed(self, entries: Iterable[FileEntry]) -> None:
@@ -361,7 +364,7 @@ class Books:
             if entry.scope.columns
         ]
         if puts:
-            self._table.put(puts, self._reign.next_rank())
+            self.stores.table.put(puts, self.stores.reign.next_rank())
 
 
 def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:

@@ -47,8 +47,13 @@ class RankWatch:
 
     def look(self, row: Row) -> None:
         """Take a `~repl_` row into account."""
-        ranks = [cell.rank for column, cell in row.cells.items() if column.family == "repl"]
-        self.highest = max([self.highest, *ranks])
+        for column, cell in row.cells.items():
+            if column.family == "repl":
+                self.meet(cell.rank)
+
+    def meet(self, rank: int) -> None:
+        """Take the rank of one needed cell into account."""
+        self.highest = max(self.highest, rank)
 
 
 Joined = tuple[bytes, FileEntry | None, Row | None]
@@ -96,7 +101,7 @@ def make_work(
                 entry.advance(place, read_done(cell, entry.file, problems))
             continue
         if cell.rank > watch.highest:
-            watch.highest = cell.rank
+            watch.meet(cell.rank)
         if place is None:
             strays.append(column)
             continue

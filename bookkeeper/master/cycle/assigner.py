@@ -101,6 +101,10 @@ class PeerQueue:
             self.keys.pop()
             self.overflow = True
 
+    def drop(self, keys: Collection[QueueKey]) -> None:
+        """These wait for nothing."""
+        self.keys = [key for key in self.keys if key not in keys]
+
 
 def queue_key(entry: FileEntry, target: TargetKey, sequential: bool) -> QueueKey:
     """``sequential``: files of a target in order of creation. Otherwise by name, which says nothing."""
@@ -215,7 +219,7 @@ def plan_peer(world: World, cluster: str, queue: PeerQueue) -> Iterator[WorkRang
                 idle.add(key)
     finally:
         if idle:
-            queue.keys = [key for key in queue.keys if key not in idle]
+            queue.drop(idle)
 
 
 def plan_one(world: World, key: QueueKey) -> WorkRange | None:

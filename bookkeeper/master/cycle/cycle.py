@@ -22,15 +22,13 @@ from bookkeeper.coordination.coordination_protocol import Coordination, SessionI
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books, Owners, View, configuration
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
-from bookkeeper.master.calls.keyed_executors import KeyedExecutors
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.event_queue import EventQueue, News
 from bookkeeper.master.cycle.work_dispatch import Dispatcher, work_lane
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import retry_after_ns
 from bookkeeper.master.placement.placement import ClusterState, Placement
 from bookkeeper.master.placement.tablet_orders import order_lanes
-from bookkeeper.master.quarantine.quarantined_ranges import Quarantine
 from bookkeeper.storage.wal import uri_of
 
 LOG = logging.getLogger(__name__)
@@ -50,7 +48,31 @@ class Health:
     full_ms: float = 0.0
     quick_ms: float = 0.0
     known_ns: int | None = None
-    """Boot clock when the look began that the current snapshot is from; None while none was complete in this reign."""
+    """Boot clock when the scan began that the current snapshot is from; None while none was complete in this reign."""
+
+    def succeed(self) -> None:
+        """A cycle is complete."""
+        self.last_error, self.failures_in_row = "", 0
+
+    def fail(self, error: BookkeeperError) -> None:
+        """A cycle ended with an error."""
+        self.failures += 1
+        self.failures_in_row += 1
+        self.last_error = f"{error.code}: {error.message}"
+
+    def note_full(self, took_ms: float) -> None:
+        """A full cycle took so long."""
+        self.full_cycles += 1
+        self.full_ms = took_ms
+
+    def note_quick(self, took_ms: float) -> None:
+        """A quick cycle took so long."""
+        self.quick_cycles += 1
+        self.quick_ms = took_ms
+
+    def note_snapshot(self, began_ns: int) -> None:
+        """A snapshot is current whose scan began then."""
+        self.known_ns = began_ns
 
 
 @dataclass(slots=True)
@@ -70,39 +92,68 @@ class Pacer:
 
 
 @dataclass(slots=True)
-class Cycle:
-    """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
+class CycleTiming:
+    """When cycles run: full ones at their interval, quick ones not too often, and failed ones again after a pause."""
 
     clock: Clock
     rng: random.Random
     settings: MasterSettings
+    _pacer: Pacer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pacer = Pacer(self.settings.cycle_min_interval_ms * 1_000_000)
+
+    def next_full_ns(self) -> int:
+        """When the next full cycle is due, after one that begins now."""
+        return self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
+
+    def pause_after_failures(self, stop: threading.Event, failures: int) -> None:
+        """Leave the books alone for a while, after so many failures in a row."""
+        base_ms = self.settings.cycle_min_interval_ms
+        self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
+
+    def hold_back(self, stop: threading.Event, began_ns: int) -> None:
+        """Wait when there were too many cycles of late; the last one began at ``began_ns``."""
+        wait_ms = self._pacer.hold_ns(began_ns, self.clock.boot_ns()) / 1e6
+        if wait_ms > 0:
+            self.clock.wait(stop, wait_ms)
+
+    def wait_until(self, due_ns: int, event: threading.Event) -> None:
+        """Wait for an event, at most until ``due_ns``."""
+        due_ms = (due_ns - self.clock.boot_ns()) / 1e6
+        if due_ms > 0:
+            self.clock.wait(event, due_ms)
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
+
+    timing: CycleTiming
     coordination: Coordination
-    tservers: TServers
+    calls: TServerCalls
     books: Books
     placement: Placement
     recovery: TServerRecovery
     dispatcher: Dispatcher
-    lanes: KeyedExecutors
     event_queue: EventQueue
-    quarantine: Quarantine
-    pacer: Pacer
-    config: ClusterConfig | None = None
-    health: Health = field(default_factory=Health)
-    live: dict[str, str] = field(default_factory=dict)
-    _full_at_ns: int = 0
+    config: ClusterConfig | None = field(init=False, default=None)
+    health: Health = field(init=False, default_factory=Health)
+    live: dict[str, str] = field(init=False, default_factory=dict)
+    _full_at_ns: int = field(init=False, default=0)
 
     # ---- the loop
 
     def run(self, stop: threading.Event) -> None:
         """Loop until ``stop`` is set. Raises LeaseLostError when the reign is over."""
         while not stop.is_set():
-            began_ns = self.clock.boot_ns()
+            began_ns = self.timing.clock.boot_ns()
             self.run_once()
             self._pause(stop, began_ns)
 
     def run_once(self) -> None:
         """One cycle, full or quick. What fails is kept for the status, and the next cycle is a full one."""
-        began_ns = self.clock.boot_ns()
+        began_ns = self.timing.clock.boot_ns()
         news = self.event_queue.take()
         try:
             self._cycle(news, began_ns)
@@ -111,7 +162,7 @@ class Cycle:
         except BookkeeperError as error:
             self._failed(error)
         else:
-            self.health.last_error, self.health.failures_in_row = "", 0
+            self.health.succeed()
 
     def _cycle(self, news: News, began_ns: int) -> None:
         self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
@@ -120,18 +171,14 @@ class Cycle:
         self.dispatcher.press(news.retries, self.books.snapshot.files)
         if news.full or began_ns >= self._full_at_ns or self._config_changed():
             self.full()
-            self.health.full_cycles += 1
-            self.health.full_ms = (self.clock.boot_ns() - began_ns) / 1e6
+            self.health.note_full((self.timing.clock.boot_ns() - began_ns) / 1e6)
         else:
             self._place_news(news)
             self.quick(news.sessions | self.unsafe_sessions())
-            self.health.quick_cycles += 1
-            self.health.quick_ms = (self.clock.boot_ns() - began_ns) / 1e6
+            self.health.note_quick((self.timing.clock.boot_ns() - began_ns) / 1e6)
 
     def _failed(self, error: BookkeeperError) -> None:
-        self.health.failures += 1
-        self.health.failures_in_row += 1
-        self.health.last_error = f"{error.code}: {error.message}"
+        self.health.fail(error)
         self._full_at_ns = 0
         LOG.warning("the cycle was given up, the next one begins anew: %s", self.health.last_error)
 
@@ -141,7 +188,7 @@ class Cycle:
             return True
         if self.coordination.generation() == self.config.generation:
             return False
-        config = configuration(self.books.read_config)
+        config = configuration(self.books.stores.read_config)
         if not concerns_tablets_only(self.config, config):
             return True
         self.config = config
@@ -152,24 +199,19 @@ class Cycle:
         """Place tablets that are new or others now, at the price of these."""
         rows = news.rows.union(*(self.books.refresh_tablets(*part) for part in news.parts))
         due_ns = self.placement.due_ns()
-        if news.place or (due_ns is not None and self.clock.boot_ns() >= due_ns):
+        if news.place or (due_ns is not None and self.timing.clock.boot_ns() >= due_ns):
             self.place()
         elif rows:
-            self.placement.place_some(self.books.snapshot.tablets, rows, self._cluster(self.tservers.sessions()))
+            self.placement.place_some(self.books.snapshot.tablets, rows, self._cluster(self.calls.tservers.sessions()))
 
     def _pause(self, stop: threading.Event, began_ns: int) -> None:
         """Wait for news or for what is due, and leave the books alone when there were too many cycles of late."""
         failures = self.health.failures_in_row
         if failures:
-            base_ms = self.settings.cycle_min_interval_ms
-            self.clock.wait(stop, retry_after_ns(failures, base_ms, FAILURE_WAIT_MAX_MS, self.rng) / 1e6)
+            self.timing.pause_after_failures(stop, failures)
             return
-        held_ms = self.pacer.hold_ns(began_ns, self.clock.boot_ns()) / 1e6
-        if held_ms > 0:
-            self.clock.wait(stop, held_ms)
-        due_ms = (self._due_ns() - self.clock.boot_ns()) / 1e6
-        if due_ms > 0:
-            self.clock.wait(self.event_queue.event, due_ms)
+        self.timing.hold_back(stop, began_ns)
+        self.timing.wait_until(self._due_ns(), self.event_queue.event)
 
     def _due_ns(self) -> int:
         """When the next cycle has to be, news or not."""
@@ -182,15 +224,14 @@ class Cycle:
 
     def full(self) -> None:
         """Look, close, keep, remove, see what is in quarantine, place, assign."""
-        began_ns = self.clock.boot_ns()
+        began_ns = self.timing.clock.boot_ns()
         view = self.books.look()
-        self._full_at_ns = self.clock.boot_ns() + self.settings.scan_interval_ms * 1_000_000
+        self._full_at_ns = self.timing.next_full_ns()
         self.books.close(view, self.owners)
         self.books.keep(view)
         self.settle(view, self.books.remove(view))
-        self.health.known_ns = began_ns
-        self.quarantine.refresh()
-        self.quarantine.drop_unconfigured(view.configured)
+        self.health.note_snapshot(began_ns)
+        self.dispatcher.refresh_quarantine(view.configured)
         self.place()
         self.dispatcher.refill(view.behind, view.snapshot.files)
         self.assign()
@@ -205,22 +246,23 @@ class Cycle:
         for problem in view.snapshot.problems:
             LOG.error("the books hold something that does not parse: %s", problem)
         if len(self.books.unsafe()) > 0 and not self.unsafe_sessions():
-            self._full_at_ns = self.clock.boot_ns()  # files of dead sessions: only a second full look makes them safe
+            # files of dead sessions: only a second full scan makes them safe
+            self._full_at_ns = self.timing.clock.boot_ns()
 
     def owners(self) -> Owners:
         """Who lives, read now; what a dead tserver had in flight is free again."""
-        live = self.tservers.live()
+        live = self.calls.tservers.live()
         for session in [session for session in self.live if session not in live]:
             self.dispatcher.shipping.session_ended(session)
         self.live = live
-        self.lanes.retain({lane for session in live for lane in (work_lane(session), *order_lanes(session))})
-        return Owners(self.tservers.session_of, live)
+        self.calls.lanes.retain({lane for session in live for lane in (work_lane(session), *order_lanes(session))})
+        return Owners(self.calls.tservers.session_of, live)
 
     def place(self) -> None:
         """Give tablets to tservers, and forget tservers that left nothing."""
         if self.config is None:
             return
-        tablets, sessions = self.books.snapshot.tablets, self.tservers.sessions()
+        tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
         self.placement.place(tablets, self._cluster(sessions))
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
             LOG.info("dead session %s left nothing and is forgotten", session)
@@ -230,7 +272,7 @@ class Cycle:
         tables = {} if self.config is None else self.config.tables
         return ClusterState(
             live={info.session_id: info.address for info in sessions if info.alive},
-            unsealed=unsealed_sessions(sessions, self.tservers),
+            unsealed=unsealed_sessions(sessions, self.calls.tservers),
             deleted=[table_id for table_id, table in tables.items() if table.state == "deleting"],
         )
 
@@ -243,7 +285,7 @@ class Cycle:
         looked_at = sorted(session for session in sessions if session in self.live)
         for _ in range(2):
             for session in looked_at:
-                prefix = f"{uri_of(self.tservers.wal_dir)}/{session}/".encode()
+                prefix = f"{uri_of(self.calls.tservers.wal_dir)}/{session}/".encode()
                 self.dispatcher.note_growth(self.books.refresh(session, prefix))
             if not self.unsafe_sessions():
                 break
@@ -251,7 +293,7 @@ class Cycle:
 
     def unsafe_sessions(self) -> set[str]:
         """Live sessions whose files hold more than is safe to ship yet."""
-        owners = {self.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
+        owners = {self.calls.tservers.session_of(entry.uri()) for entry in self.books.unsafe()}
         return {session for session in owners if session is not None and session in self.live}
 
     def assign(self) -> None:

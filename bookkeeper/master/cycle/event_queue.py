@@ -39,6 +39,27 @@ class News:
     fresh_replay: bool = False
     retries: list[WorkKey] = field(default_factory=list)
 
+    def ask_full(self) -> None:
+        """A full cycle is wanted."""
+        self.full = True
+
+    def ask_place(self, rows: set[bytes]) -> None:
+        """These tablets may be placed; an empty set: all."""
+        self.rows |= rows
+        self.place = self.place or not rows
+
+    def note_tablets(self, part: TablePart) -> None:
+        """The tablets of a part of a table changed."""
+        if part not in self.parts:
+            self.parts.append(part)
+        if len(self.parts) > PARTS_MAX:
+            self.full = True
+            self.parts.clear()
+
+    def note_replay(self) -> None:
+        """A replay process is new."""
+        self.fresh_replay = True
+
 
 class EventQueue:
     """Thread-safe."""
@@ -70,31 +91,26 @@ class EventQueue:
     def ask_full(self) -> None:
         """A full cycle is wanted soon: the configuration, sessions or files changed."""
         with self._lock:
-            self._news.full = True
+            self._news.ask_full()
         self.event.set()
 
     def ask_place(self, rows: Iterable[bytes] = ()) -> None:
         """These tablets may be placed (none named: any), nothing else is new."""
         wanted = set(rows)
         with self._lock:
-            self._news.rows |= wanted
-            self._news.place = self._news.place or not wanted
+            self._news.ask_place(wanted)
         self.event.set()
 
     def tablets_changed(self, start: bytes, stop: bytes) -> None:
         """An operation has made or changed tablets with rows from ``start`` (included) to ``stop`` (excluded)."""
         with self._lock:
-            if (start, stop) not in self._news.parts:
-                self._news.parts.append((start, stop))
-            if len(self._news.parts) > PARTS_MAX:
-                self._news.full = True
-                self._news.parts.clear()
+            self._news.note_tablets((start, stop))
         self.event.set()
 
     def replay_started(self) -> None:
         """A replay process is new: what failed for want of one may be tried at once."""
         with self._lock:
-            self._news.fresh_replay = True
+            self._news.note_replay()
         self.event.set()
 
     def press(self, key: WorkKey) -> None:
@@ -112,6 +128,6 @@ class EventQueue:
         with self._lock:
             self.event.clear()
             news, self._news = self._news, News()
-            news.reports = list(self._reports)
+            news.reports.extend(self._reports)
             self._reports.clear()
         return news

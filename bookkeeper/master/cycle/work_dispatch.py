@@ -8,16 +8,15 @@ Used by the master's thread alone; others only read ``shipments``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from bookkeeper.clock import Clock
-from bookkeeper.config import MasterSettings
+from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.master.calls.keyed_executors import KeyedExecutors
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle import assigner
 from bookkeeper.master.cycle.assigner import PeerQueue, WorkLimits, WorkRange, World
 from bookkeeper.master.cycle.event_queue import EventQueue
@@ -26,7 +25,8 @@ from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.shipments import Flight, Report, Shipment, Shipments, WorkKey
 from bookkeeper.master.quarantine.quarantined_ranges import Quarantine, RangeKey, blocking_ranges
-from bookkeeper.model import BlockRange
+from bookkeeper.master.reign.leader import Reign
+from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 
 LOG = logging.getLogger(__name__)
@@ -38,25 +38,41 @@ RESEND_NS = 30 * 1_000_000_000
 """A range in flight for so long is sent again: its report may have been lost, and the tserver drops repeats."""
 
 
+@dataclass(frozen=True, slots=True)
+class DispatchSettings:
+    """How work is handed out. ``sequential``: files of a target in order of creation; ``items_max``: ranges in one
+    call.
+    """
+
+    sequential: bool
+    limits: WorkLimits
+    items_max: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> DispatchSettings:
+        """From the settings of a cluster."""
+        master = settings.master
+        limits = WorkLimits(master.work_queue_files_max, settings.tserver.lane_ranges_max)
+        return cls(master.assigner == "sequential", limits, master.work_items_max)
+
+
 @dataclass(slots=True)
 class Dispatcher:
-    """Plans and sends. ``epoch`` is the reign's, now."""
+    """Plans and sends."""
 
+    settings: DispatchSettings
     clock: Clock
-    settings: MasterSettings
-    lane_ranges_max: int
-    tservers: TServers
+    reign: Reign
+    calls: TServerCalls
+    event_queue: EventQueue
     replicating: ReplicateFiles
     shipping: Shipments
-    lanes: KeyedExecutors
-    event_queue: EventQueue
-    epoch: Callable[[], int]
     quarantine: Quarantine
-    queues: dict[str, PeerQueue] = field(default_factory=dict)
+    queues: dict[str, PeerQueue] = field(init=False, default_factory=dict)
 
     @property
     def _sequential(self) -> bool:
-        return self.settings.assigner == "sequential"
+        return self.settings.sequential
 
     # ---- what is known of work
 
@@ -102,13 +118,17 @@ class Dispatcher:
         self.quarantine.hold_due(self.shipping)
         self.try_now([key.work for key, *_ in self._failing() if key in self.quarantine.ranges], files)
 
+    def refresh_quarantine(self, configured: Collection[TargetKey]) -> None:
+        """Read the ranges in quarantine anew, and drop those of targets that are not configured."""
+        self.quarantine.refresh()
+        self.quarantine.drop_unconfigured(configured)
+
     def _failing(self) -> list[tuple[RangeKey, Shipment, BlockRange]]:
         return list(blocking_ranges(self.shipping, tries=1))
 
     def retry_now(self) -> None:
         """A replay process is new: whatever failed for want of one need not wait any longer."""
-        for retry in self.shipping.peers.values():
-            retry.next_try_ns = 0
+        self.shipping.try_peers_now()
 
     def refill(self, behind: Iterable[FileEntry], files: Outstanding) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""
@@ -119,12 +139,12 @@ class Dispatcher:
 
     def note_growth(self, entries: Iterable[FileEntry]) -> None:
         """These files have grown: queue them, and remember since when their targets lag behind."""
+        now_ns = self.clock.boot_ns()
         for entry in entries:
             for target in entry.scope.targets:
                 shipment = self.shipping.shipment((entry.file, target.key))
-                if assigner.finished_of(entry, target.key, self.shipping) >= shipment.seen_needed:
-                    shipment.behind_since_ns = self.clock.boot_ns()
-                shipment.seen_needed = entry.needed
+                finished = assigner.finished_of(entry, target.key, self.shipping)
+                shipment.note_growth(finished, entry.needed, now_ns)
                 self._queue(target.key.cluster).add(assigner.queue_key(entry, target.key, self._sequential))
 
     def drop_ended(self, files: Outstanding) -> None:
@@ -146,7 +166,7 @@ class Dispatcher:
 
     def _queue(self, cluster: str) -> PeerQueue:
         if cluster not in self.queues:
-            self.queues[cluster] = PeerQueue(self.settings.work_queue_files_max * QUEUE_FACTOR)
+            self.queues[cluster] = PeerQueue(self.settings.limits.peer_max * QUEUE_FACTOR)
         return self.queues[cluster]
 
     # ---- handing out
@@ -179,9 +199,9 @@ class Dispatcher:
             files=files,
             live=live,
             shipping=self.shipping,
-            owner_of=lambda file: self.tservers.session_of(file.decode()),
+            owner_of=lambda file: self.calls.tservers.session_of(file.decode()),
             chosen_for=self.replicating.session_for,
-            limits=WorkLimits(self.settings.work_queue_files_max, self.lane_ranges_max),
+            limits=self.settings.limits,
             now_ns=now_ns,
             resting=self.shipping.resting(now_ns),
         )
@@ -202,17 +222,16 @@ class Dispatcher:
                 self.shipping.take_back(assigner.work_key(work))
             raise
         for work in works:
-            shipment = self.shipping.shipment(assigner.work_key(work))
             txid = self.replicating.chosen[work.file].txid
-            shipment.flight = Flight(work.session, txid, work.first, work.last, self.clock.boot_ns())
+            self.shipping.confirm(assigner.work_key(work), txid, self.clock.boot_ns())
 
     def _send(self, works: Sequence[WorkRange], live: Mapping[str, str], clusters: Mapping[str, PeerCluster]) -> None:
         by_session: dict[str, list[WorkItem]] = {}
         for work in works:
             by_session.setdefault(work.session, []).append(self._item(work, clusters[work.target.key.cluster]))
         for session, items in by_session.items():
-            for first in range(0, len(items), self.settings.work_items_max):
-                self._submit(session, live[session], items[first : first + self.settings.work_items_max])
+            for first in range(0, len(items), self.settings.items_max):
+                self._submit(session, live[session], items[first : first + self.settings.items_max])
 
     def _item(self, work: WorkRange, peer: PeerCluster) -> WorkItem:
         return WorkItem(
@@ -223,7 +242,7 @@ class Dispatcher:
             last_offset=work.last,
             peer_quorum=peer.quorum,
             peer_instance_id=work.target.peer_instance_id,
-            epoch=self.epoch(),
+            epoch=self.reign.epoch,
             passed=self.quarantine.passed((work.file, work.target.key)),
         )
 
@@ -232,12 +251,12 @@ class Dispatcher:
 
         def send() -> None:
             try:
-                self.tservers.at(address).assign_work(items)
+                self.calls.tservers.at(address).assign_work(items)
             except BookkeeperError as error:
                 LOG.warning("%d ranges did not reach %s: %s", len(items), session, error.message)
                 self.event_queue.give_back(returned)
 
-        if not self.lanes.submit(work_lane(session), send):
+        if not self.calls.lanes.submit(work_lane(session), send):
             self.event_queue.give_back(returned)
 
 

@@ -131,8 +131,67 @@ class Running:
     result: Json = None
     error: BookkeeperError | None = None
     ended: bool = False
-    begun: bool = True
+    started: bool = True
     """False: its record is not in the books for sure, and no step is executed before it is."""
+
+    def take(self) -> None:
+        """A thread works at it, and no other one does."""
+        self.busy = True
+
+    def release(self) -> None:
+        """No thread works at it."""
+        self.busy = False
+
+    def confirm_start(self) -> None:
+        """Its record is in the books."""
+        self.started = True
+
+    def try_later(self, error: TransientError, ready_ns: int) -> None:
+        """A step failed for now."""
+        self.note = error.message
+        self.ready_ns = ready_ns
+
+    def count_failure(self) -> int:
+        """One more failure in a row; returns how many there are."""
+        self.failures += 1
+        return self.failures
+
+    def wait(self, reason: str, ready_ns: int) -> None:
+        """A step is not done yet."""
+        self.note = reason
+        self.ready_ns = ready_ns
+
+    def advance(self, step: str, state: State) -> None:
+        """A step is done, another one follows."""
+        self.step, self.state = step, state
+        self._clear_note()
+
+    def complete(self, result: Json) -> None:
+        """The operation is done."""
+        self.result, self.ended = result, True
+        self._clear_note()
+
+    def fail(self, error: BookkeeperError, forget_ns: int) -> None:
+        """The operation ended with an error, which is shown until ``forget_ns``."""
+        self.error, self.ended, self.step = error, True, FAILED_STEP
+        self.ready_ns = forget_ns
+        self._clear_note()
+
+    def expire(self) -> None:
+        """The failure was shown long enough."""
+        self.ready_ns = 0
+
+    def _clear_note(self) -> None:
+        self.failures, self.note = 0, ""
+
+
+@dataclass(frozen=True, slots=True)
+class FateLimits:
+    """Pauses between tries of a step, ms, and the most failures that are kept."""
+
+    retry_base_ms: int = 100
+    retry_max_ms: int = 5_000
+    failed_max: int = FAILED_MAX
 
 
 @dataclass(slots=True)
@@ -143,14 +202,12 @@ class FateEngine:
     kinds: Mapping[str, Operation]
     clock: Clock
     rng: random.Random
-    retry_base_ms: int = 100
-    retry_max_ms: int = 5_000
-    failed_max: int = FAILED_MAX
-    _running: dict[str, Running] = field(default_factory=dict)
-    _failed: dict[str, Running] = field(default_factory=dict)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _submitting: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: bool = False
+    limits: FateLimits = FateLimits()
+    _running: dict[str, Running] = field(init=False, default_factory=dict)
+    _failed: dict[str, Running] = field(init=False, default_factory=dict)
+    _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
+    _submitting: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _stopped: bool = field(init=False, default=False)
 
     def resume(self, records: Iterable[FateRecord]) -> None:
         """Take over what the books hold, once, at the beginning of a reign."""
@@ -170,7 +227,7 @@ class FateEngine:
         """
         with self._submitting:
             running = self._claim(kind, args)
-            if running.begun:
+            if running.started:
                 return running
             try:
                 self._begin(running)
@@ -192,11 +249,11 @@ class FateEngine:
                 if len(self._running) >= OPERATIONS_MAX:
                     raise OverloadedError(f"{OPERATIONS_MAX} operations are under way; try again later")
                 op = FateOp(kind, args, self.clock.wall_ms())
-                running = self._admit(self.store.new_txid(), op, FIRST_STEP, {})
-                running.begun = False
-            if running.busy and not running.begun:
-                raise in_doubt(running)
-            running.busy = running.busy or not running.begun
+                running = self._admit(self.store.new_txid(), op, FIRST_STEP, {}, started=False)
+            if not running.started:
+                if running.busy:
+                    raise in_doubt(running)
+                running.take()
             return running
 
     def wait(self, running: Running, timeout_ms: int) -> Json:
@@ -266,10 +323,10 @@ class FateEngine:
 
     # ---- inside
 
-    def _admit(self, txid: str, op: FateOp, step: str, state: State) -> Running:
+    def _admit(self, txid: str, op: FateOp, step: str, state: State, *, started: bool = True) -> Running:
         kind = self.kinds[op.type]
         locks = frozenset(kind.locks(op.args))
-        running = Running(txid, op, step or kind.first, state, locks, self.clock.boot_ns())
+        running = Running(txid, op, step or kind.first, state, locks, self.clock.boot_ns(), started=started)
         if step == FAILED_STEP:
             self._keep_failed(running, PermanentError(str(state.get("message")), {"code": str(state.get("code"))}))
         else:
@@ -284,7 +341,7 @@ class FateEngine:
         ordered = (self._running[txid] for txid in sorted(self._running))
         for running in chain(first_of_each_lock(ordered), self._failed.values()):
             if not running.busy and now_ns >= running.ready_ns:
-                running.busy = True
+                running.take()
                 return running
         return None
 
@@ -307,35 +364,31 @@ class FateEngine:
             self._release(running)
 
     def _try_later(self, running: Running, error: TransientError) -> None:
-        running.failures += 1
-        running.note = error.message
-        wait_ns = retry_after_ns(running.failures, self.retry_base_ms, self.retry_max_ms, self.rng)
-        running.ready_ns = self.clock.boot_ns() + wait_ns
+        wait_ns = retry_after_ns(running.count_failure(), self.limits.retry_base_ms, self.limits.retry_max_ms, self.rng)
+        running.try_later(error, self.clock.boot_ns() + wait_ns)
 
     def _release(self, running: Running) -> None:
         with self._changed:
-            running.busy = False
+            running.release()
             self._changed.notify_all()
 
     def _begin(self, running: Running) -> None:
         self.store.write({running.txid: running.op})
-        running.begun = True
+        running.confirm_start()
 
     def _advance(self, running: Running) -> None:
-        if not running.begun:
+        if not running.started:
             self._begin(running)
         outcome = self._outcome(running)
         if isinstance(outcome, Wait):
-            running.note = outcome.reason
-            running.ready_ns = self.clock.boot_ns() + outcome.after_ms * 1_000_000
-            return
-        if isinstance(outcome, Next):
+            running.wait(outcome.reason, self.clock.boot_ns() + outcome.after_ms * 1_000_000)
+        elif isinstance(outcome, Next):
             self.store.reach({running.txid: FateStep(outcome.step, outcome.state)})
-            running.step, running.state = outcome.step, outcome.state
+            running.advance(outcome.step, outcome.state)
         elif isinstance(outcome, Done):
             self.store.end([running.txid])
             with self._changed:
-                running.result, running.ended = outcome.result, True
+                running.complete(outcome.result)
                 self._running.pop(running.txid)
         else:
             failure = {"code": outcome.error.code, "message": outcome.error.message}
@@ -343,7 +396,6 @@ class FateEngine:
             with self._changed:
                 self._running.pop(running.txid)
                 self._keep_failed(running, outcome.error)
-        running.failures, running.note = 0, ""
 
     def _outcome(self, running: Running) -> Outcome:
         self.store.check()
@@ -356,12 +408,11 @@ class FateEngine:
             return Failed(error)
 
     def _keep_failed(self, running: Running, error: BookkeeperError) -> None:
-        running.error, running.ended, running.step = error, True, FAILED_STEP
-        running.ready_ns = self.clock.boot_ns() + FAILED_KEPT_NS
+        running.fail(error, self.clock.boot_ns() + FAILED_KEPT_NS)
         self._failed[running.txid] = running
-        excess = excess_failures(len(self._failed), self.failed_max)
+        excess = excess_failures(len(self._failed), self.limits.failed_max)
         if excess:
-            next(islice(self._failed.values(), excess - 1, None)).ready_ns = 0
+            next(islice(self._failed.values(), excess - 1, None)).expire()
 
     def _forget_failed(self, running: Running) -> None:
         self.store.end([running.txid])

@@ -10,13 +10,12 @@ Rules: R3, R4, R11, R16 and R17.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from bookkeeper.bulk.import_log import is_of_taken
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.books import remover
 from bookkeeper.master.books.books_cycle import configuration
 from bookkeeper.master.books.remover import MissingFile
@@ -31,7 +30,7 @@ from bookkeeper.master.index.snapshot import BrokenChainError, chained, online_t
 from bookkeeper.master.operations.streams import STREAMS_MAX, cells_of, stream_done_args
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.master.reign.books_proof import Rounds
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut, scan_parts
 from bookkeeper.model import TargetKey
@@ -73,21 +72,19 @@ class Inventory:
 class GcRunner:
     """One reign's collector. ``flight_ms`` is longer than any write to the books can be in flight (rule R4)."""
 
-    table: MetadataTable
-    reign: Reign
+    stores: ReignStores
+    rounds: Rounds
+    clock: Clock
     tservers: TServers
     fate: FateEngine
-    clock: Clock
-    read_config: Callable[[], ClusterConfig]
+    origin_gc: OriginGc
     flight_ms: int
-    roots: OriginGc
-    rounds: Rounds
-    missing: dict[bytes, MissingFile] = field(default_factory=dict)
-    unnamed: dict[str, int] = field(default_factory=dict)
-    """Logs that stand for files of other clusters and that nobody names, and since when this reign has known."""
-    gone: dict[str, int] = field(default_factory=dict)
-    """Marked files that are gone, and since when (boot clock, ns) this reign has known."""
-    deleted: int = 0
+    missing: dict[bytes, MissingFile] = field(init=False, default_factory=dict)
+    unnamed: dict[str, int] = field(init=False, default_factory=dict)
+    """Logs that stand for files of other clusters and that no cell names, and since when this reign knows of them."""
+    gone: dict[str, int] = field(init=False, default_factory=dict)
+    """Marked files that are gone, and since when (boot clock, ns) this reign knows of them."""
+    deleted: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
         """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
@@ -97,7 +94,7 @@ class GcRunner:
         self.finish(seen, gone)
         self.void(seen)
         self.fate.store.sweep()
-        self.roots.see_to_the_end(seen)
+        self.origin_gc.see_to_the_end(seen)
         return gone
 
     def look(self) -> Inventory:
@@ -109,7 +106,7 @@ class GcRunner:
             for uri, is_seal in self.tservers.entries_of(session_id):
                 files.add(uri.encode(), SEALED if is_seal else LISTED)
         live = living(self.tservers.live(), self.fate.pending())
-        online = online_tables(configuration(self.read_config))
+        online = online_tables(configuration(self.stores.read_config))
         for _ in range(SCAN_TRIES_MAX):
             try:
                 return self._look_once(files, live, online)
@@ -119,14 +116,14 @@ class GcRunner:
 
     def _look_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
-        for uri in gc_rules.parse_marks(self.table.scan(start, stop, ("del",))):
+        for uri in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
             files.add(uri.encode(), MARKED)
         absent: set[str] = set()
         late: list[CellKey] = []
-        tablets = self._noted(reference_rows(self.table, online), files, absent, late)
+        tablets = self._noted(reference_rows(self.stores.table, online), files, absent, late)
         for file in gc_rules.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
             files.add_known(file, REFERENCED)
-        self.roots.look()
+        self.origin_gc.look()
         going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
         return Inventory(files, live, tuple(late), finished, frozenset(absent))
@@ -144,7 +141,7 @@ class GcRunner:
 
     def _books_rows(self, files: FileFlags, absent: set[str]) -> Iterator[Row]:
         start, stop = keys.section(keys.REPL_PREFIX)
-        for row in self.table.scan(start, stop, ("repl", "done")):
+        for row in self.stores.table.scan(start, stop, ("repl", "done")):
             file = keys.parse_repl_row(row.key)
             if not files.of(file.encode()) & LISTED:
                 self._note_absent(file, absent)
@@ -158,21 +155,23 @@ class GcRunner:
 
     def _finished(self, uri: str) -> tuple[TargetKey, ...]:
         """The targets that a file has finished cells of, whose clusters are to be told when it is gone."""
-        row = self.table.get(keys.repl_row(uri), ("done",))
+        row = self.stores.table.get(keys.repl_row(uri), ("done",))
         return () if row is None else tuple(keys.parse_target(column.qualifier) for column in row.cells)
 
     def _quarantine_rows(self) -> Iterator[Row]:
-        yield from self.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
+        yield from self.stores.table.scan(*keys.section(keys.QUAR_PREFIX), ("quar",))  # not before it is asked for
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each log that nobody needs any more (rule R17)."""
         fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live))
         while True:
-            self.reign.check()
+            self.stores.reign.check()
             batch = list(islice(fresh, BATCH_ROWS))
             if not batch:
                 return
-            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in batch], keys.ONCE_RANK)
+            self.stores.table.put(
+                [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in batch], keys.ONCE_RANK
+            )
 
     def _without_late(self, uris: Iterable[str]) -> Iterator[str]:
         """Without logs of dead sessions that a late put may name still (R4). One that stands for files of another
@@ -192,8 +191,8 @@ class GcRunner:
         """Delete files that an earlier run marked and that nothing refers to now."""
         gone = []
         for uri, finished in seen.going.items():
-            self.roots.before_it_goes(uri, finished)
-            self.reign.check()
+            self.origin_gc.before_it_goes(uri, finished)
+            self.stores.reign.check()
             delete_log(uri)
             self.gone[uri] = self.clock.boot_ns()
             gone.append(uri)
@@ -205,13 +204,13 @@ class GcRunner:
         the marks themselves, after longer than any write is in flight (rule R4).
         """
         self._tell([(file, target) for file in gone for target in seen.going[file]])
-        self.reign.check()
+        self.stores.reign.check()
         if seen.late:
-            self.table.purge(seen.late)
+            self.stores.table.purge(seen.late)
         now_ns = self.clock.boot_ns()
         over = [uri for uri, since_ns in self.gone.items() if is_over(since_ns, now_ns, self.flight_ms * 1_000_000)]
         if over:
-            self.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
+            self.stores.table.purge([CellKey(keys.del_row(uri), keys.DEL) for uri in over])
             self.gone = {uri: since_ns for uri, since_ns in self.gone.items() if uri not in set(over)}
 
     def void(self, seen: Inventory) -> None:
@@ -226,7 +225,7 @@ class GcRunner:
             self._purge_books(set(void), seen.files)
             finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
             for uri, targets in finished.items():
-                self.roots.before_it_goes(uri, targets)
+                self.origin_gc.before_it_goes(uri, targets)
             self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:
@@ -239,18 +238,18 @@ class GcRunner:
 
     def _purge_books(self, files: set[bytes], flags: FileFlags) -> None:
         cells: list[CellKey] = []
-        for row in scan_parts(self.table, keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
+        for row in scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
             cells += [CellKey(row.key, c) for c in row.cells if c.qualifier in files]
         for file in sorted(files):
-            row_or_none = self.table.get(keys.REPL_PREFIX + file, ("repl",))
+            row_or_none = self.stores.table.get(keys.REPL_PREFIX + file, ("repl",))
             if row_or_none is not None:
                 cells += remover.needed_cells(row_or_none)
             if flags.of(file) & MARKED:
                 LOG.info("%s was deleted when nobody needed it: books that came late are removed", file.decode())
             else:
                 LOG.error("%s does not exist: its books go; what was not replicated of it is lost", file.decode())
-        self.reign.check()
-        self.table.purge(cells)
+        self.stores.reign.check()
+        self.stores.table.purge(cells)
 
     def _tell(self, pairs: Collection[tuple[str, TargetKey]]) -> None:
         """One operation for each cluster and up to STREAMS_MAX streams; it purges the finished cells at its end.

@@ -23,15 +23,14 @@ from pathlib import Path
 
 from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import unavailable
 from bookkeeper.master.books.books_cycle import configuration
 from bookkeeper.master.index.log_files import LOG_SUFFIX
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
@@ -134,35 +133,40 @@ def log_beside(segment: Path) -> str:
     return segment.name.partition(SEGMENT_SUFFIX)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class DataDirectories:
+    """Where the segments of all tables are, and the logs of all sessions."""
+
+    tables: Path
+    wals: Path
+
+
 @dataclass(slots=True)
 class OrphanFiles:
     """One reign's look for strays; used by the collector's thread. ``flight_ms``: see :class:`GcRunner`. ``live``:
     sessions of tservers.
     """
 
-    table: MetadataTable
-    reign: Reign
-    clock: Clock
-    tables_dir: Path
-    wal_dir: Path
-    flight_ms: int
-    live: Callable[[], Collection[str]]
-    read_config: Callable[[], ClusterConfig]
+    stores: ReignStores
     rounds: Rounds
-    known: dict[str, int] = field(default_factory=dict)
-    _next_look_ns: int = 0
+    clock: Clock
+    directories: DataDirectories
+    live: Callable[[], Collection[str]]
+    flight_ms: int
+    known: dict[str, int] = field(init=False, default_factory=dict)
+    _next_look_ns: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
         """Look if it is due, and mark what has been a stray for long; returns it. Raises TransientError."""
         now_ns = self.clock.boot_ns()
         if now_ns < self._next_look_ns:
             return []
-        incoming = sorted(incoming_dir(self.tables_dir).glob("*"))
+        incoming = sorted(incoming_dir(self.directories.tables).glob("*"))
         live = self.live()
-        self.reign.check()
+        self.stores.reign.check()
         for directory in of_dead_sessions(incoming, live):
             shutil.rmtree(directory, ignore_errors=True)
-        for directory in sorted(self.wal_dir.glob("*")):
+        for directory in sorted(self.directories.wals.glob("*")):
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
         named = self.rounds.proven(self._named)
@@ -170,17 +174,19 @@ class OrphanFiles:
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
         if marked:
-            self.reign.check()
-            self.table.put([RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK)
+            self.stores.reign.check()
+            self.stores.table.put(
+                [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK
+            )
         self._next_look_ns = now_ns + LOOK_INTERVAL_MS * 1_000_000
         return marked
 
     def _named(self) -> Named:
-        online = online_tables(configuration(self.read_config))
-        return read_named(chained(self.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
+        online = online_tables(configuration(self.stores.read_config))
+        return read_named(chained(self.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
 
     def _find(self, named: Named) -> Iterator[str]:
-        for directory in sorted(self.tables_dir.glob("*/*")):
+        for directory in sorted(self.directories.tables.glob("*/*")):
             holding = named.holdings.get(f"{directory.parent.name}/{directory.name}")
             for path in leftovers(directory, named.segments):
                 if is_left(path.name, holding):

@@ -109,9 +109,9 @@ class FileEntry:
         """The first cycle that saw the file CLOSED, 0 for none."""
         return file_entry_codec.closed_in(self._packed)
 
-    @closed_in.setter
-    def closed_in(self, cycle: int) -> None:
-        if cycle != self.closed_in:
+    def note_closed(self, cycle: int) -> None:
+        """A cycle saw the file CLOSED. The first one counts."""
+        if not self.closed_in:
             self._packed = file_entry_codec.with_closed_in(self._packed, cycle)
 
     @property
@@ -119,8 +119,8 @@ class FileEntry:
         """How far ranges may go."""
         return 0 if self._unsafe is None else self.needed - self._unsafe
 
-    @safe.setter
-    def safe(self, safe: int) -> None:
+    def _allow(self, safe: int) -> None:
+        """Let ranges go up to ``safe``."""
         needed = self.needed
         self._unsafe = needed - safe if safe or not needed else None
 
@@ -137,25 +137,17 @@ class FileEntry:
         """The needed side is another one; ranges may go as far as before."""
         safe = self.safe
         self._pack(self._parts()._replace(needed=needed, status=status))
-        self.safe = safe
+        self._allow(safe)
 
     @property
     def progress(self) -> tuple[Progress, ...]:
         """How far each target has the file."""
         return self._parts().progress
 
-    @progress.setter
-    def progress(self, progress: tuple[Progress, ...]) -> None:
-        self._pack(self._parts()._replace(progress=progress))
-
     @property
     def amounts(self) -> tuple[Amount, ...]:
         """How much of what is needed is each target's; may be empty when no target gets anything."""
         return self._parts().amounts
-
-    @amounts.setter
-    def amounts(self, amounts: tuple[Amount, ...]) -> None:
-        self._pack(self._parts()._replace(amounts=amounts))
 
     def amount_at(self, place: int) -> Amount:
         """How much of what is needed is the target's at ``place``."""
@@ -177,7 +169,8 @@ class FileEntry:
 
     def add_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> None:
         """The amounts are at least these."""
-        self.amounts = amounts_in(self.scope, shares, self.amounts)
+        parts = self._parts()
+        self._pack(parts._replace(amounts=amounts_in(self.scope, shares, parts.amounts)))
 
     def enter(self, scope: Scope) -> None:
         """More tables refer to the file: how far each target is has to be read again, its amount stays."""
@@ -192,9 +185,46 @@ class FileEntry:
         """What must be finished first, in order of offset."""
         return self._parts().barriers if file_entry_codec.barriers_in(self._packed) else ()
 
-    @barriers.setter
-    def barriers(self, barriers: tuple[FileBarrier, ...]) -> None:
+    def wait_for(self, barriers: tuple[FileBarrier, ...]) -> None:
+        """Replace the barriers."""
         self._pack(self._parts()._replace(barriers=barriers))
+
+    def merge(self, facts: CellFacts) -> None:
+        """Fold in the value of one more tablet: statuses by the combiner, barriers as a set, the larger amounts."""
+        if not self.says(facts.status):
+            merged = merge_statuses(self.status, facts.status)
+            self.need(merged.replication_needed_offset, merged.SerializeToString(deterministic=True))
+        barriers = joined_barriers(self, facts)
+        if barriers is not None:
+            self.wait_for(barriers)
+        if not self.has_shares(facts.shares):
+            self.add_shares(facts.shares)
+
+    def copy(self) -> FileEntry:
+        """A second entry with the same content."""
+        copied = object.__new__(FileEntry)
+        copied._take(self.directory, self.scope, self._packed, self._unsafe)
+        return copied
+
+    def _take(self, directory: bytes, scope: Scope, packed: bytes, unsafe: int | None) -> None:
+        self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
+
+    def take_over(self, previous: FileEntry) -> None:
+        """Keep the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset, progress
+        and amounts.
+        """
+        if previous.closed_in and not self.closed_in and not previous.says(self.status):
+            self.need(previous.needed, previous.status)
+        if previous.scope.targets == self.scope.targets:
+            if previous.progress != self.progress:
+                self._pack(self._parts()._replace(progress=previous.progress))
+            shares = tuple(zip(previous.scope.index, previous.amounts, strict=False))
+            if not self.has_shares(shares):
+                self.add_shares(shares)
+        self.reach(previous.needed)
+        closed_in = previous.closed_in
+        if closed_in and closed_in != self.closed_in:
+            self._packed = file_entry_codec.with_closed_in(self._packed, closed_in)
 
     def uri(self) -> str:
         """The file's name as a string."""
@@ -235,7 +265,7 @@ class FileEntry:
 
     def reach(self, known_before: int) -> None:
         """The rows were read after ``known_before`` was known to be needed: ranges may go as far as that makes safe."""
-        self.safe = rules.barriers_are_complete_to(known_before, self.needed)
+        self._allow(rules.barriers_are_complete_to(known_before, self.needed))
 
     def is_behind(self) -> bool:
         """Some target lacks a record that is needed."""
@@ -245,8 +275,13 @@ class FileEntry:
     def advance(self, place: int, progress: Progress) -> None:
         """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
         if progress > self.progress_at(place):
-            known = self.progress or (NO_PROGRESS,) * len(self.scope.targets)
-            self.progress = (*known[:place], progress, *known[place + 1 :])
+            parts = self._parts()
+            known = parts.progress or (NO_PROGRESS,) * len(self.scope.targets)
+            self._pack(parts._replace(progress=(*known[:place], progress, *known[place + 1 :])))
+
+    def share_directory(self, directory: bytes) -> None:
+        """Use an equal object for the directory's name, the one that the other logs there use."""
+        self.directory = directory
 
 
 def is_at_least(one: Amount, other: Amount) -> bool:
@@ -283,18 +318,6 @@ def parse_cell(value: bytes) -> CellFacts:
         message.ClearField("shares")
         value = message.SerializeToString(deterministic=True)
     return CellFacts(value, message.replication_needed_offset, message.state == CLOSED, barriers, shares)
-
-
-def merge_into(entry: FileEntry, facts: CellFacts) -> None:
-    """Fold the value of one more tablet into ``entry``: statuses by the combiner, barriers as a set."""
-    if not entry.says(facts.status):
-        merged = merge_statuses(entry.status, facts.status)
-        entry.need(merged.replication_needed_offset, merged.SerializeToString(deterministic=True))
-    barriers = joined_barriers(entry, facts)
-    if barriers is not None:
-        entry.barriers = barriers
-    if not entry.has_shares(facts.shares):
-        entry.add_shares(facts.shares)
 
 
 def is_news(entry: FileEntry, facts: CellFacts) -> bool:

@@ -42,7 +42,7 @@ class LogIndex:
 
     def put(self, number: int, entry: FileEntry) -> bool:
         """Add a log or replace one; whether it is new."""
-        entry.directory = self.directory
+        entry.share_directory(self.directory)
         numbers, entries = self._chunks[-1]
         if number > numbers[-1]:
             if len(numbers) < CHUNK_LOGS:

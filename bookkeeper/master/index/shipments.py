@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount
@@ -56,6 +56,61 @@ class Shipment:
     seen_needed: int = 0
     """Needed offset at the last quick look."""
 
+    def launch(self, flight: Flight) -> None:
+        """A worker holds this range."""
+        self.flight = flight
+
+    def land(self) -> None:
+        """No worker holds a range."""
+        self.flight = None
+
+    def note_growth(self, finished: int, needed: int, now_ns: int) -> None:
+        """The file needs more; ``finished``: how far the target was."""
+        if finished >= self.seen_needed:
+            self.behind_since_ns = now_ns
+        self.seen_needed = needed
+
+    def take_in(self, report: Report) -> None:
+        """A worker's numbers."""
+        self.worker = report.session
+        self.finished = max(self.finished, report.finished)
+        self.share = Amount(*map(max, self.share, report.share))
+        self.records += report.records
+        self.sent_bytes += report.sent_bytes
+        self.resends += report.resends
+
+    def clear_error(self) -> None:
+        """No error holds the file back."""
+        self.error, self.error_code, self.failed = None, None, None
+        self.failures, self.next_try_ns = 0, 0
+
+    def press(self) -> None:
+        """A person wants a try at once."""
+        self.clear_error()
+        self.pressed = True
+
+    def succeed(self) -> None:
+        """A worker reports no error."""
+        self.clear_error()
+        self.pressed = False
+
+    def excuse(self, error: str | None) -> None:
+        """An error that is shown and holds nothing back, for a person has pressed: see :func:`is_excused`."""
+        self.error = error
+        self.pressed = False
+
+    def fail(self, report: Report, now_ns: int, wait_ns: Callable[[int], int]) -> None:
+        """A permanent error: nothing is tried for ``wait_ns`` of the number of failures about the same blocks."""
+        if not are_the_same(report.failed, self.failed):
+            self.failures = 0
+        self.error, self.error_code, self.failed = report.error, report.error_code, report.failed
+        self.failures += 1
+        self.next_try_ns = now_ns + wait_ns(self.failures)
+
+    def show_error(self, error: str | None) -> None:
+        """An error of the peer, which holds back more than this file."""
+        self.error = error
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -84,6 +139,20 @@ class Retry:
     next_try_ns: int = 0
     last_error: str | None = None
 
+    def fail(self, now_ns: int, wait_ns: Callable[[int], int]) -> None:
+        """One more failure, unless it belongs to a try that was counted already; ``wait_ns``: of so many in a row."""
+        if now_ns >= self.next_try_ns:
+            self.failures += 1
+            self.next_try_ns = now_ns + wait_ns(self.failures)
+
+    def note_error(self, error: str | None) -> None:
+        """The error to show."""
+        self.last_error = error
+
+    def try_now(self) -> None:
+        """The next try may come at once; its failure counts as one more."""
+        self.next_try_ns = 0
+
 
 @dataclass(slots=True)
 class Shipped:
@@ -92,6 +161,12 @@ class Shipped:
     records: int = 0
     sent_bytes: int = 0
     resends: int = 0
+
+    def add(self, report: Report) -> None:
+        """A worker's numbers."""
+        self.records += report.records
+        self.sent_bytes += report.sent_bytes
+        self.resends += report.resends
 
 
 def retry_after_ns(failures: int, base_ms: int, max_ms: int, rng: random.Random) -> int:
@@ -133,8 +208,15 @@ class Shipments:
         """Note a range that is about to be given to a worker."""
         shipment = self.shipment(key)
         self._land(key, shipment)
-        shipment.flight = flight
+        shipment.launch(flight)
         self._load[flight.session, key[1].cluster] += 1
+
+    def confirm(self, key: WorkKey, txid: str, now_ns: int) -> None:
+        """The operation of a range that was handed out is in the books."""
+        shipment = self.shipments[key]
+        flight = shipment.flight
+        if flight is not None:
+            shipment.launch(Flight(flight.session, txid, flight.first, flight.last, now_ns))
 
     def take_back(self, key: WorkKey) -> None:
         """The worker never got the range, or its process is gone."""
@@ -144,7 +226,7 @@ class Shipments:
 
     def turned_away(self, session: str, now_ns: int) -> None:
         """A tserver did not take ranges: it is left alone for a while."""
-        self._fail(self.tservers.setdefault(session, Retry()), now_ns)
+        self.tservers.setdefault(session, Retry()).fail(now_ns, self._wait_ns)
 
     def resting(self, now_ns: int) -> set[str]:
         """Tservers that are left alone now."""
@@ -155,13 +237,8 @@ class Shipments:
         key = (report.file, report.target)
         self.tservers.pop(report.session, None)
         shipment = self.shipment(key)
-        shipment.worker = report.session
-        shipment.finished = max(shipment.finished, report.finished)
-        shipment.share = Amount(*map(max, shipment.share, report.share))
-        shipment.records += report.records
-        shipment.sent_bytes += report.sent_bytes
-        shipment.resends += report.resends
-        self._count(report)
+        shipment.take_in(report)
+        self.shipped.setdefault(report.target.cluster, Shipped()).add(report)
         flight = shipment.flight
         if flight is not None and flight.session == report.session and lands(flight, report):
             self._land(key, shipment)
@@ -170,17 +247,16 @@ class Shipments:
         else:
             self._failed(shipment, report, now_ns)
 
-    def _count(self, report: Report) -> None:
-        sums = self.shipped.setdefault(report.target.cluster, Shipped())
-        sums.records += report.records
-        sums.sent_bytes += report.sent_bytes
-        sums.resends += report.resends
-
     def try_now(self, key: WorkKey) -> None:
         """What failed has been seen to, or set aside: nothing holds the queue back."""
         shipment = self.shipments.get(key)
         if shipment is not None:
-            self._clear(shipment)
+            shipment.clear_error()
+
+    def try_peers_now(self) -> None:
+        """No peer has to wait any longer for its next try."""
+        for retry in self.peers.values():
+            retry.try_now()
 
     def press(self, key: WorkKey) -> None:
         """A person wants it tried at once: neither its own pause nor its peer's counts, nor a failure of a try that has
@@ -188,9 +264,8 @@ class Shipments:
         """
         shipment = self.shipments.get(key)
         if shipment is not None:
-            self._clear(shipment)
-            shipment.pressed = True
-            self.peer(key[1].cluster).next_try_ns = 0
+            shipment.press()
+            self.peer(key[1].cluster).try_now()
 
     def session_ended(self, session: str) -> None:
         """A tserver is gone with all that it had in flight."""
@@ -211,41 +286,26 @@ class Shipments:
             self._load[place] -= 1
             if not self._load[place]:
                 del self._load[place]
-            shipment.flight = None
-
-    def _clear(self, shipment: Shipment) -> None:
-        shipment.error, shipment.error_code, shipment.failed = None, None, None
-        shipment.failures, shipment.next_try_ns = 0, 0
+            shipment.land()
 
     def _succeeded(self, shipment: Shipment, report: Report) -> None:
-        self._clear(shipment)
-        shipment.pressed = False
+        shipment.succeed()
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
         """A transient failure is the peer's: all of its work waits. Any other one holds back this range alone."""
-        shipment.error = report.error
         if is_excused(shipment):
-            shipment.pressed = False
-            return
-        if report.error_transient:
+            shipment.excuse(report.error)
+        elif report.error_transient:
+            shipment.show_error(report.error)
             peer = self.peer(report.target.cluster)
-            self._fail(peer, now_ns)
-            peer.last_error = report.error
+            peer.fail(now_ns, self._wait_ns)
+            peer.note_error(report.error)
         else:
-            if not are_the_same(report.failed, shipment.failed):
-                shipment.failures = 0
-            shipment.error_code, shipment.failed = report.error_code, report.failed
-            shipment.failures += 1
-            wait_ns = retry_after_ns(shipment.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
-            shipment.next_try_ns = now_ns + wait_ns
+            shipment.fail(report, now_ns, self._wait_ns)
 
-    def _fail(self, retry: Retry, now_ns: int) -> None:
-        """One more failure, unless it belongs to a try that was counted already."""
-        if now_ns >= retry.next_try_ns:
-            retry.failures += 1
-            wait_ns = retry_after_ns(retry.failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
-            retry.next_try_ns = now_ns + wait_ns
+    def _wait_ns(self, failures: int) -> int:
+        return retry_after_ns(failures, self.backoff_base_ms, self.backoff_max_ms, self.rng)
 
 
 def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:

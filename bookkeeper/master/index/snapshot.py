@@ -22,7 +22,6 @@ from bookkeeper.master.index.file_entry import (
     Scope,
     Scopes,
     is_news,
-    merge_into,
     parse_cell,
 )
 from bookkeeper.master.index.outstanding import Outstanding
@@ -79,6 +78,37 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
     highest_rank: int = 0
     fresh: list[FileEntry] = field(default_factory=list)
+
+    def add_fresh(self, entry: FileEntry) -> None:
+        """Add a file's entry that the snapshot before does not share."""
+        self.files.put(entry)
+        self.fresh.append(entry)
+
+    def note_problem(self, problem: str) -> None:
+        """A cell does not parse."""
+        self.problems.append(problem)
+
+    def note_location(self, rank: int) -> None:
+        """The scan met a location of this rank."""
+        self.highest_rank = max(self.highest_rank, rank)
+
+    def note_closed(self, entry: FileEntry) -> None:
+        """A cell, or the file itself, says CLOSED."""
+        entry.note_closed(self.cycle)
+        self.open_cells.pop(entry.file, None)
+
+    def note_open(self, cell: OpenCell) -> None:
+        """A cell of a file that no cell calls CLOSED."""
+        self.open_cells.setdefault(cell.file, []).append(cell)
+
+    def remove(self, files: Iterable[bytes]) -> None:
+        """These files are outstanding no more."""
+        for file in files:
+            self.files.remove(file)
+
+    def settle(self) -> None:
+        """The snapshot is the current one: the list of fresh entries has served its purpose."""
+        self.fresh.clear()
 
     def moving(self) -> list[FileEntry]:
         """Files that may grow, or have grown beyond what is safe to ship."""
@@ -137,11 +167,13 @@ class SnapshotBuilder:
         self._chains.finish()
         files = self._snapshot.files
         for entry in self._snapshot.fresh:
-            carry_over(entry, self._previous.get(entry.file))
+            known = self._previous.get(entry.file)
+            if known is not None:
+                entry.take_over(known)
             barriers = entry.barriers
             kept = still_outstanding(barriers, files)
             if len(kept) < len(barriers):
-                entry.barriers = kept
+                entry.wait_for(kept)
         for entry in self._unsettled:  # every row was read since it was CLOSED
             if files[entry.file] is entry:
                 entry.reach(entry.needed)
@@ -158,14 +190,13 @@ class SnapshotBuilder:
             self._snapshot.tablets.put(view)
         location = row.cells.get(keys.LOCATION)
         if location is not None:
-            self._snapshot.highest_rank = max(self._snapshot.highest_rank, location.rank)
+            self._snapshot.note_location(location.rank)
         self._told = {}
 
     def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
         facts = self._facts(row, file, value)
         entry = FileEntry(file, facts, scope)
-        self._snapshot.files.put(entry)
-        self._snapshot.fresh.append(entry)
+        self._snapshot.add_fresh(entry)
         self._note_state(row, entry, facts, value)
 
     def _fold_more(self, row: bytes, table_id: str, entry: FileEntry, value: bytes) -> None:
@@ -173,36 +204,25 @@ class SnapshotBuilder:
         if entry is self._previous.get(entry.file):  # shared with the snapshot before, which must stay as it is
             if table_id in entry.scope.table_ids and not is_news(entry, facts):
                 return
-            entry = copy_entry(entry)
-            self._snapshot.files.put(entry)
-            self._snapshot.fresh.append(entry)
+            entry = entry.copy()
+            self._snapshot.add_fresh(entry)
         if table_id not in entry.scope.table_ids:
             entry.enter(self._scopes.with_table(entry.scope, table_id))
-        merge_into(entry, facts)
+        entry.merge(facts)
         self._note_state(row, entry, facts, value)
 
     def _facts(self, row: bytes, file: bytes, value: bytes) -> CellFacts:
         try:
             return parse_cell(value)
         except CorruptionError as error:
-            self._snapshot.problems.append(f"{row!r} repl:{file.decode(errors='replace')}: {error}")
+            self._snapshot.note_problem(f"{row!r} repl:{file.decode(errors='replace')}: {error}")
             return parse_cell(b"")
 
     def _note_state(self, row: bytes, entry: FileEntry, facts: CellFacts, value: bytes) -> None:
         if facts.closed and not entry.closed_in:
-            entry.closed_in = self._snapshot.cycle
-            self._snapshot.open_cells.pop(entry.file, None)
+            self._snapshot.note_closed(entry)
         elif not entry.closed_in:
-            cells = self._snapshot.open_cells.setdefault(entry.file, [])
-            cells.append(OpenCell(row, entry.file, value))
-
-
-def copy_entry(entry: FileEntry) -> FileEntry:
-    """A second entry that says the same."""
-    copied = FileEntry(entry.file, CellFacts(entry.status, entry.needed, False, entry.barriers), entry.scope)
-    copied.closed_in, copied.safe, copied.progress = entry.closed_in, entry.safe, entry.progress
-    copied.amounts = entry.amounts
-    return copied
+            self._snapshot.note_open(OpenCell(row, entry.file, value))
 
 
 def tablet_view(row: Row) -> TabletView:
@@ -295,22 +315,6 @@ def _add_told(chains: Chains, key: bytes, told: Mapping[Column, Cell]) -> None:
 def online_tables(config: ClusterConfig) -> frozenset[str]:
     """Tables whose tablets have to join up: all but those that are being made or deleted."""
     return frozenset(table_id for table_id, table in config.tables.items() if table.state == "online")
-
-
-def carry_over(entry: FileEntry, known: FileEntry | None) -> None:
-    """Take from the snapshot before what it already knew of the file: since when it is CLOSED, how far it is safe."""
-    if known is None:
-        return
-    if known.closed_in and not entry.closed_in and not known.says(entry.status):
-        entry.need(known.needed, known.status)
-    if known.scope.targets == entry.scope.targets:
-        if known.progress != entry.progress:
-            entry.progress = known.progress
-        known_shares = tuple(zip(known.scope.index, known.amounts, strict=False))
-        if not entry.has_shares(known_shares):
-            entry.add_shares(known_shares)
-    entry.reach(known.needed)
-    entry.closed_in = known.closed_in or entry.closed_in
 
 
 def take_snapshot(

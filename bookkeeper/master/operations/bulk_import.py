@@ -104,7 +104,7 @@ class ImportDirectory:
         """Raises NotFoundError, ReadOnlyError, RefusedError; done when the receipt says so."""
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
-        self.context.files.resolve(Path(text(call.args, "directory")))
+        self.context.settings.files.resolve(Path(text(call.args, "directory")))
         known = find_receipt(self.context, self._stream(table.table_id, call))
         if known is not None:
             return Done(known)
@@ -145,20 +145,20 @@ class ImportDirectory:
         extents = [tablet.extent for tablet in chained_tablets(self.context, table.table_id)]
         groups = GroupMap({group.name: group.families for group in table.groups})
         time_ms = number(call.state, "time_ms")
-        limits = self.context.batch_limits
+        limits = self.context.settings.batch_limits
         directory = Path(text(call.args, "directory"))
-        inputs = read_inputs(directory, time_ms, limits, self.context.files, limits.latest_ms(self._now_ms()))
+        inputs = read_inputs(directory, time_ms, limits, self.context.settings.files, limits.latest_ms(self._now_ms()))
         block_targets = config.block_targets_of(table.table_id)
         peers = [target.peer_instance_id for target in config.targets_of(table.table_id)]
         if not block_targets:
-            return Imported(tuple(convert(inputs, extents, groups, place, self.context.reign.check)))
+            return Imported(tuple(convert(inputs, extents, groups, place, self.context.stores.reign.check)))
         header = FileHeader(
-            instance_id=self.context.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
+            instance_id=self.context.settings.own_instance_id, session_id=IMPORT_SESSION, created_time_ms=self._now_ms()
         )
         logs_dir = self.context.tservers.wal_dir / IMPORT_SESSION
         logs = ImportLogs(logs_dir, uuid.uuid4().hex, header, extents, groups, block_targets, peers)
         try:
-            segments = convert(inputs, extents, groups, place, self.context.reign.check, logs.add)
+            segments = convert(inputs, extents, groups, place, self.context.stores.reign.check, logs.add)
             by_extent = logs.finish()
         finally:
             logs.abandon()
@@ -188,7 +188,7 @@ class ImportDirectory:
         for done, tablet in enumerate(tablets):
             parts = parts_of(imported.segments, tablet)
             try:
-                self.context.reign.check()
+                self.context.stores.reign.check()
                 if parts:
                     log = imported.logs.get(tablet.extent.rows)
                     self._order(tablet, live, AdoptRequest(tablet.extent, stream, parts, log))
@@ -201,7 +201,7 @@ class ImportDirectory:
         if left:
             return Wait(f"{len(left)} of {len(tablets)} tablets lack their segments: {left[0]}", ADOPT_AGAIN_MS)
         if imported.logs:
-            self.context.wake()  # no tserver has these logs among its own, so none says that they are new
+            self.context.hooks.wake()  # no tserver has these logs among its own, so none says that they are new
         return Next("receipt", call.state)
 
     def _order(self, tablet: TabletView, live: Mapping[str, str], request: AdoptRequest) -> None:
@@ -228,11 +228,13 @@ class ImportDirectory:
         close_request(self.context, self._stream(table_id, call))
 
     def _directory(self, table_id: str, call: Call) -> Path:
-        return self.context.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
+        return self.context.settings.tables_dir / table_id / f"import-{text(call.args, 'request_id')}"
 
     def _stream(self, table_id: str, call: Call) -> StreamKey:
         """What stands for the import: the tablets' high-water of it is "taken"."""
-        return StreamKey(self.context.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0)
+        return StreamKey(
+            self.context.settings.own_instance_id, uri_of(self._directory(table_id, call)), table_id, table_id, 0
+        )
 
 
 def in_turn(places: Semaphore, step: Step, again_ms: int) -> Step:

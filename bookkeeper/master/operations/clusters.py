@@ -77,7 +77,7 @@ class DefineCluster:
         )
         refuse_second_alias(self.context.config(), peer)
         define_cluster(self.context.coordination, peer)
-        self.context.wake()
+        self.context.hooks.wake()
         return Done(peer.instance_id)
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import cast
 
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig, read_config
+from bookkeeper.config import Settings
+from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import Args, Call, Done, Next, Outcome, Wait
-from bookkeeper.master.reign.leader import Reign
-from bookkeeper.metadata.metadata_table import MetadataTable
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
@@ -30,36 +30,79 @@ CONFIRM_AGAIN_MS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """The world of an operation. ``wake`` asks the master's thread for a full cycle, ``tablets_changed`` for a look at
-    the tablets with rows from one key (included) to another (excluded), which the operation has written. ``let_go``
-    returns when nobody places the tablets of rows that an operation has claimed, ``begin`` begins another operation
-    (kind, arguments); ``age_clock`` says how old what was written is, when something is given up for its age.
-    Thread-safe.
-    """
+class OperationSettings:
+    """The settings that operations need. ``files``: below which directories imports and exports may be."""
 
-    table: MetadataTable
-    coordination: Coordination
-    tservers: TServers
-    peers: PeerMasters
-    reign: Reign
-    clock: Clock
-    age_clock: SteadyWall
     own_instance_id: str
     stream_grace_ms: int
     paths_apart_ms: float
+    tables_dir: Path
+    batch_limits: BatchLimits
+    files: FileRoots
+
+    @classmethod
+    def of(cls, settings: Settings) -> OperationSettings:
+        """From the settings of a cluster."""
+        return cls(
+            own_instance_id=settings.instance.instance_id,
+            stream_grace_ms=stream_grace_ms(settings),
+            paths_apart_ms=settings.tserver.paths_apart_ms,
+            tables_dir=settings.tables_dir,
+            batch_limits=batch_limits(settings),
+            files=FileRoots.of(settings),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MasterHooks:
+    """What an operation asks of other parts of the master.
+
+    ``wake`` asks the master's thread for a full cycle. ``tablets_changed`` asks it to read the tablets with rows from
+    one key (included) to another (excluded), because the operation has written them. ``let_go`` returns when nothing
+    places the tablets of these rows any more. ``begin`` begins another operation (kind, arguments).
+    """
+
     wake: Callable[[], None]
     tablets_changed: Callable[[bytes, bytes], None]
     let_go: Callable[[Collection[bytes]], None]
     begin: Callable[[str, Args], object]
-    tables_dir: Path
-    batch_limits: BatchLimits
-    files: FileRoots
-    """Below which directories files are brought and taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The surroundings of an operation. ``age_clock`` measures ages before something is given up for its age.
+    Thread-safe.
+    """
+
+    stores: ReignStores
+    coordination: Coordination
+    tservers: TServers
+    peers: PeerMasters
+    clock: Clock
+    age_clock: SteadyWall
+    settings: OperationSettings
+    hooks: MasterHooks
 
     def config(self) -> ClusterConfig:
         """The configuration now. Raises TransientError, CorruptionError."""
-        return read_config(self.coordination)
+        return self.stores.read_config()
+
+
+def batch_limits(settings: Settings) -> BatchLimits:
+    """Largest parts of an imported record: those of a written one."""
+    tserver = settings.tserver
+    return BatchLimits(
+        tserver.row_bytes_max,
+        tserver.row_bytes_max,
+        tserver.value_bytes_max,
+        future_ms=tserver.future_timestamp_max_ms,
+    )
+
+
+def stream_grace_ms(settings: Settings) -> int:
+    """Rule R20: longer than any message of a stream can live: its session's idle timeout, a lease, the margin."""
+    coordination = settings.coordination
+    return settings.tserver.stream_idle_timeout_ms + coordination.session_lease_ms + coordination.session_margin_ms
 
 
 def text(args: Args, name: str) -> str:

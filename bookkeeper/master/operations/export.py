@@ -114,8 +114,8 @@ class ExportTable:
         table = online_table(self.context.config(), text(call.args, "name"))
         directory = Path(text(call.args, "directory"))
         with writing(directory):
-            self.context.files.resolve(directory).mkdir(parents=True, exist_ok=True)
-            with self.context.files.opened(directory) as opened:
+            self.context.settings.files.resolve(directory).mkdir(parents=True, exist_ok=True)
+            with self.context.settings.files.opened(directory) as opened:
                 if any(opened.iterdir()):
                     raise ExistsError(f"{directory} is not empty; export into a directory of its own")
         open_request(self.context, stream)
@@ -169,9 +169,9 @@ class ExportTable:
         pinned = Exported.read(pins)
         checksums = {}
         try:
-            with writing(directory), self.context.files.opened(directory) as opened:
+            with writing(directory), self.context.settings.files.opened(directory) as opened:
                 for name in pinned.checksums:
-                    self.context.reign.check()
+                    self.context.stores.reign.check()
                     checksums[name] = copy_file(pins / name, opened / name, OPS)
                 sync_directory(opened, OPS)
                 exported = Exported(pinned.table, pinned.groups, pinned.properties, pinned.tablets, checksums)
@@ -192,7 +192,7 @@ class ExportTable:
         return Done(number(call.state, "records"))
 
     def _pins(self, table_id: str, call: Call) -> Path:
-        return self.context.tables_dir / table_id / f"export-{text(call.args, 'request_id')}"
+        return self.context.settings.tables_dir / table_id / f"export-{text(call.args, 'request_id')}"
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "export", text(call.args, "request_id"))
@@ -244,7 +244,7 @@ class ImportTable:
             raise ExistsError(f"there is a table {name} already; an import makes a new one")
         exported = self._exported(Path(text(call.args, "directory")))
         parse_properties(exported.properties)
-        latest_ms = self.context.batch_limits.latest_ms(self.context.clock.wall_ms())
+        latest_ms = self.context.settings.batch_limits.latest_ms(self.context.clock.wall_ms())
         check_server_times(exported, latest_ms)
         open_request(self.context, stream)
         table_id = new_table_id(self.context.coordination)
@@ -259,20 +259,20 @@ class ImportTable:
             exported = self._exported(directory)
             make_directory(target, OPS)
             for name, checksum in exported.checksums.items():
-                self.context.reign.check()
+                self.context.stores.reign.check()
                 copied = target / f"{name}.{uuid.uuid4().hex}.tmp"
-                with self.context.files.opened(directory / name) as opened:
+                with self.context.settings.files.opened(directory / name) as opened:
                     found = copy_file(opened, copied, OPS)
                 if is_damaged(found, checksum):
                     raise CorruptionError(f"{directory / name} is damaged: its checksum is not that of its export")
                 copied.rename(target / name)
             sync_directory(target, OPS)
-            limits = self.context.batch_limits
+            limits = self.context.settings.batch_limits
             latest_ms = limits.latest_ms(self.context.clock.wall_ms())
             for entries in (tablet.segments for tablet in exported.tablets):
                 for name, entry in entries.items():
                     bounds = exported_bounds(limits, entry.size_bytes, latest_ms)
-                    check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.reign.check)
+                    check_segment(segment_ref(uri_of(target / name), entry), bounds, self.context.stores.reign.check)
             exported.write(target, OPS)
         except PermanentError:
             self._give_up(call)
@@ -303,15 +303,15 @@ class ImportTable:
         target = self._directory(call)
         rows = imported_rows(text(call.state, "table_id"), Exported.read(target), target)
         for row in rows:
-            self.context.reign.check()
-            self.context.table.put([row], keys.ONCE_RANK)
+            self.context.stores.reign.check()
+            self.context.stores.table.put([row], keys.ONCE_RANK)
         return Next("online", call.state)
 
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
         table_id = text(call.state, "table_id")
         set_table_state(self.context.coordination, table_id, "online")
-        self.context.tablets_changed(*keys.table_section(table_id))
+        self.context.hooks.tablets_changed(*keys.table_section(table_id))
         return Next("place", call.state)
 
     def place(self, call: Call) -> Outcome:
@@ -331,21 +331,21 @@ class ImportTable:
 
     def _exported(self, directory: Path) -> Exported:
         """The manifest. Raises RefusedError where it is below none of the roots, InvalidInputError, CorruptionError."""
-        self.context.files.resolve(directory)
+        self.context.settings.files.resolve(directory)
         try:
-            with self.context.files.opened(directory / NAME) as opened:
+            with self.context.settings.files.opened(directory / NAME) as opened:
                 return Exported.decode(opened.read_bytes())
         except OSError as error:
             raise manifest_error(directory, error) from error
 
     def _give_up(self, call: Call) -> None:
-        self.context.reign.check()
+        self.context.stores.reign.check()
         if text(call.state, "table_id") not in self.context.config().tables:
             shutil.rmtree(self._directory(call).parent, ignore_errors=True)
         close_request(self.context, self._stream(call))
 
     def _directory(self, call: Call) -> Path:
-        return self.context.tables_dir / text(call.state, "table_id") / "imported"
+        return self.context.settings.tables_dir / text(call.state, "table_id") / "imported"
 
     def _stream(self, call: Call) -> StreamKey:
         return request_stream(self.context, "importtable", text(call.args, "request_id"))

@@ -64,7 +64,7 @@ class _End:
 
     def row(self, key: RangeKey) -> Quarantined | None:
         """The range in the books."""
-        row = self.context.table.get(keys.quar_row(key.file), ("quar",))
+        row = self.context.stores.table.get(keys.quar_row(key.file), ("quar",))
         return None if row is None else read_rows([row]).get(key)
 
     def target(self, key: RangeKey) -> tuple[Target, PeerCluster] | None:
@@ -82,7 +82,7 @@ class _End:
         value = self.row(key)
         peer = self.context.config().clusters.get(key.target.cluster)
         if value is not None and value.tried and peer is not None:
-            stream = stream_of(self.context.own_instance_id, key.file, key.target, run_id_of(key.first))
+            stream = stream_of(self.context.settings.own_instance_id, key.file, key.target, run_id_of(key.first))
             try:
                 self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, [stream])
             except PermanentError as error:  # whoever answers there now remembers nothing of it
@@ -92,9 +92,10 @@ class _End:
     def remove(self, call: Call) -> Outcome:
         """Delete the row, at a rank of this reign: nothing of it is needed any more."""
         key = range_of(call.args)
-        self.context.reign.check()
-        self.context.table.delete([CellKey(key.cell.key, key.cell.column)], self.context.reign.next_rank())
-        self.context.wake()
+        stores = self.context.stores
+        stores.reign.check()
+        stores.table.delete([CellKey(key.cell.key, key.cell.column)], stores.reign.next_rank())
+        self.context.hooks.wake()
         return Done()
 
 
@@ -116,7 +117,9 @@ class RetryRange(_End):
         if value is None:
             raise NotFoundError(f"records {key.first} and on of {key.file} are not in quarantine (any more)")
         if not value.tried:
-            write_rows(self.context.table, self.context.reign, {key: dataclasses.replace(value, tried=True)})
+            write_rows(
+                self.context.stores.table, self.context.stores.reign, {key: dataclasses.replace(value, tried=True)}
+            )
         return Next("ship", {"session": ""})
 
     def ship(self, call: Call) -> Outcome:
@@ -138,7 +141,7 @@ class RetryRange(_End):
             failure = self._failure(call, report)
             if failure is not None:
                 return failure
-        item = run_item(call.txid, key, value.blocks, found, self.context.reign.epoch)
+        item = run_item(call.txid, key, value.blocks, found, self.context.stores.reign.epoch)
         tserver.assign_work([item])
         return Wait(f"{session} ships it" if report is None else f"it failed: {report.error}", AGAIN_MS)
 
@@ -195,7 +198,7 @@ class SkipRange(_End):
         if value is None:
             return Done()
         if self.target(key) is not None and self._finished(key) < value.blocks.last:
-            self.context.wake()
+            self.context.hooks.wake()
             return Wait("the queue has not passed it yet", AGAIN_MS)
         LOG.warning(
             "records %d to %d of %s were given up for %s (%s: %s)",
@@ -204,6 +207,6 @@ class SkipRange(_End):
         return Next("tell", {})
 
     def _finished(self, key: RangeKey) -> int:
-        row = self.context.table.get(keys.repl_row(key.file), ("done",))
+        row = self.context.stores.table.get(keys.repl_row(key.file), ("done",))
         cell = None if row is None else row.cells.get(keys.done_column(key.target))
         return 0 if cell is None else read_done(cell, key.file.encode(), []).offset

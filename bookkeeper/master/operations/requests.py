@@ -31,13 +31,13 @@ def check_request(request_id: str, directory: str) -> None:
 
 def request_stream(context: Context, kind: str, request_id: str) -> StreamKey:
     """What stands for a request that no tablet hears of."""
-    return StreamKey(context.own_instance_id, f"{kind}:{request_id}", kind, kind, 0)
+    return StreamKey(context.settings.own_instance_id, f"{kind}:{request_id}", kind, kind, 0)
 
 
 def find_receipt(context: Context, stream: StreamKey) -> int | None:
     """The records of a request that is done; None when it is not. Raises TransientError."""
     cell = keys.recv_cell(stream)
-    row = context.table.get(cell.key, ("recv",))
+    row = context.stores.table.get(cell.key, ("recv",))
     found = None if row is None else row.cells.get(cell.column)
     received = Received(0) if found is None else Received.decode(found.value)
     return received.offset if received.done else None
@@ -55,11 +55,11 @@ def give_receipt(context: Context, stream: StreamKey, records: int) -> None:
 
 def close_request(context: Context, stream: StreamKey) -> None:
     """The stream is over, after its grace."""
-    context.begin("forget_streams", forget_streams_args([stream]))
+    context.hooks.begin("forget_streams", forget_streams_args([stream]))
 
 
 def _put(context: Context, stream: StreamKey, received: Received) -> None:
-    context.reign.check()
+    context.stores.reign.check()
     cell = keys.recv_cell(stream)
     rank = keys.recv_rank(received.offset, received.done)
-    context.table.put([RowPut(cell.key, {cell.column: received.encode()})], rank)
+    context.stores.table.put([RowPut(cell.key, {cell.column: received.encode()})], rank)

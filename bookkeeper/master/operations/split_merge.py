@@ -197,7 +197,7 @@ def tablets_with(context: Context, table_id: str, rows: Sequence[bytes]) -> Iter
     stop, place = keys.table_section(table_id)[1], 0
     while place < len(rows):
         found = 0
-        for row in context.table.scan(keys.tablet_row(table_id, rows[place]), stop, ("tablet", "segment")):
+        for row in context.stores.table.scan(keys.tablet_row(table_id, rows[place]), stop, ("tablet", "segment")):
             if not keys.is_tablet(row):
                 continue
             extent, found = tablet_view(row).extent, found + 1
@@ -224,12 +224,12 @@ def changed_parts(state: State) -> list[tuple[bytes, bytes]]:
 def tell_of(context: Context, state: State) -> None:
     """The tablets of a change are other ones now: let them be placed."""
     for part in changed_parts(state):
-        context.tablets_changed(*part)
+        context.hooks.tablets_changed(*part)
 
 
 def held_rows(context: Context, call: Call) -> list[Row]:
     """The rows that the operation is about, as they are now; those that do not exist yet are left out."""
-    found = [context.table.get(row, FACTS_FAMILIES) for row in decode_bytes(texts(call.state, "rows"))]
+    found = [context.stores.table.get(row, FACTS_FAMILIES) for row in decode_bytes(texts(call.state, "rows"))]
     return [row for row in found if row is not None]
 
 
@@ -248,7 +248,7 @@ def serve(context: Context, call: Call) -> Outcome:
 def hold(context: Context, call: Call) -> Outcome:
     """Park the tablets, let everybody drop them, and write down what their rows say."""
     claimed = decode_bytes(texts(call.state, "rows"))
-    context.let_go(claimed)
+    context.hooks.let_go(claimed)
     park(context, held_rows(context, call))
     extents = [tablet_view(row).extent for row in held_rows(context, call) if keys.is_tablet(row)]
     problems = let_tservers_go(context, extents)
@@ -260,8 +260,8 @@ def hold(context: Context, call: Call) -> Outcome:
         return Next("serve", call.state)
     stale = split_rules.stale_uses(row for row in rows if not keys.is_tablet(row))
     if stale:
-        context.reign.check()
-        context.table.purge(stale)
+        context.stores.reign.check()
+        context.stores.table.purge(stale)
     facts = [split_rules.facts_of(row) for row in tablets]
     return Next(
         "write", {**call.state, "serial": split_rules.next_serial(rows), "facts": split_rules.encode_facts(facts)}
@@ -277,12 +277,12 @@ def park(context: Context, rows: Iterable[Row]) -> None:
         if assigned is not None and not assigned.is_parked:
             puts.append(RowPut(row.key, {keys.LOCATION: Location(assigned.session, "").encode()}))
     if puts:
-        context.table.put(puts, context.reign.next_rank())
+        context.stores.table.put(puts, context.stores.reign.next_rank())
 
 
 def let_tservers_go(context: Context, extents: Sequence[Extent]) -> list[str]:
     """Every live tserver flushes and drops the tablets if it has them, or is about to; what went wrong, a line each."""
-    epoch = context.reign.epoch
+    epoch = context.stores.reign.epoch
 
     def let_go(tserver: TServer) -> None:
         for extent in extents:
@@ -299,11 +299,11 @@ def planned(call: Call) -> list[TabletFacts]:
 def execute(context: Context, change: Change) -> None:
     """Make a change. Each write may be repeated, and be cut from the next."""
     for write in split_rules.in_order(change):
-        context.reign.check()
+        context.stores.reign.check()
         if write.puts:
-            context.table.put(write.puts, write.rank)
+            context.stores.table.put(write.puts, write.rank)
         if write.deletes:
-            context.table.delete(write.deletes, write.rank)
+            context.stores.table.delete(write.deletes, write.rank)
 
 
 def decode_row(args: Args, name: str) -> bytes | None:

@@ -62,15 +62,16 @@ class StreamDone:
         peer = self.context.config().clusters.get(text(call.args, "cluster"))
         if peer is not None:
             streams = [
-                stream_of(self.context.own_instance_id, file, target) for file, target in finished_cells(call.args)
+                stream_of(self.context.settings.own_instance_id, file, target)
+                for file, target in finished_cells(call.args)
             ]
             self.context.peers.tell_done(peer.alias, peer.quorum, peer.instance_id, streams)
         return Next("purge", {})
 
     def purge(self, call: Call) -> Outcome:
         """Rule R3: only now, for a worker that comes late must find its old fact and not begin anew."""
-        self.context.reign.check()
-        self.context.table.purge(
+        self.context.stores.reign.check()
+        self.context.stores.table.purge(
             [CellKey(keys.repl_row(file), keys.done_column(target)) for file, target in finished_cells(call.args)]
         )
         return Done()
@@ -105,7 +106,7 @@ class ForgetStreams:
 
     def grace(self, call: Call) -> Outcome:
         """Rule R20: longer than any message that was sent before can live, counted anew by each master."""
-        left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.stream_grace_ms)
+        left_ms = grace_left_ms(call.since_ns, self.context.clock.boot_ns(), self.context.settings.stream_grace_ms)
         if left_ms > 0:
             return Wait(f"messages sent before may live for {left_ms} ms more", min(left_ms, 1_000))
         return Next("purge", {})
@@ -114,8 +115,8 @@ class ForgetStreams:
         """The cells go first: whoever loads a tablet from here on finds them gone and drops the marks. Names of files
         and incarnations are never used again.
         """
-        self.context.reign.check()
-        self.context.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call.args)])
+        self.context.stores.reign.check()
+        self.context.stores.table.purge([keys.recv_cell(stream) for stream in forgotten_streams(call.args)])
         return Next("forget", {})
 
     def forget(self, call: Call) -> Outcome:

@@ -121,14 +121,14 @@ class CreateTable:
     def tablets(self, call: Call) -> Outcome:
         """Write one row a tablet."""
         splits = decode_bytes(texts(call.args, "splits"))
-        self.context.reign.check()
-        self.context.table.put(new_tablet_rows(text(call.state, "table_id"), splits), keys.ONCE_RANK)
+        self.context.stores.reign.check()
+        self.context.stores.table.put(new_tablet_rows(text(call.state, "table_id"), splits), keys.ONCE_RANK)
         return Next("online", call.state)
 
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
         set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
-        self.context.tablets_changed(*keys.table_section(text(call.state, "table_id")))
+        self.context.hooks.tablets_changed(*keys.table_section(text(call.state, "table_id")))
         return Next("place", call.state)
 
     def place(self, call: Call) -> Outcome:
@@ -152,7 +152,7 @@ def new_tablet_rows(table_id: str, splits: Sequence[bytes]) -> list[RowPut]:
 
 def tablet_rows(context: Context, table_id: str, families: Collection[str] = ("tablet", "location")) -> list[Row]:
     """The tablets' rows of one table, remnants included."""
-    return list(context.table.scan(*keys.table_section(table_id), families))
+    return list(context.stores.table.scan(*keys.table_section(table_id), families))
 
 
 def chained_tablets(context: Context, table_id: str) -> list[TabletView]:
@@ -170,13 +170,13 @@ def wait_for_homes(context: Context, parts: Collection[tuple[bytes, bytes]]) -> 
         return None
     homeless = {part: _homeless(context, part, live) for part in parts}
     for part in (part for part, count in homeless.items() if count):
-        context.tablets_changed(*part)
+        context.hooks.tablets_changed(*part)
     count = sum(homeless.values())
     return Wait(f"{count} tablets have no tserver yet", PLACE_AGAIN_MS) if count else None
 
 
 def _homeless(context: Context, part: tuple[bytes, bytes], live: Collection[str]) -> int:
-    rows = context.table.scan(*part, ("tablet", "location"))
+    rows = context.stores.table.scan(*part, ("tablet", "location"))
     return sum(tablet_view(row).session not in live for row in rows if keys.is_tablet(row))
 
 
@@ -212,7 +212,7 @@ class DeleteTable:
         table_id = text(call.state, "table_id")
         waiting_for = self.context.tservers.unconfirmed(cast(int, call.state["generation"]))
         extents = [tablet_view(row).extent for row in tablet_rows(self.context, table_id) if keys.is_tablet(row)]
-        waiting_for += self.context.tservers.unload_everywhere(extents, self.context.reign.epoch)
+        waiting_for += self.context.tservers.unload_everywhere(extents, self.context.stores.reign.epoch)
         if waiting_for:
             return Wait(f"waiting for tservers to let go of the table: {'; '.join(waiting_for)}")
         return Next("forget", call.state)
@@ -220,19 +220,19 @@ class DeleteTable:
     def forget(self, call: Call) -> Outcome:
         """Leave its segments to the GC, then purge its tablets' rows: ids of tables are never used again."""
         rows = tablet_rows(self.context, text(call.state, "table_id"), TABLET_ROW_FAMILIES)
-        self.context.reign.check()
+        self.context.stores.reign.check()
         marks = [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in segments_of(rows)]
         if marks:
-            self.context.table.put(marks, keys.ONCE_RANK)
+            self.context.stores.table.put(marks, keys.ONCE_RANK)
         cells = [CellKey(row.key, column) for row in rows for column in row.cells]
         if cells:
-            self.context.table.purge(cells)
+            self.context.stores.table.purge(cells)
         return Next("record", call.state)
 
     def record(self, call: Call) -> Outcome:
         """Drop the record and give the name back."""
         remove_table_record(self.context.coordination, text(call.state, "table_id"))
-        self.context.wake()
+        self.context.hooks.wake()
         return Done()
 
 

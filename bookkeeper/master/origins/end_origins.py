@@ -73,7 +73,7 @@ class EndRoots:
         """A round."""
         rows = {log: row for log in logs_of(call.args) if (row := self._row(log)) is not None}
         starts = {log: row.handed_on for log, row in rows.items()}
-        said = origin_termination.ask_round(starts, self.context.own_instance_id, self._ask)
+        said = origin_termination.ask_round(starts, self.context.settings.own_instance_id, self._ask)
         over = [log for log, row in rows.items() if origin_termination.is_over(log, said, self._is_long_gone(row))]
         if not over:
             return Done()
@@ -104,13 +104,13 @@ class EndRoots:
 
     def _row(self, log: RootLog) -> RootRow | None:
         """The row of a log when nobody here sends it any more: every target was told that its stream is over."""
-        row = read_root(self.context.table, log)
-        if row is None or (untold_logs(self.context.table, row.files) and not self._is_long_gone(row)):
+        row = read_root(self.context.stores.table, log)
+        if row is None or (untold_logs(self.context.stores.table, row.files) and not self._is_long_gone(row)):
             return None
         return row
 
     def _is_long_gone(self, row: RootRow) -> bool:
-        return is_long_gone(row, self.context.age_clock.wall_ms(), self.context.paths_apart_ms)
+        return is_long_gone(row, self.context.age_clock.wall_ms(), self.context.settings.paths_apart_ms)
 
     def _say_what_was_given_up(self, said: origin_termination.Round, over: Iterable[RootLog]) -> None:
         for log in over:
@@ -139,7 +139,7 @@ class EndRoots:
         self.context.peers.roots_over(*peer, route[1:], logs)
 
     def _peer(self, instance_id: str) -> tuple[str, str, str]:
-        peer = peer_on_route(self.context.config(), instance_id, self.context.own_instance_id)
+        peer = peer_on_route(self.context.config(), instance_id, self.context.settings.own_instance_id)
         return peer.alias, peer.quorum, peer.instance_id
 
 
@@ -176,15 +176,15 @@ class ForgetRoots:
 
 def hide_rows(context: Context, logs: Iterable[RootLog]) -> None:
     """As they are now: a log that was forgotten by time may be announced again, for a slow path may still bring it."""
-    context.reign.check()
+    context.stores.reign.check()
     for log in logs:
-        row = context.table.get(keys.root_row(log), ("recv",))
+        row = context.stores.table.get(keys.root_row(log), ("recv",))
         for column, cell in ({} if row is None else row.cells).items():
-            context.table.delete([CellKey(keys.root_row(log), column)], cell.rank)
+            context.stores.table.delete([CellKey(keys.root_row(log), column)], cell.rank)
 
 
 def purge_rows(context: Context, logs: Iterable[RootLog]) -> None:
     """For good: names of logs are never used again."""
-    context.reign.check()
-    rows = ((log, context.table.get(keys.root_row(log), ("recv",))) for log in logs)
-    context.table.purge([cell for log, row in rows for cell in cells_to_purge(log, row)])
+    context.stores.reign.check()
+    rows = ((log, context.stores.table.get(keys.root_row(log), ("recv",))) for log in logs)
+    context.stores.table.purge([cell for log, row in rows for cell in cells_to_purge(log, row)])

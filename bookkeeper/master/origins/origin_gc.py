@@ -7,18 +7,16 @@ those of which nobody has spoken for very long. Survives a crash: the rows. Runs
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock, SteadyWall
-from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.origins.end_origins import END_KIND, forget_by_time_args, forget_roots_args
 from bookkeeper.master.origins.origin_books import RootRow, hand_down, instances_of, is_here, is_unheard_of, parse_root
-from bookkeeper.master.origins.origin_index import OriginIndex
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.origins.origin_index import OriginMemory
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.origins import RootLog
 
@@ -32,39 +30,35 @@ ASKED_MAX = 200
 class OriginGc:
     """One reign's. ``age_clock``: what is forgotten by time can't be remembered again; ``forgotten`` counts that."""
 
-    table: MetadataTable
-    reign: Reign
-    fate: FateEngine
+    stores: ReignStores
     clock: Clock
     age_clock: SteadyWall
-    origin_index: OriginIndex
-    own_instance_id: str
-    read_config: Callable[[], ClusterConfig]
-    paths_apart_ms: float
-    rows: dict[RootLog, RootRow] = field(default_factory=dict)
-    forgotten: int = 0
-    _asked: RootLog | None = None
+    fate: FateEngine
+    memory: OriginMemory
+    rows: dict[RootLog, RootRow] = field(init=False, default_factory=dict)
+    forgotten: int = field(init=False, default=0)
+    _asked: RootLog | None = field(init=False, default=None)
 
     def look(self) -> None:
         """Read the rows. Raises TransientError, CorruptionError."""
         start, stop = keys.section(keys.ROOT_PREFIX)
-        self.rows = {row.log: row for row in map(parse_root, self.table.scan(start, stop, ("recv",)))}
+        self.rows = {row.log: row for row in map(parse_root, self.stores.table.scan(start, stop, ("recv",)))}
 
     def before_it_goes(self, uri: str, finished: Collection[TargetKey]) -> None:
         """Write down whom a log has brought what, before it goes or when it is found missing."""
-        own, config = RootLog(self.own_instance_id, uri), self.read_config()
+        own, config = RootLog(self.memory.own_instance_id, uri), self.stores.read_config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
-        origin_index = self.origin_index.of([uri])[uri] if foreign and finished else ()
+        origin_index = self.memory.index.of([uri])[uri] if foreign and finished else ()
         puts = hand_down(
             own, foreign if origin_index is None else origin_index, instances_of(finished, config), foreign
         )
         if puts:
-            self.reign.check()
-            self.table.put(puts, self.clock.wall_ms())
+            self.stores.reign.check()
+            self.stores.table.put(puts, self.clock.wall_ms())
 
     def see_to_the_end(self, present: Container[str]) -> None:
         """Ask about logs of ours that are gone, some at a time; forget what nobody speaks of."""
-        self.origin_index.retain(present)
+        self.memory.index.retain(present)
         own = sorted(r.log for r in self.rows.values() if self._is_ours(r) and r.log.file not in present)
         if own and not any(running.op.type == END_KIND and not running.ended for running in self.fate.pending()):
             later = [log for log in own if self._asked is None or log > self._asked]
@@ -74,11 +68,11 @@ class OriginGc:
         self._forget_by_time()
 
     def _is_ours(self, row: RootRow) -> bool:
-        return row.log.instance_id == self.own_instance_id
+        return row.log.instance_id == self.memory.own_instance_id
 
     def _forget_by_time(self) -> None:
         now_ms = self.age_clock.wall_ms()
-        unheard = [row.log for row in self.rows.values() if is_unheard_of(row, now_ms, self.paths_apart_ms)]
+        unheard = [row.log for row in self.rows.values() if is_unheard_of(row, now_ms, self.memory.paths_apart_ms)]
         due = [log for log in unheard if not self._is_open(log)][:ASKED_MAX]
         if due:
             self.forgotten += len(due)
@@ -91,13 +85,13 @@ class OriginGc:
 
     def _is_open(self, log: RootLog) -> bool:
         """Its own stream is not over: its cluster will say so."""
-        row = self.table.get(keys.recv_row(log.instance_id, log.file), ("recv",))
+        row = self.stores.table.get(keys.recv_row(log.instance_id, log.file), ("recv",))
         return row is not None and bool(row.cells)
 
 
 def facts(keeper: OriginGc) -> Mapping[str, str]:
     """What is worth a look."""
-    ours = sum(log.instance_id == keeper.own_instance_id for log in keeper.rows)
+    ours = sum(log.instance_id == keeper.memory.own_instance_id for log in keeper.rows)
     return {
         "logs_under_way_elsewhere": str(ours),
         "logs_remembered_of_others": str(len(keeper.rows) - ours),

@@ -41,6 +41,17 @@ def handed_on(header: BlockHeader) -> frozenset[RootLog]:
     return claimed | (frozenset(root.log for root, _ in block_origins.records) or frozenset((own.log,)))
 
 
+@dataclass(frozen=True, slots=True)
+class OriginMemory:
+    """What all parts of this room share: the index, this cluster's instance, and how long several paths may be apart
+    (``tserver.paths_apart_ms``).
+    """
+
+    index: OriginIndex
+    own_instance_id: str
+    paths_apart_ms: float
+
+
 class OriginIndex:
     """Reads each log once."""
 

@@ -6,11 +6,10 @@ way. Leaves: standings; an operation that forgets. Survives a crash: that operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.errors import InvalidInputError, UnauthorizedError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
@@ -28,11 +27,11 @@ from bookkeeper.master.origins.origin_books import (
     standing,
     untold_logs,
 )
-from bookkeeper.master.origins.origin_index import OriginIndex
+from bookkeeper.master.origins.origin_index import OriginMemory
 from bookkeeper.master.origins.origin_termination import ROUTE_MAX, STREAMS_OF_CALL_MAX
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
+from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract.origin_messages import RootQuestion, RootStanding
 
@@ -50,16 +49,12 @@ HEARD_SHARE = 8
 class OriginService:
     """One reign's."""
 
-    table: MetadataTable
-    reign: Reign
+    stores: ReignStores
     clock: Clock
     tservers: TServers
     peers: PeerMasters
     fate: FateEngine
-    origin_index: OriginIndex
-    own_instance_id: str
-    read_config: Callable[[], ClusterConfig]
-    paths_apart_ms: float
+    memory: OriginMemory
 
     def standings(
         self, route: Sequence[str], questions: Sequence[RootQuestion], asking: str | None = None
@@ -77,7 +72,7 @@ class OriginService:
 
     def _answered(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         if route:
-            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
+            peer = peer_on_route(self.stores.read_config(), route[0], self.memory.own_instance_id)
             return self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions)
         return self._here(questions)
 
@@ -87,11 +82,11 @@ class OriginService:
         cluster of which nothing is here nothing is done.
         """
         self._check(route, logs)
-        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in logs}
+        rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in logs}
         refused = [] if asking is None else [log for log in logs if self._refuses_end(log, rows[log], asking)]
         told = [log for log in logs if log not in refused and (asking in (None, log.instance_id) or is_here(rows[log]))]
         if told and route:
-            peer = peer_on_route(self.read_config(), route[0], self.own_instance_id)
+            peer = peer_on_route(self.stores.read_config(), route[0], self.memory.own_instance_id)
             self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], told)
         elif told:
             self.fate.submit("forget_roots", forget_roots_args(told))
@@ -103,7 +98,7 @@ class OriginService:
 
     def _refuses_end(self, log: RootLog, row: RootRow | None, asking: str) -> bool:
         """Whether a cluster that is not believed says that a log is over of which something is here."""
-        if not may_speak_of(log, row, asking, self.own_instance_id):
+        if not may_speak_of(log, row, asking, self.memory.own_instance_id):
             return True
         return is_here(row) and not may_end(log, row, asking)
 
@@ -111,8 +106,8 @@ class OriginService:
         """Those of which ``asking`` may not speak."""
         if asking is None:
             return set()
-        own = self.own_instance_id
-        rows = {log: None if log.instance_id == asking else read_root(self.table, log) for log in set(logs)}
+        own = self.memory.own_instance_id
+        rows = {log: None if log.instance_id == asking else read_root(self.stores.table, log) for log in set(logs)}
         return {log for log, row in rows.items() if not may_speak_of(log, row, asking, own)}
 
     def _here(self, questions: Sequence[RootQuestion]) -> list[RootStanding]:
@@ -122,13 +117,13 @@ class OriginService:
         open_here = self._open_streams({stream for question in questions for stream in question.streams})
         logs = [question.log for question in questions]
         present = [log.uri for log in self.tservers.logs()]
-        owed = {root for roots in self.origin_index.of(present).values() for root in (logs if roots is None else roots)}
-        config = self.read_config()
+        owed = {root for roots in self.memory.index.of(present).values() for root in (logs if roots is None else roots)}
+        config = self.stores.read_config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
-        rows = [read_root(self.table, log) for log in logs]
+        rows = [read_root(self.stores.table, log) for log in logs]
         self._note_heard([row for row in rows if row is not None])
         sent = [() if row is None else row.files for row in rows]
-        untold = untold_logs(self.table, {file for files in sent for file in files})
+        untold = untold_logs(self.stores.table, {file for files in sent for file in files})
         return [
             standing(row, q.log in owed, not (open_here.isdisjoint(q.streams) and untold.isdisjoint(files)), peers)
             for q, row, files in zip(questions, rows, sent, strict=True)
@@ -138,17 +133,23 @@ class OriginService:
         """Those of these streams of which a message may be taken here: a stream is over when its cells are gone and
         every tserver knows. Cells are looked at first: an operation that has purged them is under way, or has ended.
         """
-        found = {s for s in streams if self.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None}
+        found = {
+            s for s in streams if self.stores.table.get(keys.recv_row(s.instance_id, s.file), ("recv",)) is not None
+        }
         return found | (set(streams) & logs_being_forgotten(self.fate.pending()))
 
     def _note_heard(self, rows: Sequence[RootRow]) -> None:
         now_ms = self.clock.wall_ms()
-        due = [r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.paths_apart_ms / HEARD_SHARE]
+        due = [
+            r for r in rows if r.here_ms is not None and now_ms - r.here_ms > self.memory.paths_apart_ms / HEARD_SHARE
+        ]
         if due:
-            self.reign.check()
-            self.table.put([RowPut(keys.root_row(row.log), {keys.ROOT_HERE: values.EMPTY}) for row in due], now_ms)
+            self.stores.reign.check()
+            self.stores.table.put(
+                [RowPut(keys.root_row(row.log), {keys.ROOT_HERE: values.EMPTY}) for row in due], now_ms
+            )
 
     def _check(self, route: Sequence[str], logs: Sequence[RootLog | RootQuestion]) -> None:
-        self.reign.check()
+        self.stores.reign.check()
         if len(route) > ROUTE_MAX or len(logs) > LOGS_MAX:
             raise InvalidInputError(f"a route of {len(route)} clusters for {len(logs)} logs is too much for one call")

@@ -56,6 +56,21 @@ class Round:
     routes: dict[Route, set[RootLog]] = field(default_factory=dict)
     """By which each was asked."""
 
+    def note(self, route: Route, log: RootLog, standing: RootStanding) -> None:
+        """The instance at the end of a route answered."""
+        self.routes.setdefault(route, set()).add(log)
+        if standing.owed:
+            self.owed.add(log)
+        if standing.under_way:
+            self.under_way[log] = route[-1]
+
+    def note_failure(self, log: RootLog, instance: str, error: PermanentError | TransientError) -> None:
+        """An instance did not answer about a log on any route."""
+        if isinstance(error, PermanentError):
+            self.lost.setdefault(log, {})[instance] = error.message
+        else:
+            self.silent[log] = error.message
+
 
 @dataclass(slots=True)
 class _Walk:
@@ -68,6 +83,17 @@ class _Walk:
     ways: dict[Place, Route] = field(default_factory=dict)
     next_level: dict[Route, set[RootLog]] = field(default_factory=dict)
     failed: dict[Place, PermanentError | TransientError] = field(default_factory=dict)
+
+    def take_level(self) -> dict[Route, set[RootLog]]:
+        """The routes of the next level, which starts anew."""
+        level, self.next_level = self.next_level, {}
+        return level
+
+    def note_failures(self) -> None:
+        """The round is over: say which instances did not answer."""
+        for (log, instance), why in self.failed.items():
+            if not self.is_asked((log, instance)):  # no other route led there
+                self.said.note_failure(log, instance, why)
 
     def is_asked(self, place: Place) -> bool:
         """Whether the instance has answered about the log and about every stream that was named."""
@@ -103,17 +129,13 @@ class _Walk:
         return [RootQuestion(place[0], tuple(left[cut : cut + STREAMS_MAX])) for cut in cuts]
 
     def _note(self, route: Route, question: RootQuestion, standing: RootStanding) -> None:
-        log, instance, said = question.log, route[-1], self.said
+        log, instance = question.log, route[-1]
         if standing.refused:
             self.failed[log, instance] = UnauthorizedError(f"it does not answer about {log.file} by way of {route}")
             return
         self.answered.setdefault((log, instance), set()).update(question.streams)
         self.ways.setdefault((log, instance), route)
-        said.routes.setdefault(route, set()).add(log)
-        if standing.owed:
-            said.owed.add(log)
-        if standing.under_way:
-            said.under_way[log] = instance
+        self.said.note(route, log, standing)
         for handed in standing.handed:
             self.name(log, route, handed)
 
@@ -140,16 +162,9 @@ def ask_round(starts: Mapping[RootLog, Collection[HandedOn]], own_instance_id: s
         for handed in sent:
             walk.name(log, (), handed)
     while walk.next_level:
-        level, walk.next_level = walk.next_level, {}
-        for route, logs in sorted(level.items()):
+        for route, logs in sorted(walk.take_level().items()):
             walk.ask(route, logs, ask)
-    for (log, instance), why in walk.failed.items():
-        if walk.is_asked((log, instance)):
-            continue  # another route led there
-        if isinstance(why, PermanentError):
-            found.lost.setdefault(log, {})[instance] = why.message
-        else:
-            found.silent[log] = why.message
+    walk.note_failures()
     return found
 
 

@@ -21,25 +21,23 @@ from dataclasses import dataclass, field, replace
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, PermanentError, RefusedError, TransientError
 from bookkeeper.master.books.tserver_recovery import RESTORE
-from bookkeeper.master.calls.keyed_executors import KeyedExecutors
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.placement.load_retries import LoadRetries
-from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, fair_share, misplaced, missing_sessions
+from bookkeeper.master.placement.return_wait import ReturnWait
+from bookkeeper.master.placement.tablet_balance import Assignment, assign_free, misplaced
 from bookkeeper.master.placement.tablet_moves import TabletMoves
 from bookkeeper.master.placement.tablet_orders import TabletOrders
-from bookkeeper.master.reign.leader import Reign
+from bookkeeper.master.placement.tablet_reports import TabletReports
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
-from bookkeeper.metadata.metadata_table import MetadataTable, Row, RowPut
+from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import Location
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletAssignment
 
 LOG = logging.getLogger(__name__)
-
-RETURN_MS = 4_000
-"""When all tservers are gone, the first that is back waits for the others for so long until it gets their tablets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +55,8 @@ class ClusterState:
 class Placement:
     """One reign's hold on tablets. The master's thread places; lanes tell what came of the orders."""
 
-    table: MetadataTable
-    reign: Reign
-    tservers: TServers
-    lanes: KeyedExecutors
+    stores: ReignStores
+    calls: TServerCalls
     clock: Clock
     changed: Callable[[Collection[bytes]], None]
     """These tablets may be placed now; none named: any."""
@@ -69,30 +65,29 @@ class Placement:
     """Rows of the tablets that operations have claimed."""
     unrecoverable: Mapping[str, str] = field(default_factory=dict)
     """Logs of dead sessions that can't be sealed until a person helps, and why; fences stand beside them."""
-    problems: dict[bytes, str] = field(default_factory=dict)
+    problems: dict[bytes, str] = field(init=False, default_factory=dict)
     """Rows of the tablets that can't be loaded until a person helps, and why; read by any thread."""
-    warnings: dict[bytes, str] = field(default_factory=dict)
-    """Rows of the tablets with which something fails while they are served, by their tservers; read by any thread."""
-    moves: TabletMoves = field(default_factory=TabletMoves)
-    _placing: threading.Lock = field(default_factory=threading.Lock)
-    """Held while locations are written: what is claimed meanwhile may still be placed."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _held: dict[str, set[bytes]] = field(default_factory=dict)
-    _asking: dict[str, set[bytes]] = field(default_factory=dict)
-    """Tservers that were asked what they hold, and what they have let go of since."""
-    _asserted: bool = False
-    _checked: bool = False
-    _returning: tuple[int, int] | None = None
-    """How many tservers are expected back, and until when (boot clock, ns)."""
-    _has_waited: bool = False
+    moves: TabletMoves = field(init=False, default_factory=TabletMoves)
+    reports: TabletReports = field(init=False, default_factory=TabletReports)
+    return_wait: ReturnWait = field(init=False)
     _orders: TabletOrders = field(init=False)
     _retries: LoadRetries = field(init=False)
-    _warned: dict[str, frozenset[bytes]] = field(default_factory=dict)
-    """Session to the tablets that it warned of last."""
+    _placing: threading.Lock = field(init=False, default_factory=threading.Lock)
+    """Held while locations are written: what is claimed meanwhile may still be placed."""
+    _asserted: bool = field(init=False, default=False)
+    """This reign has written every location again."""
+    _checked: bool = field(init=False, default=False)
+    """Every live tserver has reported its tablets since."""
 
     def __post_init__(self) -> None:
         self._retries = LoadRetries(self.clock)
-        self._orders = TabletOrders(self.lanes, lambda row: keys.parse_tablet_row(row)[0])
+        self._orders = TabletOrders(self.calls.lanes, lambda row: keys.parse_tablet_row(row)[0])
+        self.return_wait = ReturnWait(self.clock)
+
+    @property
+    def warnings(self) -> Mapping[bytes, str]:
+        """Rows of the tablets that are served and have a problem, and the problem; read by any thread."""
+        return self.reports.warnings
 
     def place(self, tablets: TabletIndex, cluster: ClusterState) -> None:
         """Look at all tablets: assign what nobody holds, go on with moves, order what is missing. ``tablets`` is told
@@ -114,26 +109,20 @@ class Placement:
             may_place = self._may_place(cluster)
             some = [tablets[row] for row in rows if row in tablets and may_place(tablets[row])]
             self._assign(tablets, some, cluster)
-            with self._lock:
-                held = {s: held.intersection(rows) for s, held in self._held.items() if s in cluster.live}
-            self._order([tablets[tablet.row] for tablet in some], held, cluster.live)
+            served = self.reports.served_among(rows, cluster.live)
+            self._order([tablets[tablet.row] for tablet in some], served, cluster.live)
             self._move(tablets, cluster, may_place, None)
 
     def is_loaded(self, session: str, row: bytes) -> bool | None:
         """Whether a tserver serves a tablet, by what it said last; None when it has said nothing yet. Any thread."""
-        with self._lock:
-            held = self._held.get(session)
-            return None if held is None else row in held
+        return self.reports.is_served(session, row)
 
     def let_go(self, rows: Collection[bytes]) -> None:
         """These rows are claimed, and nobody is on the way to place them when this returns. What tservers have said of
         them is forgotten: they are asked again when the operation is done.
         """
-        with self._placing, self._lock:
-            for held in self._held.values():
-                held.difference_update(rows)
-            for let_go in self._asking.values():
-                let_go.update(rows)
+        with self._placing:
+            self.reports.let_go(rows)
         self.moves.let_go(rows)
 
     def hurry(self, session: str, row: bytes) -> None:
@@ -142,7 +131,7 @@ class Placement:
 
     def due_ns(self) -> int | None:
         """When tablets that wait for tservers to come back are to be placed all the same; None when none wait."""
-        return None if self._returning is None else self._returning[1]
+        return self.return_wait.due_ns
 
     def _may_place(self, cluster: ClusterState) -> Callable[[TabletView], bool]:
         claimed = self.claimed()
@@ -153,37 +142,25 @@ class Placement:
         placeable = [tablet for tablet in tablets.values() if may_place(tablet)]
         if not self._asserted:
             self._write([Assignment(t, t.session) for t in placeable if t.session in live and t.session], live)
-        self._wait_for_others(tablets, live)
+        self.return_wait.update(tablets, live)
         self._assign(tablets, placeable, cluster)
         if not self._asserted:
             self._asserted = True
-            self._forget_answers()
+            self.reports.clear()
         self._orders.retain(live)
-        held = self._answers(live)
-        settled = self._order_all([tablets[tablet.row] for tablet in placeable], held, live)
+        settled = self._order_all([tablets[tablet.row] for tablet in placeable], self.reports.served(live), live)
         self.moves.forget_the_dead(tablets, live)
         self._move(tablets, cluster, may_place, settled)
         self._ask(live)
 
     def _assign(self, tablets: TabletIndex, candidates: Iterable[TabletView], cluster: ClusterState) -> None:
         """Write locations of tablets that nobody holds, and of those that were let go in a move."""
-        share = None if self._returning is None else fair_share(len(tablets), self._returning[0])
+        tablets_max = self.return_wait.tablets_max(len(tablets))
         released = (self._released(tablet, cluster.unsealed) for tablet in candidates)
-        free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, share)
+        free = assign_free(released, cluster.live, cluster.unsealed, tablets.counts, tablets_max)
         arrived = self.moves.take_left(cluster.live)
         for view in self._write(one_for_each_tablet([*arrived, *free]), cluster.live):
             tablets.put(view)
-
-    def _wait_for_others(self, tablets: TabletIndex, live: Mapping[str, str]) -> None:
-        """When all tservers are gone (the machine was), the first that comes back does not get everything."""
-        missing = missing_sessions(tablets, live) if live else 0
-        if self._returning is not None:
-            expected, until_ns = self._returning
-            if len(live) >= expected or self.clock.boot_ns() >= until_ns:
-                self._returning = None
-        elif missing > len(live) and not self._has_waited:
-            self._returning = missing, self.clock.boot_ns() + RETURN_MS * 1_000_000
-        self._has_waited = missing > 0 and (self._has_waited or self._returning is not None)
 
     def _released(self, tablet: TabletView, unsealed: Collection[str]) -> TabletView:
         """A tablet of a dead session that has a damaged log, as nobody's if that log has nothing of it; else that log
@@ -191,10 +168,10 @@ class Placement:
         """
         if tablet.session is None or tablet.session not in unsealed or not self.unrecoverable:
             return tablet
-        logs = [log.uri for log in self.tservers.logs_of(tablet.session) if not log.sealed]
+        logs = [log.uri for log in self.calls.tservers.logs_of(tablet.session) if not log.sealed]
         if not all(log in self.unrecoverable for log in logs):
             return tablet
-        row = self.table.get(tablet.row, ("log",))
+        row = self.stores.table.get(tablet.row, ("log",))
         damaged = [] if row is None else [log for log in logs if uses_any(row, [log])]
         if not damaged:
             return replace(tablet, session=None, address=None)
@@ -205,61 +182,34 @@ class Placement:
         """Put locations at one rank of this reign, before any order is given; the tablets as they are now."""
         puts = [RowPut(a.tablet.row, {keys.LOCATION: Location(a.session, live[a.session]).encode()}) for a in chosen]
         if puts:
-            self.table.put(puts, self.reign.next_rank())
+            self.stores.table.put(puts, self.stores.reign.next_rank())
         for a in chosen:
             self.note_assigned(a.session, a.tablet.row)
         return [replace(a.tablet, session=a.session, address=live[a.session], parked_at=None) for a in chosen]
 
     # ---- what tservers hold
 
-    def _forget_answers(self) -> None:
-        with self._lock:
-            self._held.clear()
-
     def _ask(self, live: Mapping[str, str]) -> None:
-        """Ask each live tserver what it holds, in its lane; one question at a time."""
-        with self._lock:
-            for session in [session for session in self._held if session not in live]:
-                del self._held[session]
-                self._warn(session, {})
-            silent = [session for session in live if session not in self._asking]
-            self._asking.update((session, set()) for session in silent)
-        for session in silent:
-            if not self.lanes.submit(session, self._question(session, live[session])):
-                self._asking.pop(session, None)
+        """Ask each live tserver for its tablets, in its lane; one question at a time."""
+        for session in self.reports.begin_questions(live):
+            if not self.calls.lanes.submit(session, self._question(session, live[session])):
+                self.reports.end_question(session)
 
     def _question(self, session: str, address: str) -> Callable[[], None]:
         def ask() -> None:
             try:
-                answer = self.tservers.at(address).tablets()
-                rows = set(map(row_of, answer.extents))
-                with self._lock:
-                    first = session not in self._held
-                    self._held[session] = rows - self._asking.get(session, set())
-                    self._warn(session, {row_of(problem.extent): problem.reason for problem in answer.problems})
-                if first:
+                report = self.calls.tservers.at(address).tablets()
+                problems = {row_of(problem.extent): problem.reason for problem in report.problems}
+                if self.reports.answer(session, set(map(row_of, report.extents)), problems):
                     self.changed(())
             finally:
-                with self._lock:
-                    self._asking.pop(session, None)
+                self.reports.end_question(session)
 
         return ask
-
-    def _warn(self, session: str, reasons: Mapping[bytes, str]) -> None:
-        """What a tserver says is wrong with what it serves takes the place of what it said before. The lock is held."""
-        for row in self._warned.pop(session, frozenset()) - reasons.keys():
-            self.warnings.pop(row, None)
-        self.warnings.update(reasons)
-        if reasons:
-            self._warned[session] = frozenset(reasons)
 
     def _has_no_problem(self, row: bytes) -> None:
         self.problems.pop(row, None)
         self._retries.over(row)
-
-    def _answers(self, live: Collection[str]) -> dict[str, frozenset[bytes]]:
-        with self._lock:
-            return {session: frozenset(rows) for session, rows in self._held.items() if session in live}
 
     # ---- orders
 
@@ -300,17 +250,16 @@ class Placement:
             if not self._retries.may_try(tablet.row):
                 return  # ordered while an earlier order was failing
             try:
-                self.reign.check()
-                order = TabletAssignment(tablet.extent, tablet.directory, self.reign.epoch)
-                self.tservers.at(address).load_tablet(order)
+                self.stores.reign.check()
+                order = TabletAssignment(tablet.extent, tablet.directory, self.stores.reign.epoch)
+                self.calls.tservers.at(address).load_tablet(order)
             except BookkeeperError as error:
                 if needs_help(error):
                     self.problems[tablet.row] = error.message
                     self._retries.failed(tablet.row)
                 LOG.warning("tablet %s is not loaded at %s yet: %s", tablet.extent, session, error.message)
                 return
-            with self._lock:
-                self._held.setdefault(session, set()).add(tablet.row)
+            self.reports.loaded(session, tablet.row)
             self._has_no_problem(tablet.row)
             if self.moves.loaded(tablet.row, session):
                 self.changed((tablet.row,))
@@ -320,14 +269,12 @@ class Placement:
     def _unload(self, tablet: TabletView, session: str, address: str) -> Callable[[], None]:
         def unload() -> None:
             try:
-                self.reign.check()
-                self.tservers.at(address).unload_tablet(tablet.extent, self.reign.epoch, False)
+                self.stores.reign.check()
+                self.calls.tservers.at(address).unload_tablet(tablet.extent, self.stores.reign.epoch, False)
             except TransientError as error:
                 LOG.warning("tablet %s is not unloaded at %s yet: %s", tablet.extent, session, error.message)
                 return
-            with self._lock:
-                self._held.setdefault(session, set()).discard(tablet.row)
-                self._asking.get(session, set()).add(tablet.row)
+            self.reports.unloaded(session, tablet.row)
             self.moves.unloaded(tablet.row)
             self.changed((tablet.row,))
 

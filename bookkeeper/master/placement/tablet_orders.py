@@ -46,6 +46,13 @@ class _Backlog:
             return row, self._taken(table_id, row)
         return None
 
+    def take_lane(self) -> str | None:
+        """A lane for the next order; None when all are busy or no order waits."""
+        return self.free.pop() if self.free and self.waiting else None
+
+    def free_lane(self, lane: str) -> None:
+        self.free.append(lane)
+
     def _taken(self, table_id: str, row: bytes) -> Job:
         jobs = self.waiting.pop(table_id)
         job = jobs.pop(row)
@@ -73,7 +80,7 @@ class TabletOrders:
             if (session, row) not in self._open:
                 self._open.add((session, row))
                 backlog.add(self._table_of(row), row, job)
-            lane = backlog.free.pop() if backlog.free and backlog.waiting else None
+            lane = backlog.take_lane()
         if lane is not None:
             self._go_on(session, lane)
 
@@ -118,4 +125,4 @@ class TabletOrders:
         """A lane has nothing to do. With the lock held."""
         backlog = self._backlogs.get(session)
         if backlog is not None:
-            backlog.free.append(lane)
+            backlog.free_lane(lane)

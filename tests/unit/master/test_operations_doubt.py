@@ -100,7 +100,7 @@ def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> 
             (running,) = scene.master.fate.pending()
             scene.world.clock.jump(60_000)
             assert scene.master.fate.step_once()
-            assert (running.begun, running.note) == (False, "no answer")
+            assert (running.started, running.note) == (False, "no answer")
         scene.finish()
         assert running.error is None
         assert is_idle(scene)

@@ -82,7 +82,7 @@ def asking(east: LocalMaster) -> Iterator[RpcPool]:
 def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_told(
     east: LocalMaster, asking: RpcPool
 ) -> None:
-    table, calls = east.leadership.collector.table, asking.master(east.address)
+    table, calls = east.leadership.gc.runner.stores.table, asking.master(east.address)
     assert list(calls.root_standings([], [ASKED])) == [RootStanding(False, False, ())]
     announce(table, LOG, SystemClock().wall_ms())
     hand_on(table, LOG)
@@ -95,7 +95,7 @@ def test_r22_a_cluster_says_whom_it_handed_records_on_to_and_forgets_when_it_is_
 
 def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
     """The law: neither a cluster that has nothing to do with a log, nor one that brought another log, speaks of it."""
-    table = east.leadership.collector.table
+    table = east.leadership.gc.runner.stores.table
     own, relayed = RootLog(east.settings.instance.instance_id, "file:///own"), RootLog("north-instance", "file:///n/2")
     for log, senders in ((LOG, ("west-instance",)), (relayed, ("west-instance", "south-instance"))):
         for sender in senders:
@@ -119,7 +119,7 @@ def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:
         wait_until(lambda: not is_known(table, relayed), "south has brought it, and may say so")
         calls.roots_over([], [RootLog("north-instance", "file:///n/3")])
         announce(table, RootLog("north-instance", "file:///n/3"), SystemClock().wall_ms())
-        east.leadership.collector.roots.look()
+        east.leadership.gc.runner.origin_gc.look()
         assert is_known(table, RootLog("north-instance", "file:///n/3")), "what is not here yet can't be ended"
         assert is_known(table, LOG)
         assert is_known(table, own)
@@ -163,13 +163,13 @@ def test_r22_a_question_goes_no_way_that_is_not_defined(east: LocalMaster, askin
 def test_r22_a_question_goes_by_way_of_others(tmp_path: Path, east: LocalMaster) -> None:
     with LocalMaster(init_cluster(tmp_path / "west", "west", overrides=UNHURRIED)) as west:
         west.calls.define_cluster("east", east.address)
-        table = east.leadership.collector.table
+        table = east.leadership.gc.runner.stores.table
         brought = marks_of(west.settings.instance.instance_id)
         table.put([RowPut(keys.root_row(LOG), brought)], SystemClock().wall_ms())
         hand_on(table, LOG)
         instance_id = east.settings.instance.instance_id
         (said,) = west.calls.root_standings([instance_id], [ASKED])
-        assert said == east.leadership.roots.standings([], [ASKED])[0]
+        assert said == east.leadership.origins.standings([], [ASKED])[0]
         assert said.handed == (HANDED,)
         west.calls.roots_over([instance_id], [LOG])
         wait_until(lambda: not is_known(table, LOG), "it is forgotten")
@@ -184,12 +184,9 @@ ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 def desk_of(world: World, master: Master) -> OriginService:
     """What answers, without a network."""
-    roots, own_id = master.collector.roots, world.settings.instance.instance_id
-    peers = PeerMasters(world.pool, own_id, FileRoots())
-    return OriginService(
-        world.table, master.reign, world.clock, master.tservers, peers, master.fate, roots.origin_index, own_id,
-        world.config, roots.paths_apart_ms,
-    )  # fmt: skip
+    peers = PeerMasters(world.pool, world.settings.instance.instance_id, FileRoots())
+    memory = master.collector.origin_gc.memory
+    return OriginService(master.books.stores, world.clock, master.tservers, peers, master.fate, memory)
 
 
 def is_under_way(world: World, master: Master, question: RootQuestion) -> bool:
@@ -263,7 +260,7 @@ def test_r22_what_nobody_speaks_of_for_a_week_is_forgotten_and_it_is_said_out_lo
     master.run_fate()
     assert (is_known(world.table, LOG), is_known(world.table, young)) == (False, True)
     assert "tserver.paths_apart_ms" in caplog.text
-    assert master.collector.roots.forgotten == 1
+    assert master.collector.origin_gc.forgotten == 1
     announce(world.table, LOG, now_ms)
     assert is_known(world.table, LOG), "a path that is slower than that may still bring it"
 

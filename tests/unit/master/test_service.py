@@ -164,7 +164,7 @@ def test_without_the_rule_a_master_that_has_read_nothing_answers_nothing(setting
 def test_a_master_whose_cycles_fail_says_how_old_its_answer_is(master: LocalMaster) -> None:
     until_known(master)
     with patch.object(Books, "look", side_effect=UnavailableError("the metadata table does not answer")):
-        master.leadership.event_queue.ask_full()
+        master.leadership.cycle.event_queue.ask_full()
         wait_until(lambda: master.calls.replication_status("").problem != "", "word of a failed cycle")
         problem = master.calls.replication_status("").problem
     assert re.fullmatch(r"what is shown was read .* s ago: the last \d+ cycles failed, unavailable: the .*", problem)

@@ -226,7 +226,7 @@ def test_what_is_in_flight_is_stretched_when_there_is_more_and_not_repeated() ->
     assert _ranges(_plan(world, queue)) == [(W1, 1, 5, "s1")]
     assert _plan(world, queue) == []
     made.need(8, made.status)
-    made.safe = 8
+    made.reach(8)
     assert _ranges(_plan(world, queue)) == [(W1, 1, 8, "s1")]
     assert work.load("s1", "east") == 1
 

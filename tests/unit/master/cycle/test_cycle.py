@@ -12,10 +12,11 @@ from bookkeeper.coordination.config_changes import change_table, remove_table_re
 from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.errors import LeaseLostError, OverloadedError, UnavailableError
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
-from bookkeeper.master.cycle.cycle import Cycle, Pacer
+from bookkeeper.master.calls.tserver_calls import TServerCalls
+from bookkeeper.master.cycle.cycle import Cycle, CycleTiming
 from bookkeeper.master.cycle.event_queue import EventQueue
 from bookkeeper.master.cycle.replicate_file import KIND, ReplicateFiles
-from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher
+from bookkeeper.master.cycle.work_dispatch import RESEND_NS, Dispatcher, DispatchSettings
 from bookkeeper.master.fate.fate_store import FateStore
 from bookkeeper.master.index.shipments import Report, Shipments
 from bookkeeper.master.operations.table_lifecycle import as_deleted
@@ -48,41 +49,29 @@ class Running:
         self.given_up: list[RangeKey] = []
         table = world.table if quarantine_table is None else quarantine_table
         self.quarantine = Quarantine(table, master.reign, world.clock, world.settings.replication, self.given_up.append)
+        calls = TServerCalls(master.tservers, self.lanes)
         self.dispatcher = Dispatcher(
+            DispatchSettings.of(world.settings),
             world.clock,
-            settings,
-            100,
-            master.tservers,
+            master.reign,
+            calls,
+            self.event_queue,
             replicating,
             self.shipping,
-            self.lanes,
-            self.event_queue,
-            lambda: master.reign.epoch,
             self.quarantine,
         )
         placement = Placement(
-            world.table,
-            master.reign,
-            master.tservers,
-            self.lanes,
-            world.clock,
-            self.event_queue.ask_place,
-            master.books.note_assigned,
+            master.books.stores, calls, world.clock, self.event_queue.ask_place, master.books.note_assigned
         )
         self.cycle = Cycle(
-            world.clock,
-            rng,
-            settings,
+            CycleTiming(world.clock, rng, settings),
             world.coordination,
-            master.tservers,
+            calls,
             master.books,
             placement,
             master.recovery,
             self.dispatcher,
-            self.lanes,
             self.event_queue,
-            self.quarantine,
-            Pacer(1),
         )
 
     def once(self, times: int = 1) -> None:

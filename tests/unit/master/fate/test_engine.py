@@ -26,6 +26,7 @@ from bookkeeper.master.fate.engine import (
     Done,
     Failed,
     FateEngine,
+    FateLimits,
     Next,
     Outcome,
     Step,
@@ -68,7 +69,8 @@ def _two_steps(seen: list[str]) -> dict[str, Step]:
 
 
 def _engine(world: World, master: Master, script: Script) -> FateEngine:
-    return FateEngine(FateStore(world.table, master.reign), {"script": script}, world.clock, random.Random(1), 1, 2)
+    store, limits = FateStore(world.table, master.reign), FateLimits(1, 2)
+    return FateEngine(store, {"script": script}, world.clock, random.Random(1), limits)
 
 
 def _rows(world: World) -> list[Row]:
@@ -346,9 +348,8 @@ def test_what_can_t_be_written_is_refused_before_anything_begins(world: World) -
 
 def _failing(world: World, master: Master, failed_max: int) -> FateEngine:
     script = Script({"one": lambda call: Failed(NotFoundError(f"no {call.args['n']}"))})
-    engine = FateEngine(
-        FateStore(world.table, master.reign), {"script": script}, world.clock, random.Random(1), failed_max=failed_max
-    )
+    store, limits = FateStore(world.table, master.reign), FateLimits(failed_max=failed_max)
+    engine = FateEngine(store, {"script": script}, world.clock, random.Random(1), limits)
     engine.resume(engine.store.load())
     return engine
 

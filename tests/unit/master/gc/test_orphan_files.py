@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.bulk import incoming_dir
-from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, Holding, OrphanFiles, is_left, is_stray
+from bookkeeper.master.gc.orphan_files import LOOK_INTERVAL_MS, DataDirectories, Holding, OrphanFiles, is_left, is_stray
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.metadata.values import FlushState, SegmentEntry
@@ -38,10 +38,8 @@ def strays(world: World, master: Master) -> OrphanFiles:
 
 
 def made(world: World, master: Master, tables_dir: Path, wal_dir: Path) -> OrphanFiles:
-    live, rounds = master.tservers.live, world.rounds(master.reign)
-    return OrphanFiles(
-        world.table, master.reign, world.clock, tables_dir, wal_dir, FLIGHT_MS, live, world.config, rounds
-    )
+    directories, rounds = DataDirectories(tables_dir, wal_dir), world.rounds(master.reign)
+    return OrphanFiles(master.books.stores, rounds, world.clock, directories, master.tservers.live, FLIGHT_MS)
 
 
 def segment(world: World, flush_id: int, ending: str = ".parquet") -> str:

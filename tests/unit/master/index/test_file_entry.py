@@ -19,7 +19,6 @@ from bookkeeper.master.index.file_entry import (
     Scopes,
     configured_targets,
     is_news,
-    merge_into,
     parse_cell,
 )
 from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, NO_PROGRESS, Amount, Progress
@@ -34,10 +33,10 @@ def test_what_an_entry_is_told_does_not_change_what_it_was_told_before() -> None
     made = FileEntry(
         W2, parse_cell(status_value(9, False, [Barrier(3, W1.decode(), 5)])), scopes(EAST, NORTH).of(("1",))
     )
-    made.safe = 4
+    made.reach(4)
     made.advance(1, Progress(2, 200))
     made.need(2**40, b"another")
-    made.barriers = (*made.barriers, FileBarrier(4, W2, 2**40))
+    made.wait_for((*made.barriers, FileBarrier(4, W2, 2**40)))
     assert (made.needed, made.safe, made.status) == (2**40, 4, b"another")
     assert made.progress == (NO_PROGRESS, Progress(2, 200))
     assert made.barriers == (FileBarrier(3, W1, 5), FileBarrier(4, W2, 2**40))
@@ -59,7 +58,7 @@ def test_cells_of_several_tablets_merge_through_the_combiner_whatever_their_orde
     for order in (values, values[::-1]):
         made = FileEntry(W2, parse_cell(order[0]), scopes().of(("1",)))
         for value in order[1:]:
-            merge_into(made, parse_cell(value))
+            made.merge(parse_cell(value))
         folded.append((made.message(), made.needed, made.barriers))
     assert folded[0] == folded[1]
     assert folded[0][1:] == (7, (FileBarrier(2, W1, 4),))
@@ -116,10 +115,10 @@ def _log_of_many_tablets(number: int, tablets: int, scope: Scope, held: dict[byt
         if made is None:
             made = FileEntry(file, facts, scope)
         else:
-            merge_into(made, facts)
+            made.merge(facts)
     assert made is not None
-    made.safe = made.needed
-    made.barriers = still_outstanding(made.barriers, held)
+    made.reach(made.needed)
+    made.wait_for(still_outstanding(made.barriers, held))
     made.advance(0, Progress(100, 12_000))
     return made
 
@@ -158,7 +157,7 @@ def test_shares_of_several_tables_in_one_file_are_kept_apart_whichever_comes_fir
         for table_id, facts in order[1:]:
             if table_id not in made.scope.table_ids:
                 made.enter(known.with_table(made.scope, table_id))
-            merge_into(made, facts)
+            made.merge(facts)
         assert (made.needed, made.amount_of(EAST), made.amount_of(OTHER)) == (9, Amount(3, 30), Amount(6, 60))
         assert made.status == status_value(9), "what goes into the needed cells has no shares"
 
@@ -172,5 +171,5 @@ def test_the_share_of_a_target_that_is_not_configured_counts_for_nothing() -> No
 
 def test_a_share_never_falls() -> None:
     made = FileEntry(W1, _cell(5, (EAST, 4, 40)), scopes(EAST).of(("1",)))
-    merge_into(made, _cell(5, (EAST, 2, 20)))
+    made.merge(_cell(5, (EAST, 2, 20)))
     assert made.amount_of(EAST) == Amount(4, 40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -12,8 +12,10 @@ import pytest
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.master.books.tserver_recovery import unsealed_sessions
 from bookkeeper.master.calls.keyed_executors import KeyedExecutors
+from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.placement.load_retries import rest_ms
-from bookkeeper.master.placement.placement import RETURN_MS, ClusterState, Placement, may_load
+from bookkeeper.master.placement.placement import ClusterState, Placement, may_load
+from bookkeeper.master.placement.return_wait import RETURN_MS
 from bookkeeper.master.placement.tablet_moves import MOVES_MAX
 from bookkeeper.master.queries.queries import Queries
 from bookkeeper.metadata import keys, values
@@ -43,10 +45,8 @@ class Placed:
         self.world, self.master, self.lanes = world, master, KeyedExecutors()
         self.changed: set[bytes] = set()
         self.placement = Placement(
-            world.table,
-            master.reign,
-            master.tservers,
-            self.lanes,
+            master.books.stores,
+            TServerCalls(master.tservers, self.lanes),
             world.clock,
             lambda rows: self.changed.update(rows),
             master.books.note_assigned,
@@ -65,7 +65,7 @@ class Placed:
 
     def until_answered(self, tserver: ScriptedTServer) -> None:
         """Wait until it said what it holds."""
-        wait_until(lambda: tserver.session in self.placement._held, "an answer")
+        wait_until(lambda: self.placement.is_loaded(tserver.session, b"1<") is not None, "an answer")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Place until the condition holds."""
@@ -314,9 +314,10 @@ def _move_whose_source_dies_when_it_has_let_go(
         wait_until(lambda: bool(placed.placement.moves._left), "a tablet is let go")
         for tserver in tservers:
             world.kill(tserver.session)
-        placed.placement._has_waited = True  # nobody comes back
+        placed.placement.return_wait._has_waited = True  # nobody comes back
         recorded = Recorded(world.table)
-        placed.placement.table = cast(MetadataTable, recorded)
+        stores = placed.placement.stores
+        placed.placement.stores = replace(stores, table=cast(MetadataTable, recorded))
         placed.place()
         placed.until(lambda: len(third.held) == 6, "everything held again")
     return recorded.puts
@@ -372,11 +373,11 @@ def test_an_answer_that_is_older_than_a_claim_does_not_count(
     """Else the tablet, let go meanwhile, would be taken for held until the next answer, and nobody would load it."""
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
     home = _home(world, tservers)
-    wait_until(lambda: not placed.placement._asking, "no question under way")
+    wait_until(lambda: not placed.placement.reports._unloaded, "no question under way")
     home.look = lambda method: placed.placement.let_go({b"1<"}) if method == "tablets" else None
     placed.place()
-    wait_until(lambda: not placed.placement._asking, "an answer")
-    assert placed.placement._held[home.session] == set()
+    wait_until(lambda: not placed.placement.reports._unloaded, "an answer")
+    assert placed.placement.reports.served([home.session]) == {home.session: set()}
 
 
 # ---- an even load

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.master.index.file_entry import FileEntry
-from bookkeeper.master.index.file_entry_codec import Amount
+from bookkeeper.master.index.file_entry_codec import NO_AMOUNT, Amount
 from bookkeeper.master.index.shipments import Flight, Shipments
 from bookkeeper.master.queries.target_states import Now, TargetState, pending_of_marks, target_states
 from tests.support.master_values import EAST, NORTH, by_name, entry, name, report, scopes, shipping, target
@@ -31,16 +31,14 @@ def test_a_file_that_waits_shows_its_lag_in_records_bytes_and_seconds() -> None:
 
 
 def test_lag_is_the_targets_share_of_the_log_and_not_the_log() -> None:
-    made = entry(W1, 100_010, done={EAST: 4})
-    made.amounts = (Amount(10, 900),)
+    made = entry(W1, 100_010, done={EAST: 4}, amount=Amount(10, 900))
     state = _state(made)
     assert (state.needed, state.finished) == (100_010, 4)
     assert (state.lag_records, state.lag_bytes) == (6, 500), "of 10 records of the target, 4 are there"
 
 
 def test_a_log_without_a_record_for_the_target_lacks_nothing_though_it_is_not_passed_yet() -> None:
-    made = entry(W1, 9)
-    made.amounts = ()
+    made = entry(W1, 9, amount=NO_AMOUNT)
     state = _state(made)
     assert (state.phase, state.lag_records, state.lag_bytes, state.lag_seconds) == ("waiting", 0, 0, 0.0)
 
@@ -54,7 +52,7 @@ def test_a_report_that_is_newer_than_the_books_counts() -> None:
 
 def test_lag_counts_from_when_the_target_fell_behind() -> None:
     work = shipping()
-    work.shipment((W1, EAST)).behind_since_ns = NOW.boot_ns - 500_000_000
+    work.shipment((W1, EAST)).note_growth(0, 9, NOW.boot_ns - 500_000_000)
     assert _state(entry(W1, 9), work).lag_seconds == 0.5
 
 

@@ -1,0 +1,16 @@
+"""Calls to tservers that nobody waits for: each runs in the lane of its tserver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.master.calls.keyed_executors import KeyedExecutors
+from bookkeeper.master.calls.tservers import TServers
+
+
+@dataclass(frozen=True, slots=True)
+class TServerCalls:
+    """The tservers, and the lanes in which the master calls them."""
+
+    tservers: TServers
+    lanes: KeyedExecutors

@@ -1,0 +1,96 @@
+"""What live tservers report of their tablets: which ones they serve, and which ones have a problem.
+
+The master asks each tserver for its tablets, one question at a time. A tablet that the tserver unloads, or that an
+operation claims, while the question is under way does not count as served when the answer comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class TabletReports:
+    """The latest report of each live tserver. Thread-safe."""
+
+    warnings: dict[bytes, str] = field(init=False, default_factory=dict)
+    """Rows of tablets that are served and have a problem, and the problem; read by any thread."""
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _served: dict[str, set[bytes]] = field(init=False, default_factory=dict)
+    _unloaded: dict[str, set[bytes]] = field(init=False, default_factory=dict)
+    """Tservers with a question under way, and the tablets that they unloaded since."""
+    _warned: dict[str, frozenset[bytes]] = field(init=False, default_factory=dict)
+    """Session to the tablets of its latest warnings."""
+
+    def clear(self) -> None:
+        """Forget which tablets are served; warnings stay."""
+        with self._lock:
+            self._served.clear()
+
+    def is_served(self, session: str, row: bytes) -> bool | None:
+        """Whether a tserver serves a tablet, by its latest report; None when there is none yet."""
+        with self._lock:
+            served = self._served.get(session)
+            return None if served is None else row in served
+
+    def served(self, live: Collection[str]) -> dict[str, frozenset[bytes]]:
+        """Each live tserver that has reported, with the rows of its tablets."""
+        with self._lock:
+            return {session: frozenset(rows) for session, rows in self._served.items() if session in live}
+
+    def served_among(self, rows: Collection[bytes], live: Collection[str]) -> dict[str, set[bytes]]:
+        """As :meth:`served`, of these rows alone."""
+        with self._lock:
+            return {s: served.intersection(rows) for s, served in self._served.items() if s in live}
+
+    def loaded(self, session: str, row: bytes) -> None:
+        """A tserver serves one more tablet."""
+        with self._lock:
+            self._served.setdefault(session, set()).add(row)
+
+    def unloaded(self, session: str, row: bytes) -> None:
+        """A tserver serves a tablet no longer."""
+        with self._lock:
+            self._served.setdefault(session, set()).discard(row)
+            self._unloaded.get(session, set()).add(row)
+
+    def let_go(self, rows: Collection[bytes]) -> None:
+        """An operation has claimed these tablets: reports of them do not count."""
+        with self._lock:
+            for served in self._served.values():
+                served.difference_update(rows)
+            for unloaded in self._unloaded.values():
+                unloaded.update(rows)
+
+    def begin_questions(self, live: Collection[str]) -> list[str]:
+        """Forget dead tservers; returns the live ones without a question under way, which the caller asks now."""
+        with self._lock:
+            for session in [session for session in self._served if session not in live]:
+                del self._served[session]
+                self._warn(session, {})
+            silent = [session for session in live if session not in self._unloaded]
+            self._unloaded.update((session, set()) for session in silent)
+        return silent
+
+    def end_question(self, session: str) -> None:
+        """A question is no longer under way, answered or not."""
+        with self._lock:
+            self._unloaded.pop(session, None)
+
+    def answer(self, session: str, rows: set[bytes], problems: Mapping[bytes, str]) -> bool:
+        """A tserver reports its tablets and their problems; whether it is its first report."""
+        with self._lock:
+            is_first = session not in self._served
+            self._served[session] = rows - self._unloaded.get(session, set())
+            self._warn(session, problems)
+        return is_first
+
+    def _warn(self, session: str, problems: Mapping[bytes, str]) -> None:
+        """Replace the warnings of a tserver. With the lock held."""
+        for row in self._warned.pop(session, frozenset()) - problems.keys():
+            self.warnings.pop(row, None)
+        self.warnings.update(problems)
+        if problems:
+            self._warned[session] = frozenset(problems)
