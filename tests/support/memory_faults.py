@@ -29,7 +29,7 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "budgets-are-words": (
         "bookkeeper.rpc.frames.budget",
         "exceeds",
-        lambda held_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
+        lambda counted_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
         "whoever has a secret fills the memory of a process with frames that are never whole",
     ),
     "each-batch-has-its-own-budget": (
