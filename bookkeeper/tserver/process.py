@@ -22,6 +22,7 @@ from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
@@ -93,7 +94,7 @@ class TServerProcess:
         entrance = entrance_of(settings)
         self._rights = TableRights(entrance.accepted, clock)
         self._server = RpcServer(
-            "TServer", self._service, hello, settings.rpc, clock, concurrency=bounds, entrance=entrance
+            ServedService("TServer", self._service, bounds), hello, settings.rpc, clock, entrance=entrance
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._session = coordination.open_session(SESSION_KIND, self._server.address)

@@ -23,7 +23,7 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "memory-for-what-is-announced": (
         "bookkeeper.rpc.frames.partial_frame",
         "grown_bytes",
-        lambda has_bytes, size: size,  # noqa: ARG005
+        lambda received_bytes, size: size,  # noqa: ARG005
         "forty connections with four bytes each take more than a gigabyte",
     ),
     "budgets-are-words": (
@@ -46,8 +46,8 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "rights-come-last": (
         "bookkeeper.rpc.dispatch",
-        "refuse_stranger",
-        lambda service, method, conversation: None,  # noqa: ARG005
+        "refuse_unauthorized_call",
+        lambda service, method, state: None,  # noqa: ARG005
         "arguments are received and parsed for callers who may not make the call",
     ),
 }
