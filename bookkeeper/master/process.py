@@ -21,8 +21,9 @@ from bookkeeper.master.reign.leader import campaign
 from bookkeeper.master.service import CONCURRENCY, MasterService
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.security.access import entrance_of, peer_credentials, process_credentials
 
@@ -57,14 +58,11 @@ class MasterProcess:
         entrance = entrance_of(settings)
         self._service = MasterService(coordination, TableRights(entrance.accepted, clock))
         self._server = RpcServer(
-            "Master",
-            self._service,
+            ServedService("Master", self._service, CONCURRENCY),
             hello,
             settings.rpc,
             clock,
-            host=settings.master.host,
-            port=settings.master.port if port is None else port,
-            concurrency=CONCURRENCY,
+            binding=Binding(settings.master.host, settings.master.port if port is None else port),
             entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))

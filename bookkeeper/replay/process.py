@@ -22,6 +22,7 @@ from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import RefusedError, TransientError
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.security.access import entrance_of
 
@@ -78,15 +79,8 @@ def serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     service = ReplayService(settings, clock)
     hello = Hello(PROTOCOL_VERSION, settings.instance.instance_id, settings.instance.name, KIND)
-    server = RpcServer(
-        "Replay",
-        service,
-        hello,
-        settings.rpc,
-        clock,
-        concurrency={"run": RUNS_MAX},
-        entrance=entrance_of(settings),
-    )
+    served = ServedService("Replay", service, {"run": RUNS_MAX})
+    server = RpcServer(served, hello, settings.rpc, clock, entrance=entrance_of(settings))
     coordination = open_coordination(settings, clock)
     for dead in coordination.sessions(KIND):
         if not dead.alive:

@@ -1,6 +1,6 @@
 """Calls between processes: Thrift messages in frames over TCP, with or without TLS.
 
-The rooms, lowest first: ``contract`` says what can be called; ``frames`` turns calls into bytes, within budgets;
-``trust`` says who may come in and what they may do. A caller uses ``client``, with one ``channel`` for each connection
-and ``address`` for addresses. A server is ``server``, with one ``connection`` each, and ``dispatch`` for each call.
+The rooms, lowest first: ``contract`` defines structs and methods; ``frames`` encodes calls within memory limits;
+``trust`` authenticates and authorizes callers. A caller uses ``rpc_pool``, with one ``channel`` for each connection and
+``address`` for addresses. A server is ``rpc_server``, with one ``connection`` for each socket; ``dispatch`` runs calls.
 """

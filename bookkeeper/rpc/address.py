@@ -34,7 +34,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_quorum(text: str) -> tuple[Address, ...]:
-    """Parse ``host:port[,host:port...]``, order kept, repeats dropped; raises InvalidInputError."""
+    """Parse ``host:port[,host:port...]`` in order and without repeats; raises InvalidInputError."""
     return tuple(dict.fromkeys(parse_address(part) for part in text.split(",")))
 
 

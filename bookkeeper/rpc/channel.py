@@ -1,7 +1,6 @@
 """One connection of a caller: the handshake, then one call at a time, each with a deadline.
 
-Arrives: an address, secrets to prove, calls. Leaves: answers; errors say whether the other side spoke at all. Whatever
-goes wrong leaves a connection that must not be used again. Nothing survives a crash.
+After any error the caller must not use the connection again.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _READ_BYTES = 64 * 1024
 
 
 class Channel:
-    """Not thread-safe."""
+    """A connection to one address. Not thread-safe."""
 
     def __init__(self, address: str, settings: RpcSettings, clock: Clock, tls: ssl.SSLContext | None = None) -> None:
         """Connect; raises OSError, of which ssl.SSLError is one."""
         target = parse_address(address)
         self._clock = clock
         self._frame_bytes_max = self._received_bytes_max = settings.frame_bytes_max
-        self._seal: FrameTags | None = None
+        self._tags: FrameTags | None = None
         self._sequence = 0
         self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -52,59 +51,59 @@ class Channel:
                 raise
 
     def greet(self, hello: Hello, credentials: Credentials, timeout_ms: float) -> Secret | None:
-        """The handshake; returns the secret that both sides proved, None when the server asks for none.
+        """Do the handshake; returns the secret that both sides proved, None when the server asks for none.
 
         Raises NotAdmittedError, RefusedError (another instance), IncompatibleError (another version), CorruptionError
         (no handshake), OSError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        known = credentials.offers()
-        target, said = credentials.instance_id, list[bytes]()
-        answer = self._say_who(hello, target, meant_for(target, known), said, deadline_ns)
+        secrets = credentials.offers()
+        target, messages = credentials.instance_id, list[bytes]()
+        answer = self._send_greeting(hello, target, meant_for(target, secrets), messages, deadline_ns)
         if answer.kind is Kind.INSTANCE and not target:
             target = handshake.read_instance(answer)
-            said.append(answer.raw)
-            answer = self._say_who(hello, target, offered_to(target, known), said, deadline_ns)
+            messages.append(answer.raw)
+            answer = self._send_greeting(hello, target, offered_to(target, secrets), messages, deadline_ns)
         challenge = handshake.read_challenge(answer)
         if challenge.is_open:
             if credentials.demand:
-                raise NotAdmittedError("it proves no secret, so it may be anybody")
+                raise NotAdmittedError("it proves no secret, so its identity is not certain")
             return None
-        return self._prove(challenge, meant_for(target, known), said, deadline_ns)
+        return self._prove(challenge, meant_for(target, secrets), messages, deadline_ns)
 
-    def _say_who(
-        self, hello: Hello, target: str, offers: Sequence[Secret], said: list[bytes], deadline_ns: int
+    def _send_greeting(
+        self, hello: Hello, target: str, offers: Sequence[Secret], messages: list[bytes], deadline_ns: int
     ) -> Message:
-        """Greet the instance ``target`` (empty: whoever is there), which is added to ``said``; returns the answer."""
+        """Greet the instance ``target`` (empty: any) and add the greeting to ``messages``; returns the answer."""
         ids = [bytes.fromhex(secret.id) for secret in offers]
         greeting = handshake.pack_greeting(handshake.new_nonce(), hello.role, hello.instance_id, target, ids)
-        said.append(greeting)
+        messages.append(greeting)
         self._send([greeting], deadline_ns)
-        return self._hear(deadline_ns)
+        return self._receive_message(deadline_ns)
 
-    def _prove(self, challenge: Challenge, offers: Sequence[Secret], said: list[bytes], deadline_ns: int) -> Secret:
+    def _prove(self, challenge: Challenge, offers: Sequence[Secret], messages: list[bytes], deadline_ns: int) -> Secret:
         secret = next((offer for offer in offers if bytes.fromhex(offer.id) == challenge.chosen), None)
         if secret is None:
-            raise NotAdmittedError(f"it asks for secret {challenge.chosen.hex()}, which was not offered")
+            raise NotAdmittedError(f"it asks for secret {challenge.chosen.hex()}, which this side did not offer")
         binding = channel_binding(self._sock)
-        words = handshake.words_of(binding, said, challenge.nonce, challenge.chosen)
-        if not is_from_server(secret.key, words, challenge.proof):
+        transcript = handshake.transcript_of(binding, messages, challenge.nonce, challenge.chosen)
+        if not is_from_server(secret.key, transcript, challenge.proof):
             raise NotAdmittedError(
-                f"it does not have secret {secret.id}, so it is somebody else, or somebody is in between"
+                f"it does not have secret {secret.id}: it is another server, or a third party relays the connection"
             )
-        self._send([handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, words))], deadline_ns)
-        welcome = self._hear(deadline_ns)
+        self._send([handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, transcript))], deadline_ns)
+        welcome = self._receive_message(deadline_ns)
         if welcome.kind is not Kind.WELCOME:
             raise CorruptionError(f"a {welcome.kind.name} in place of a WELCOME")
         if not binding:
             self._received_bytes_max += TAG_BYTES
-            self._seal = FrameTags(
-                handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
+            self._tags = FrameTags(
+                handshake.client_frames_key(secret.key, transcript), handshake.server_frames_key(secret.key, transcript)
             )
         return secret
 
-    def _hear(self, deadline_ns: int) -> Message:
-        """A message of the handshake; raises what a refusal says."""
+    def _receive_message(self, deadline_ns: int) -> Message:
+        """Receive a message of the handshake; raises the error of a refusal."""
         head = self._exactly(handshake.HEAD.size, deadline_ns)
         version, kind, size = handshake.unpack_head(head)
         body = self._exactly(size, deadline_ns)
@@ -117,7 +116,7 @@ class Channel:
     def _exactly(self, size: int, deadline_ns: int) -> bytes:
         found = bytearray()
         while len(found) < size:
-            self._limit(deadline_ns)
+            self._set_timeout(deadline_ns)
             more = self._sock.recv(size - len(found))
             if not more:
                 raise ConnectionResetError("closed without an answer")
@@ -127,49 +126,49 @@ class Channel:
         return bytes(found)
 
     def call(self, codec: MethodCodec, arguments: tuple[Any, ...], timeout_ms: float) -> Answered:
-        """One call; raises InvalidInputError before anything is sent, OSError (a timeout too), or CorruptionError when
-        what came is no answer.
+        """Make one call. Raises InvalidInputError before it sends a byte, OSError (also on a timeout), and
+        CorruptionError when the received bytes are no answer.
         """
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         buffers = codec.call(self._sequence, arguments, self._frame_bytes_max)
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        self._send(buffers if self._seal is None else self._seal.sealed(buffers), deadline_ns)
+        self._send(buffers if self._tags is None else self._tags.tagged(buffers), deadline_ns)
         if codec.oneway:
             return Answered(None, None)
         frame = self._receive(deadline_ns)
-        return codec.read_answer(frame if self._seal is None else self._seal.check(frame), self._sequence)
+        return codec.read_answer(frame if self._tags is None else self._tags.check(frame), self._sequence)
 
-    def _limit(self, deadline_ns: int) -> None:
-        left_ns = deadline_ns - self._clock.boot_ns()
-        if left_ns <= 0:
+    def _set_timeout(self, deadline_ns: int) -> None:
+        remaining_ns = deadline_ns - self._clock.boot_ns()
+        if remaining_ns <= 0:
             raise TimeoutError("timed out")
-        self._sock.settimeout(left_ns / 1e9)
+        self._sock.settimeout(remaining_ns / 1e9)
 
     def _send(self, buffers: Buffers, deadline_ns: int) -> None:
-        left = [memoryview(buffer) for buffer in buffers]
-        while left:
-            self._limit(deadline_ns)
-            sent = send_some(self._sock, left)
-            while left and sent >= len(left[0]):
-                sent -= len(left.pop(0))
+        unsent = [memoryview(buffer) for buffer in buffers]
+        while unsent:
+            self._set_timeout(deadline_ns)
+            sent = send_some(self._sock, unsent)
+            while unsent and sent >= len(unsent[0]):
+                sent -= len(unsent.pop(0))
             if sent:
-                left[0] = left[0][sent:]
+                unsent[0] = unsent[0][sent:]
 
     def _receive(self, deadline_ns: int) -> memoryview:
-        self._limit(deadline_ns)
+        self._set_timeout(deadline_ns)
         first = self._sock.recv(_READ_BYTES)
         while len(first) < FRAME_HEADER.size:
             first += self._more(first, deadline_ns)
         (size,) = FRAME_HEADER.unpack_from(first)
         if not 0 < size <= self._received_bytes_max or len(first) > FRAME_HEADER.size + size:
-            raise CorruptionError(f"a frame of {size} bytes was announced, the limit is {self._received_bytes_max}")
+            raise CorruptionError(f"a frame header says {size} bytes, the limit is {self._received_bytes_max}")
         if len(first) == FRAME_HEADER.size + size:
             return memoryview(first)[FRAME_HEADER.size :]
         frame = memoryview(bytearray(size))
         at = len(first) - FRAME_HEADER.size
         frame[:at] = first[FRAME_HEADER.size :]
         while at < size:
-            self._limit(deadline_ns)
+            self._set_timeout(deadline_ns)
             count = self._sock.recv_into(frame[at:])
             if count == 0:
                 raise ConnectionResetError("closed in the middle of an answer")
@@ -177,14 +176,14 @@ class Channel:
         return frame
 
     def _more(self, first: bytes, deadline_ns: int) -> bytes:
-        self._limit(deadline_ns)
+        self._set_timeout(deadline_ns)
         more = self._sock.recv(_READ_BYTES) if first else b""
         if not more:
             raise ConnectionResetError("closed without an answer")
         return more
 
     def is_stale(self) -> bool:
-        """Tell whether something arrived (an end, usually) while nothing was asked."""
+        """Whether bytes, or usually the end of the connection, arrived between two calls."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(0))
@@ -194,6 +193,6 @@ class Channel:
         self._sock.close()
 
 
-def is_from_server(key: bytes, words: bytes, proof: bytes) -> bool:
-    """Tell whether the server that made this proof has the key and saw the same handshake."""
-    return handshake.is_proof(handshake.server_proof(key, words), proof)
+def is_from_server(key: bytes, transcript: bytes, proof: bytes) -> bool:
+    """Whether the server that made this proof has the key and saw the same handshake."""
+    return handshake.is_proof(handshake.server_proof(key, transcript), proof)

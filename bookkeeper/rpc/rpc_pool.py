@@ -1,8 +1,8 @@
-"""Calls to other processes: pooled connections, each greeted once, thrown away after any doubt.
+"""Calls to other processes over pooled connections, each with one handshake and one ``hello``.
 
-Arrives: an address, a method, arguments. Leaves: the result, or the error that the other side raised, or
-UnavailableError naming the address and the reason. A call whose answer did not come may have been carried out.
-A connection is used by one call at a time; whatever goes wrong on it closes it, and the idle ones of that address too.
+A call returns the result or raises the server's error, or UnavailableError with the address and the reason. A call
+without an answer may have run at the server. One call at a time uses a connection; any failure closes the connection
+and the idle connections to the same address.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from bookkeeper.security.access import Credentials
 from bookkeeper.security.secret import Secret
 
 IDLE_CONNECTIONS_MAX = 16
-"""Idle connections kept for one address; more are closed after use."""
+"""Most idle connections to one address; the pool closes more of them after use."""
 
 UNREACHED = "unreached"
-"""Detail of an UnavailableError: the address to which there was no connection, so that nothing of the call left."""
+"""Detail of an error: the address to which there was no connection, so that no byte of the call was sent."""
 
 
 class RpcPool:
@@ -47,7 +47,7 @@ class RpcPool:
     def __init__(
         self, hello: Hello, settings: RpcSettings, clock: Clock | None = None, credentials: Credentials | None = None
     ) -> None:
-        """``credentials`` None: nothing is shown, so only servers that ask for nothing can be called."""
+        """``credentials`` None: only servers that ask for no secret answer calls."""
         self._hello = hello
         self._credentials = credentials or Credentials()
         self._settings = settings
@@ -55,18 +55,18 @@ class RpcPool:
         self._lock = threading.Lock()
         self._idle: dict[str, deque[Channel]] = {}
         self._hellos: dict[str, Hello] = {}
-        self._of_instances: dict[str, RpcPool] = {}
+        self._instance_pools: dict[str, RpcPool] = {}
         self._closed = False
 
     def call(self, address: str, service: str, method: str, *arguments: Any, timeout_ms: float | None = None) -> Any:
-        """Call a method; raises what the other side raised, UnavailableError, InvalidInputError, IncompatibleError."""
+        """Call a method; raises the server's error, UnavailableError, InvalidInputError, IncompatibleError."""
         codec = method_codec(service, method)
         limit_ms = self._settings.timeout_ms if timeout_ms is None else timeout_ms
         channel = self._take(address, limit_ms)
         try:
             answered = channel.call(codec, arguments, limit_ms)
         except InvalidInputError:
-            self._put_back(address, channel)  # nothing was sent
+            self._put_back(address, channel)  # no byte was sent
             raise
         except (OSError, CorruptionError) as error:
             channel.close()
@@ -81,45 +81,46 @@ class RpcPool:
         return answered.result
 
     def peer_hello(self, address: str) -> Hello:
-        """Who answers at an address, as said when last connected; connects when that never happened."""
+        """The hello of the server at an address, from the last connection; connects when there was none."""
         if address not in self._hellos:
             self._put_back(address, self._connect(address, self._settings.timeout_ms))
         return self._hellos[address]
 
     def of_instance(self, instance_id: str) -> RpcPool:
-        """The same for calls that are meant for one instance: whoever else answers is not spoken to. It has connections
-        of its own, and is closed with this pool.
+        """A pool for calls to one instance: it refuses servers of other instances. It has its own connections, and this
+        pool closes it.
         """
         with self._lock:
-            found = self._of_instances.get(instance_id)
-            if found is None:
+            pool = self._instance_pools.get(instance_id)
+            if pool is None:
                 credentials = replace(self._credentials, instance_id=instance_id)
-                found = self._of_instances[instance_id] = RpcPool(self._hello, self._settings, self._clock, credentials)
-            return found
+                pool = RpcPool(self._hello, self._settings, self._clock, credentials)
+                self._instance_pools[instance_id] = pool
+            return pool
 
     def master(self, address: str, timeout_ms: float | None = None) -> Master:
-        """The master there; its methods are :meth:`call` with this timeout."""
+        """The master at an address; its methods are :meth:`call` with this timeout."""
         return cast(Master, _Stub(self, address, "Master", timeout_ms))
 
     def tserver(self, address: str, timeout_ms: float | None = None) -> TServer:
-        """The tserver there."""
+        """The tserver at an address."""
         return cast(TServer, _Stub(self, address, "TServer", timeout_ms))
 
     def replay(self, address: str, timeout_ms: float | None = None) -> Replay:
-        """The replay process there."""
+        """The replay process at an address."""
         return cast(Replay, _Stub(self, address, "Replay", timeout_ms))
 
     def close(self) -> None:
-        """Close every idle connection, and those in use after their call."""
+        """Close all idle connections now and all others after their call."""
         with self._lock:
             self._closed = True
             channels = [channel for idle in self._idle.values() for channel in idle]
             self._idle.clear()
-            others = list(self._of_instances.values())
+            instance_pools = list(self._instance_pools.values())
         for channel in channels:
             channel.close()
-        for other in others:
-            other.close()
+        for pool in instance_pools:
+            pool.close()
 
     def _take(self, address: str, timeout_ms: float) -> Channel:
         while True:
@@ -141,7 +142,7 @@ class RpcPool:
             raise UnavailableError(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
         try:
             hello = self._introduce(channel, min(timeout_ms, self._settings.frame_timeout_ms))
-        except ssl.SSLError as error:  # a certificate that is missing shows with the first answer
+        except ssl.SSLError as error:  # a missing certificate shows with the first answer
             channel.close()
             raise tls_failure(address, error) from error
         except OSError as error:
@@ -153,24 +154,24 @@ class RpcPool:
             raise IncompatibleError(f"{address} does not speak this protocol: {error}", {UNREACHED: address}) from error
         except BookkeeperError as error:
             channel.close()
-            raise self._explained(address, error) from error
+            raise self._with_address(address, error) from error
         with self._lock:
             self._hellos[address] = hello
         return channel
 
     def _introduce(self, channel: Channel, timeout_ms: float) -> Hello:
-        """Handshake and hello: who is there, proven as far as this side asks for it."""
-        proven = channel.greet(self._hello, self._credentials, timeout_ms)
+        """Do the handshake and the first call; returns the server's hello, checked as far as the credentials ask."""
+        secret = channel.greet(self._hello, self._credentials, timeout_ms)
         answered = channel.call(_HELLO, (self._hello,), timeout_ms)
         if answered.error is not None:
             raise answered.error
         hello: Hello = answered.result
         refuse_other_instance(hello, self._credentials.instance_id)
-        refuse_impostor(hello, proven, self._credentials.offers())
+        refuse_wrong_instance(hello, secret, self._credentials.offers())
         return hello
 
-    def _explained(self, address: str, error: BookkeeperError) -> BookkeeperError:
-        """The same error with the address, and the next step of whoever was not let in."""
+    def _with_address(self, address: str, error: BookkeeperError) -> BookkeeperError:
+        """The same error with the address, and with the next step when the server refused the caller."""
         details = {**error.details, UNREACHED: address}
         if not isinstance(error, NotAdmittedError):
             return type(error)(f"{address}: {error.message}", details)
@@ -194,7 +195,7 @@ class RpcPool:
 
 
 class _Stub:
-    """A service at an address: an attribute is a method of the contract."""
+    """A service at an address: each attribute is a method of the contract."""
 
     def __init__(self, pool: RpcPool, address: str, service: str, timeout_ms: float | None) -> None:
         self._pool = pool
@@ -209,31 +210,34 @@ class _Stub:
 _HELLO = method_codec("Master", "hello")
 
 
-def refuse_other_instance(hello: Hello, meant: str) -> None:
-    """Rule R23: raise RefusedError when another instance answers than is meant, whatever it lets in."""
-    if meant and hello.instance_id != meant:
+def refuse_other_instance(hello: Hello, instance_id: str) -> None:
+    """Rule R23: raise RefusedError when the server is another instance than ``instance_id`` (empty: any is right)."""
+    if instance_id and hello.instance_id != instance_id:
         raise RefusedError(
-            f"it says that it is instance {hello.instance_id or 'none'} ({hello.cluster_name}), and {meant} was meant: "
-            "name the address of that one; of a peer that was made anew, delete the cluster and define it again",
+            f"it says that it is instance {hello.instance_id or 'none'} ({hello.cluster_name}), and the caller wants "
+            f"{instance_id}: use the address of that one; if the peer was created again, delete the cluster and define "
+            "it again",
             {"instance_id": hello.instance_id},
         )
 
 
-def refuse_impostor(hello: Hello, proven: Secret | None, offers: Sequence[Secret]) -> None:
-    """Raise NotAdmittedError unless a cluster whose secret this side has proved it, and is the cluster that it says."""
-    if proven is not None and proven.instance_id not in ("", hello.instance_id):
+def refuse_wrong_instance(hello: Hello, secret: Secret | None, offers: Sequence[Secret]) -> None:
+    """Raise NotAdmittedError when the server's hello contradicts the ``secret`` that it proved, or when it proved none
+    and this side has a secret of its instance.
+    """
+    if secret is not None and secret.instance_id not in ("", hello.instance_id):
         raise NotAdmittedError(
             f"it says that it is instance {hello.instance_id} ({hello.cluster_name}), and proved the secret of "
-            f"{proven.instance_id} ({proven.cluster})"
+            f"{secret.instance_id} ({secret.cluster})"
         )
-    if proven is None and hello.instance_id and any(offer.instance_id == hello.instance_id for offer in offers):
+    if secret is None and hello.instance_id and any(offer.instance_id == hello.instance_id for offer in offers):
         raise NotAdmittedError(
             f"it says that it is instance {hello.instance_id} ({hello.cluster_name}), and does not prove its secret"
         )
 
 
 def plain_hello(role: str = "client") -> Hello:
-    """The greeting of a process that belongs to no cluster."""
+    """The hello of a process that belongs to no cluster."""
     return Hello(PROTOCOL_VERSION, "", "", role)
 
 

@@ -1,11 +1,10 @@
-"""The server: a fixed number of threads answer calls on many connections; none of them ever waits for a slow peer.
+"""The server: a fixed number of threads answer calls on many connections, and no thread waits for a slow peer.
 
-Arrives: connections. Leaves: calls of a handler, answers, log lines about what was refused. Every thread waits for any
-socket that is ready, reads what is there, and calls the handler once a frame is whole: a half-sent or slow frame costs
-memory until its deadline, but no thread. What does not parse closes its connection with one log line. A connection
-begins with a handshake (:mod:`bookkeeper.rpc.trust.handshake`); those under way are bounded in number and in time, and
-the oldest makes room for a new one: who is silent takes no place from who is not. The first call on a connection must
-be ``hello``. Nothing survives a crash.
+Each thread waits for any ready socket, reads its bytes, and calls the handler once a frame is complete: a partly
+received or slow frame costs memory until its deadline, but no thread. A frame that does not parse closes its connection
+with one log line. A connection begins with a handshake (:mod:`bookkeeper.rpc.trust.handshake`). The server limits the
+number and the time of open handshakes and ends the oldest one first, so that silent peers can't block others. The first
+call on a connection must be ``hello``.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ import select
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import CorruptionError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import Address
-from bookkeeper.rpc.connection import Connection, PeerClosedError
+from bookkeeper.rpc.connection import Connection, PeerClosedError, ServerContext
 from bookkeeper.rpc.contract.messages import Hello
-from bookkeeper.rpc.dispatch import Dispatcher
+from bookkeeper.rpc.dispatch import Dispatcher, ServedService
 from bookkeeper.rpc.frames.budget import Budget, limits_of
 from bookkeeper.rpc.frames.envelope import HEAD_BYTES_MAX
-from bookkeeper.rpc.frames.partial_frame import SCRATCH_BYTES, Answer, Declined, FrameBuffers
+from bookkeeper.rpc.frames.partial_frame import SCRATCH_BYTES, Declined, FrameBuffers
 from bookkeeper.rpc.frames.transport import end
-from bookkeeper.rpc.trust.admission import Admission, Admitted, RefusalLog, RefusedGuestError
+from bookkeeper.rpc.trust.admission import Admission, Admitted, HandshakeRefusedError, RefusalLog
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import Secret
@@ -39,38 +39,39 @@ LOG = logging.getLogger(__name__)
 _BACKLOG = 256
 
 TICK_MS = 250
-"""How often deadlines are looked at."""
+"""Time between two checks of all deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The address of a server: ``host`` None = ``rpc.bind_host``, ``port`` 0 = any free port."""
+
+    host: str | None = None
+    port: int = 0
 
 
 class RpcServer:
-    """Serves one service of the contract. ``handler`` has its methods, see :mod:`bookkeeper.rpc.contract.services`.
-
-    ``entrance`` says who is let in; None = whoever comes.
-    ``concurrency`` bounds the calls of single methods; beyond it callers get OverloadedError. A method that waits for
-    calls to servers of the same kind must be bounded, or all threads of two servers may wait for each other.
-    """
+    """Serves one service of the contract. ``entrance`` says which callers it admits; None = every caller."""
 
     def __init__(
         self,
-        service: str,
-        handler: object,
+        service: ServedService,
         hello: Hello,
         settings: RpcSettings,
         clock: Clock | None = None,
         *,
-        host: str | None = None,
-        port: int = 0,
-        concurrency: Mapping[str, int] | None = None,
+        binding: Binding | None = None,
         entrance: Entrance | None = None,
     ) -> None:
-        """Bind (``port`` 0 = any free one); raises UnavailableError when that fails, InvalidInputError on a handler
-        that lacks a method.
+        """Bind the address. Raises UnavailableError when that fails, InvalidInputError on a handler that lacks a
+        method.
         """
-        self._service = service
+        binding = binding or Binding()
+        self._service = service.name
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._dispatcher = Dispatcher(service, handler, hello, settings.frame_bytes_max, concurrency or {})
-        self._listener = _listen(Address(host or settings.bind_host, port))
+        self._dispatcher = Dispatcher(service, hello, settings.frame_bytes_max)
+        self._listener = _listen(Address(binding.host or settings.bind_host, binding.port))
         self.address = str(Address(*self._listener.getsockname()[:2]))
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
@@ -78,13 +79,15 @@ class RpcServer:
         self._epoll.register(self._wake, select.EPOLLIN)
         limits = limits_of(settings)
         self._budget = Budget(limits)
-        self._buffers = FrameBuffers(settings.threads_max, limits.process_bytes // 4)
         self._hello = hello
         self._entrance = entrance or Entrance()
+        buffers = FrameBuffers(settings.threads_max, limits.process_bytes // 4)
+        self._context = ServerContext(settings, buffers, self._budget, self._dispatcher, self._entrance.tls)
         self._refusals = RefusalLog(self._clock)
         self._connections: dict[int, Connection] = {}
-        self._guests: dict[int, Connection] = {}
-        self._counting = threading.Lock()
+        self._handshakes: dict[int, Connection] = {}
+        """The connections whose handshake is not over, oldest first."""
+        self._connections_lock = threading.Lock()
         self._busy: set[int] = set()
         self._idle = threading.Condition()
         self._stopping = threading.Event()
@@ -92,12 +95,12 @@ class RpcServer:
         self._workers = [guarded_thread(f"rpc-{n}", self._work) for n in range(settings.threads_max)]
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to accept connections and to answer calls."""
         for thread in (*self._workers, self._janitor):
             thread.start()
 
     def stop(self, grace_ms: int = 2_000) -> None:
-        """Take no more calls, let those under way end for up to ``grace_ms``, close every connection; idempotent."""
+        """Refuse new calls, wait up to ``grace_ms`` for the calls in progress, close all connections; idempotent."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -131,33 +134,31 @@ class RpcServer:
             for descriptor, connection in list(self._connections.items()):
                 if descriptor in self._busy:
                     continue
-                if self._is_overdue(connection, now_ns) or self._is_over(connection, accepted):
+                if self._is_overdue(connection, now_ns) or self._is_secret_forgotten(connection, accepted):
                     with contextlib.suppress(OSError):
-                        end(connection.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
+                        end(connection.sock, socket.SHUT_RDWR)  # the thread that waits for it closes it
 
     def _is_overdue(self, connection: Connection, now_ns: int) -> bool:
         deadline_ns = connection.deadline_ns
         if deadline_ns is not None and now_ns > deadline_ns:
             if connection.admission is not None:
                 if not connection.refused:
-                    reason = f"the handshake was not over in {self._settings.handshake_timeout_ms} ms"
-                    self._refusals.refused(connection.conversation.peer, "late", reason)
+                    reason = f"the handshake did not end in {self._settings.handshake_timeout_ms} ms"
+                    self._refusals.refused(connection.caller_state.peer, "late", reason)
                 return True
             LOG.warning(
-                "%s: a frame was not whole in %d ms, closed",
-                connection.conversation.peer,
+                "%s: a frame was not complete in %d ms, closed",
+                connection.caller_state.peer,
                 self._settings.frame_timeout_ms,
             )
             return True
         return now_ns > connection.last_used_ns + self._settings.idle_timeout_ms * 1_000_000
 
-    def _is_over(self, connection: Connection, accepted: Mapping[str, Secret] | None) -> bool:
-        admitted = connection.conversation.admitted
+    def _is_secret_forgotten(self, connection: Connection, accepted: Mapping[str, Secret] | None) -> bool:
+        admitted = connection.caller_state.admitted
         if admitted is None or not is_forgotten(admitted, accepted):
             return False
-        self._refusals.refused(
-            connection.conversation.peer, "forgotten", "the secret with which it came in is forgotten"
-        )
+        self._refusals.refused(connection.caller_state.peer, "forgotten", "the secret of its handshake is forgotten")
         return True
 
     # ---- connections
@@ -176,50 +177,39 @@ class RpcServer:
             self._epoll.modify(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _admit(self, sock: socket.socket, peer: str) -> None:
-        with self._counting:
-            inside = len(self._connections) - len(self._guests)
-        if inside >= self._settings.connections_max:
-            LOG.warning("%s: turned away, %d connections are open", peer, inside)
+        with self._connections_lock:
+            admitted = len(self._connections) - len(self._handshakes)
+        if admitted >= self._settings.connections_max:
+            LOG.warning("%s: refused, %d connections are open", peer, admitted)
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         admission = Admission(self._entrance, self._hello)
-        now_ns = self._clock.boot_ns()
-        connection = Connection(
-            sock,
-            peer,
-            now_ns,
-            self._settings,
-            self._buffers,
-            self._budget,
-            self._dispatcher,
-            admission,
-            self._entrance.tls,
-        )
-        with self._counting:
+        connection = Connection(sock, peer, self._clock.boot_ns(), self._context, admission)
+        with self._connections_lock:
             self._connections[sock.fileno()] = connection
-            self._guests[sock.fileno()] = connection
-        self._make_room()
+            self._handshakes[sock.fileno()] = connection
+        self._end_surplus_handshakes()
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _make_room(self) -> None:
-        """Beyond the bound of handshakes under way, the oldest one ends."""
-        with self._counting:
-            surplus = len(self._guests) - self._settings.handshakes_max
-            leaving = [self._guests.pop(descriptor) for descriptor in list(self._guests)[: max(0, surplus)]]
-        for guest in leaving:
-            if not guest.refused:
-                reason = f"more than {self._settings.handshakes_max} handshakes are under way, and this is the oldest"
-                self._refusals.refused(guest.conversation.peer, "surplus", reason)
+    def _end_surplus_handshakes(self) -> None:
+        """End the oldest handshakes above the limit."""
+        with self._connections_lock:
+            surplus = len(self._handshakes) - self._settings.handshakes_max
+            ended = [self._handshakes.pop(descriptor) for descriptor in list(self._handshakes)[: max(0, surplus)]]
+        for connection in ended:
+            if not connection.refused:
+                reason = f"more than {self._settings.handshakes_max} handshakes are open, and this is the oldest"
+                self._refusals.refused(connection.caller_state.peer, "surplus", reason)
             with contextlib.suppress(OSError):
-                end(guest.sock, socket.SHUT_RDWR)  # whoever waits for it closes it
+                end(connection.sock, socket.SHUT_RDWR)  # the thread that waits for it closes it
 
     def _close(self, connection: Connection) -> None:
-        with self._counting:
+        with self._connections_lock:
             self._connections.pop(connection.sock.fileno(), None)
-            self._guests.pop(connection.sock.fileno(), None)
+            self._handshakes.pop(connection.sock.fileno(), None)
         connection.close()
 
     def _serve(self, descriptor: int, event: int, scratch: memoryview) -> None:
@@ -232,14 +222,14 @@ class RpcServer:
             keep = self._exchange(connection, event, scratch)
         except PeerClosedError:
             keep = False
-        except RefusedGuestError as refused:
-            self._refusals.refused(connection.conversation.peer, refused.error.code, refused.error.message)
-            keep = connection.turn_away(refused.answer)  # until it has read why
+        except HandshakeRefusedError as refused:
+            self._refusals.refused(connection.caller_state.peer, refused.error.code, refused.error.message)
+            keep = connection.send_refusal(refused.answer)  # until the peer has read it
         except CorruptionError as error:
-            LOG.warning("%s: %s; closed", connection.conversation.peer, error)
+            LOG.warning("%s: %s; closed", connection.caller_state.peer, error)
             keep = False
         except OSError as error:
-            LOG.info("%s: connection lost: %s", connection.conversation.peer, error)
+            LOG.info("%s: connection lost: %s", connection.caller_state.peer, error)
             keep = False
         finally:
             with self._idle:
@@ -251,14 +241,14 @@ class RpcServer:
             self._close(connection)
 
     def _exchange(self, connection: Connection, event: int, scratch: memoryview) -> bool:
-        """Move what moves; False when the connection is to be closed."""
+        """Read, answer and send as far as the socket allows; False = close the connection."""
         if event & select.EPOLLOUT:
             if not connection.flush(self._clock.boot_ns()):
                 return True
             if connection.closing:
                 return False
         while True:
-            if connection.admission is not None and not self._let_in(connection):
+            if connection.admission is not None and not self._admit_caller(connection):
                 return True
             keep = self._answer(connection)
             if keep is not None:
@@ -269,22 +259,22 @@ class RpcServer:
             if connection.refused:
                 return connection.deadline_ns is not None and now_ns < connection.deadline_ns
 
-    def _let_in(self, connection: Connection) -> bool:
-        """Go on with TLS and the handshake; False while TLS is not done."""
-        if not connection.secure():
+    def _admit_caller(self, connection: Connection) -> bool:
+        """Continue TLS and the handshake; False while TLS is not done."""
+        if not connection.continue_tls():
             return False
-        if connection.shake_hands(self._clock.boot_ns()):
-            with self._counting:
-                self._guests.pop(connection.sock.fileno(), None)
+        if connection.continue_handshake(self._clock.boot_ns()):
+            with self._connections_lock:
+                self._handshakes.pop(connection.sock.fileno(), None)
         return True
 
     def _answer(self, connection: Connection) -> bool | None:
-        """Answer the frames that are whole; None when there is none left, else whether to keep the connection."""
+        """Answer the complete frames; None when no frame remains, else whether to keep the connection."""
         if connection.admission is not None:
             return None
         for frame in connection.frames():
             if isinstance(frame, Declined):
-                self._send(connection, frame.answer)
+                connection.answer(frame.answer, self._clock.boot_ns())
             else:
                 self._respond(connection, frame)
             if connection.wants == select.EPOLLOUT:
@@ -295,20 +285,15 @@ class RpcServer:
 
     def _respond(self, connection: Connection, frame: memoryview) -> None:
         head = bytes(frame[:HEAD_BYTES_MAX])
-        answer = self._dispatcher.respond(frame, connection.conversation)
+        answer = self._dispatcher.respond(frame, connection.caller_state)
         try:
-            self._send(connection, answer)
+            connection.answer(answer, self._clock.boot_ns())
         except OverloadedError as error:
-            self._send(connection, self._dispatcher.refuse(memoryview(head), error))
-
-    def _send(self, connection: Connection, answer: Answer) -> None:
-        connection.closing = answer.close
-        if answer.buffers is not None:
-            connection.answer(answer.buffers, self._clock.boot_ns())
+            connection.answer(self._dispatcher.refuse(memoryview(head), error), self._clock.boot_ns())
 
 
 def is_forgotten(admitted: Admitted, accepted: Mapping[str, Secret] | None) -> bool:
-    """Tell whether the secret with which somebody came in would let nobody in any more."""
+    """Whether the server does not accept the secret of a connection any more."""
     return accepted is not None and admitted.secret is not None and admitted.secret.id not in accepted
 
 

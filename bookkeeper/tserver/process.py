@@ -17,6 +17,7 @@ from bookkeeper.config import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
@@ -57,7 +58,11 @@ class TServerProcess:
         entrance = entrance_of(settings)
         self._service = TServerService(own.instance_id, TableRights(entrance.accepted, clock))
         self._server = RpcServer(
-            "TServer", self._service, hello, settings.rpc, clock, concurrency=call_limits(settings), entrance=entrance
+            ServedService("TServer", self._service, call_limits(settings)),
+            hello,
+            settings.rpc,
+            clock,
+            entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._session = coordination.open_session(SESSION_KIND, self._server.address)

@@ -67,7 +67,7 @@ def _keys(cluster: Cluster) -> list[bytes]:
 def test_every_service_of_a_cluster_refuses_whoever_shows_nothing(west: Cluster) -> None:
     pool = RpcPool(plain_hello(), RpcSettings())
     for service, address in _addresses(west).items():
-        with pytest.raises(NotAdmittedError, match=f"{address} refuses: .* lets in only who proves a secret"):
+        with pytest.raises(NotAdmittedError, match=f"{address} refuses: .* admits only callers that prove a secret"):
             pool.call(address, service, "status")
     pool.close()
 
@@ -84,7 +84,7 @@ def test_every_port_that_a_process_listens_at_asks_for_a_secret(west: Cluster) -
     for port in ports - {west.settings.monitor.port} | {replay}:
         peer = RawPeer(f"127.0.0.1:{port}")
         peer.send(greeting(target=west.settings.instance.instance_id))
-        code, _, _ = handshake.read_refusal(peer.hear_handshake())
+        code, _, _ = handshake.read_refusal(peer.receive_message())
         assert code == "not_admitted"
         peer.close()
 
@@ -123,7 +123,7 @@ def test_the_shell_says_in_one_line_why_it_is_not_let_in(west: Cluster, monkeypa
     answer = quick("shell", west.quorum, "tables")
     assert (answer.code, answer.out, answer.err.count("\n")) == (ExitCode.FAILED, "", 1)
     assert answer.err.startswith(
-        f"error: {west.quorum} refuses: master of cluster west lets in only who proves a secret"
+        f"error: {west.quorum} refuses: master of cluster west admits only callers that prove a secret"
     )
     assert "--secret-file" in answer.err
     secret = str(west.directory / "secrets" / "client.secret")
@@ -202,5 +202,5 @@ def admitted(cluster: Cluster, address: str) -> RawPeer:
     """A socket that was let in with the cluster's own secret, and then does what a test wants."""
     secret = read_secret(cluster.directory / "secrets" / "cluster.secret")
     peer = RawPeer(address)
-    peer.come_in(secret)
+    peer.authenticate(secret)
     return peer

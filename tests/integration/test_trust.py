@@ -172,7 +172,7 @@ def test_a_client_needs_secret_ca_and_certificate(
             client._master.call("pick_tserver", "1")
     with pytest.raises(IncompatibleError, match="speaks TLS only"):
         Client.connect(east.quorum, secret_file=secret)
-    with pytest.raises(NotAdmittedError, match="lets in only who proves a secret"):
+    with pytest.raises(NotAdmittedError, match="admits only callers that prove a secret"):
         Client.connect(east.quorum, tls_ca=own.ca, tls_certificate=both)
 
 
@@ -183,7 +183,7 @@ def test_a_peer_that_is_turned_away_waits_and_its_queue_says_why(pair: Pair) -> 
     west.put("t", b"d", b"4")
 
     wait_until(
-        lambda: any("is not known here" in (found.last_error or "") for found in replication.status("t")),
+        lambda: any("is unknown here" in (found.last_error or "") for found in replication.status("t")),
         "the reason in the status",
     )
     assert not list(replication.quarantine("t")), "it is not about the records"

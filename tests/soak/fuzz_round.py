@@ -56,14 +56,14 @@ class Line:
     def send(self, attack: Attack) -> None:
         """The one place where a frame leaves. Raises OSError."""
         deadline_ns = SystemClock().boot_ns() + ANSWER_MS * 1_000_000
-        seal, frame = self._channel._seal, FRAME_HEADER.pack(attack.announced) + attack.message
-        sealed: Buffers = [frame] if seal is None or not attack.is_whole else seal.sealed([frame])
-        self._channel._send(sealed, deadline_ns)
+        tags, frame = self._channel._tags, FRAME_HEADER.pack(attack.announced) + attack.message
+        tagged: Buffers = [frame] if tags is None or not attack.is_whole else tags.tagged([frame])
+        self._channel._send(tagged, deadline_ns)
 
     def hear(self) -> bytes:
         """An answer; raises OSError, CorruptionError."""
-        seal, frame = self._channel._seal, self._channel._receive(SystemClock().boot_ns() + ANSWER_MS * 1_000_000)
-        return bytes(frame if seal is None else seal.check(frame))
+        tags, frame = self._channel._tags, self._channel._receive(SystemClock().boot_ns() + ANSWER_MS * 1_000_000)
+        return bytes(frame if tags is None else tags.check(frame))
 
     def close(self) -> None:
         """Leave."""

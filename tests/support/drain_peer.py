@@ -19,6 +19,7 @@ from pathlib import Path
 from bookkeeper.config import RpcSettings
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.storage.wal import decode_batch
 from tests.support.thrift_peer import Contract
@@ -96,9 +97,10 @@ def serve_plain(listener: socket.socket, sink: _Sink) -> None:
 def main(directory: str) -> None:
     """Serve until standard input closes."""
     settings, sink = RpcSettings(), _Sink(Path(directory))
-    tserver = RpcServer("TServer", _TServer(sink), Hello(PROTOCOL_VERSION, EAST, "sink", "tserver"), settings)
+    tserver_hello = Hello(PROTOCOL_VERSION, EAST, "sink", "tserver")
+    tserver = RpcServer(ServedService("TServer", _TServer(sink)), tserver_hello, settings)
     handler = _Master(tserver.address)
-    master = RpcServer("Master", handler, Hello(PROTOCOL_VERSION, EAST, "sink", "master"), settings)
+    master = RpcServer(ServedService("Master", handler), Hello(PROTOCOL_VERSION, EAST, "sink", "master"), settings)
     handler.address = master.address
     tserver.start()
     master.start()

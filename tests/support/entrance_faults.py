@@ -30,7 +30,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "any-proof-will-do": (
         "bookkeeper.rpc.trust.handshake",
         "is_proof",
-        lambda expected, shown: True,  # noqa: ARG005
+        lambda expected, received: True,  # noqa: ARG005
         "who knows the id of a secret comes in without the secret, and stands for a server too",
     ),
     "nobody-is-asked": (
@@ -42,7 +42,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "proofs-are-the-same": (
         "bookkeeper.rpc.trust.handshake",
         "client_proof",
-        lambda key, words: _server_proof(key, words),
+        lambda key, transcript: _server_proof(key, transcript),
         "a server's own proof, sent back to it, lets a stranger in",
     ),
     "nonces-repeat": (
@@ -59,7 +59,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "frames-have-no-numbers": (
         "bookkeeper.rpc.frames.frame_tags",
-        "_Numbers.take",
+        "_Nonces.take",
         lambda self: bytes(12),  # noqa: ARG005
         "who passes frames on repeats some of them",
     ),
@@ -72,25 +72,25 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "any-target-will-do": (
         "bookkeeper.rpc.trust.admission",
         "refuse_other_target",
-        lambda target, hello, who: None,  # noqa: ARG005
+        lambda target, hello, own_name: None,  # noqa: ARG005
         "a handshake that was meant for one instance holds at another",
     ),
     "any-instance-will-do": (
         "bookkeeper.rpc.rpc_pool",
         "refuse_other_instance",
-        lambda hello, meant: None,  # noqa: ARG005
+        lambda hello, instance_id: None,  # noqa: ARG005
         "R23: who took the address of a peer, and asks for no secret, gets what was meant for that peer",
     ),
     "proofs-hold-on-any-channel": (
         "bookkeeper.rpc.trust.handshake",
-        "words_of",
-        lambda channel, said, nonce, chosen: b"".join((*said, nonce, chosen)),  # noqa: ARG005
+        "transcript_of",
+        lambda channel, messages, nonce, chosen: b"".join((*messages, nonce, chosen)),  # noqa: ARG005
         "who has a certificate passes a handshake on from one TLS connection to another one",
     ),
     "callers-believe-any-proof": (
         "bookkeeper.rpc.channel",
         "is_from_server",
-        lambda key, words, shown: True,  # noqa: ARG005
+        lambda key, transcript, proof: True,  # noqa: ARG005
         "whoever answers at an address is believed to have the secret",
     ),
     "everywhere-is-loopback": (
@@ -107,7 +107,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "peers-speak-for-others": (
         "bookkeeper.rpc.trust.rights",
-        "is_itself",
+        "is_own_instance",
         lambda caller, source: True,  # noqa: ARG005
         "a peer opens a stream in another one's name, and this cluster drops that one's records as known",
     ),
@@ -119,25 +119,25 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "any-name-will-do": (
         "bookkeeper.rpc.rpc_pool",
-        "refuse_impostor",
-        lambda hello, proven, offers: None,  # noqa: ARG005
+        "refuse_wrong_instance",
+        lambda hello, secret, offers: None,  # noqa: ARG005
         "R23: who has one secret of this cluster's stands for another peer",
     ),
     "secrets-pass-hands": (
         "bookkeeper.rpc.dispatch",
-        "refuse_pretender",
+        "refuse_contradicting_hello",
         lambda hello, admitted: None,  # noqa: ARG005
         "a secret that was made for one instance serves another",
     ),
     "any-version-will-do": (
         "bookkeeper.rpc.trust.admission",
-        "check_guest_version",
-        lambda version, who: None,  # noqa: ARG005
+        "check_caller_version",
+        lambda version, own_name: None,  # noqa: ARG005
         "a peer of a newer protocol is not told so",
     ),
     "silent-guests-stay": (
         "bookkeeper.rpc.rpc_server",
-        "RpcServer._make_room",
+        "RpcServer._end_surplus_handshakes",
         lambda self: None,  # noqa: ARG005
         "handshakes that nobody ends take the places of others",
     ),
@@ -167,7 +167,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "lengths-are-believed": (
         "bookkeeper.rpc.frames.wire",
-        "_room",
+        "_end_of",
         lambda view, at, size: at + size,  # noqa: ARG005
         "L7: garbage on the wire kills a server",
     ),
@@ -222,7 +222,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "every-refusal-is-logged": (
         "bookkeeper.rpc.trust.admission",
         "is_quiet",
-        lambda said_ns, now_ns: False,  # noqa: ARG005
+        lambda logged_ns, now_ns: False,  # noqa: ARG005
         "a stranger that knocks on and on fills the log",
     ),
 }
@@ -233,7 +233,7 @@ def _believe(context: ssl.SSLContext) -> None:
     context.verify_mode = ssl.CERT_NONE
 
 
-def _server_proof(key: bytes, words: bytes) -> bytes:
+def _server_proof(key: bytes, transcript: bytes) -> bytes:
     from bookkeeper.rpc.trust import handshake
 
-    return handshake.server_proof(key, words)
+    return handshake.server_proof(key, transcript)

@@ -23,6 +23,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.security.access import entrance_of
 
@@ -54,7 +55,8 @@ class LocalReplay:
         """Listen and register."""
         own = self.settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
-        self.server = RpcServer("Replay", self, hello, self.settings.rpc, entrance=entrance_of(self.settings))
+        entrance = entrance_of(self.settings)
+        self.server = RpcServer(ServedService("Replay", self), hello, self.settings.rpc, entrance=entrance)
         self.server.start()
         self.session = self.coordination.open_session("replay", self.server.address)
         return self

@@ -23,13 +23,13 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     "memory-for-what-is-announced": (
         "bookkeeper.rpc.frames.partial_frame",
         "grown_bytes",
-        lambda has_bytes, size: size,  # noqa: ARG005
+        lambda received_bytes, size: size,  # noqa: ARG005
         "forty connections with four bytes each take more than a gigabyte",
     ),
     "budgets-are-words": (
         "bookkeeper.rpc.frames.budget",
         "exceeds",
-        lambda held_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
+        lambda counted_bytes, more_bytes, limit_bytes: False,  # noqa: ARG005
         "whoever has a secret fills the memory of a process with frames that are never whole",
     ),
     "each-batch-has-its-own-budget": (
@@ -46,8 +46,8 @@ MEMORY_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "rights-come-last": (
         "bookkeeper.rpc.dispatch",
-        "refuse_stranger",
-        lambda service, method, conversation: None,  # noqa: ARG005
+        "refuse_unauthorized_call",
+        lambda service, method, state: None,  # noqa: ARG005
         "arguments are received and parsed for callers who may not make the call",
     ),
 }

@@ -12,11 +12,11 @@ from typing import Any
 from bookkeeper.config import RpcSettings
 from bookkeeper.rpc.address import parse_address
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.dispatch import caller
+from bookkeeper.rpc.dispatch import ServedService, caller
 from bookkeeper.rpc.frames.envelope import method_codec
 from bookkeeper.rpc.frames.frame_tags import FrameTags
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.handshake import Challenge, Kind, Message
 from bookkeeper.security.access import Credentials, Entrance
@@ -56,12 +56,10 @@ def serving(
     **settings: Any,
 ) -> Iterator[RpcServer]:
     server = RpcServer(
-        service,
-        handler,
+        ServedService(service, handler, concurrency or {}),
         SERVER_HELLO,
         RpcSettings(**settings),
-        port=port,
-        concurrency=concurrency or {},
+        binding=Binding(port=port),
         entrance=entrance,
     )
     server.start()
@@ -88,13 +86,13 @@ def greeting(
     return handshake.pack_greeting(nonce or handshake.new_nonce(), role, instance_id, target, ids)
 
 
-def words_after(said: bytes, challenge: Challenge, channel: bytes = b"") -> bytes:
+def transcript_after(said: bytes, challenge: Challenge, channel: bytes = b"") -> bytes:
     """The bytes that proofs and keys sign when ``said`` was answered with this challenge."""
-    return handshake.words_of(channel, [said], challenge.nonce, challenge.chosen)
+    return handshake.transcript_of(channel, [said], challenge.nonce, challenge.chosen)
 
 
 class RawPeer:
-    """A bare socket to a server. ``seal`` is None until :meth:`come_in`."""
+    """A bare socket to a server. ``tags`` is None until :meth:`authenticate`."""
 
     def __init__(self, address: str, receive_buffer_bytes: int | None = None) -> None:
         target = parse_address(address)
@@ -103,49 +101,49 @@ class RawPeer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.sock.settimeout(30)
         self.sock.connect((target.host, target.port))
-        self.seal: FrameTags | None = None
+        self.tags: FrameTags | None = None
 
     def send(self, raw: bytes) -> None:
         self.sock.sendall(raw)
 
-    def say(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> None:
+    def send_call(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> None:
         self.send(self.call(method, *arguments, service=service, sequence=sequence))
 
     def call(self, method: str, *arguments: Any, service: str = "Replay", sequence: int = 1) -> bytes:
         """The next frame of this peer."""
         frame = method_codec(service, method).call(sequence, arguments, 1 << 30)
-        return b"".join(frame if self.seal is None else self.seal.sealed(frame))
+        return b"".join(frame if self.tags is None else self.tags.tagged(frame))
 
-    def shake_hands(self) -> None:
+    def do_handshake(self) -> None:
         """With a server that asks for no secret."""
         self.send(greeting())
-        assert handshake.read_challenge(self.hear_handshake()).is_open
+        assert handshake.read_challenge(self.receive_message()).is_open
 
-    def come_in(self, secret: Secret) -> None:
+    def authenticate(self, secret: Secret) -> None:
         """With this secret, through a server that speaks no TLS."""
         said = greeting(secret, target=secret.instance_id)
         self.send(said)
-        words = words_after(said, handshake.read_challenge(self.hear_handshake()))
-        self.send(handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, words)))
-        assert self.hear_handshake().kind is Kind.WELCOME
-        keys = handshake.client_frames_key(secret.key, words), handshake.server_frames_key(secret.key, words)
-        self.seal = FrameTags(*keys)
+        transcript = transcript_after(said, handshake.read_challenge(self.receive_message()))
+        self.send(handshake.pack(Kind.PROOF, handshake.client_proof(secret.key, transcript)))
+        assert self.receive_message().kind is Kind.WELCOME
+        keys = handshake.client_frames_key(secret.key, transcript), handshake.server_frames_key(secret.key, transcript)
+        self.tags = FrameTags(*keys)
 
-    def hear_handshake(self) -> Message:
+    def receive_message(self) -> Message:
         head = self._exactly(handshake.HEAD.size)
         version, kind, size = handshake.unpack_head(head)
         body = self._exactly(size)
         return Message(version, kind, body, head + body)
 
     def greet(self) -> Any:
-        self.shake_hands()
-        self.say("hello", plain_hello())
-        return self.hear("hello").result
+        self.do_handshake()
+        self.send_call("hello", plain_hello())
+        return self.receive_answer("hello").result
 
-    def hear(self, method: str, service: str = "Replay", sequence: int = 1) -> Any:
+    def receive_answer(self, method: str, service: str = "Replay", sequence: int = 1) -> Any:
         (size,) = struct.unpack(">i", self._exactly(4))
         frame = memoryview(self._exactly(size))
-        payload = frame if self.seal is None else self.seal.check(frame)
+        payload = frame if self.tags is None else self.tags.check(frame)
         return method_codec(service, method).read_answer(payload, sequence)
 
     def _exactly(self, size: int) -> bytes:

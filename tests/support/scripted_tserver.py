@@ -23,6 +23,7 @@ from bookkeeper.rpc.contract.messages import (
     WorkReport,
 )
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedLog
+from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.storage.wal import path_of
 from tests.support.master_world import World
@@ -145,7 +146,7 @@ class ScriptedTServer:
 def scripted(world: World) -> Iterator[ScriptedTServer]:
     """A live tserver session that answers."""
     handler = ScriptedTServer()
-    server = RpcServer("TServer", handler, SERVER_HELLO, world.settings.rpc)
+    server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, world.settings.rpc)
     server.start()
     handler.session = world.tserver(server.address)
     try:

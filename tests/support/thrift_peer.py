@@ -18,7 +18,8 @@ from bookkeeper.errors import NotFoundError, NotLeaderError, PermanentError, Str
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello, ReplicateRequest, ReplicateResult
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from tests.support.memory_peer import MemoryPeer
 
 
@@ -91,10 +92,9 @@ class ThriftPeer:
     def __enter__(self) -> Self:
         """Start to listen."""
         settings = RpcSettings(threads_max=8)
-        self.master = RpcServer("Master", _Master(self), self._hello("master"), settings, port=self.master_port)
-        self.tservers = [
-            RpcServer("TServer", _TServer(self), self._hello("tserver"), settings) for _ in range(self.tserver_count)
-        ]
+        master, tserver = ServedService("Master", _Master(self)), ServedService("TServer", _TServer(self))
+        self.master = RpcServer(master, self._hello("master"), settings, binding=Binding(port=self.master_port))
+        self.tservers = [RpcServer(tserver, self._hello("tserver"), settings) for _ in range(self.tserver_count)]
         for server in (self.master, *self.tservers):
             server.start()
         return self

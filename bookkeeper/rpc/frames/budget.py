@@ -1,9 +1,9 @@
-"""The memory that frames and answers of other processes may take: for a connection, for a secret, and in all.
+"""Memory limits for frames and answers of other processes: for a connection, for a secret, and for the process.
 
-Arrives: bytes that are about to be held. Leaves: they are counted, or OverloadedError names the setting that is used
-up. What is counted: the part of a large frame that has come, until its call is answered, and what the call takes beside
-it; and a large answer, until it has left. What fits into the small buffer of a connection is not counted: connections
-are bounded. Pure but for a lock.
+A caller counts bytes before it allocates them; OverloadedError names the setting whose limit is reached. The budget
+counts the received part of a large frame until its call is answered, the memory that the call takes besides it, and a
+large answer until it is sent. It does not count the small buffer of a connection, because the number of connections is
+limited. Pure but for a lock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bookkeeper.errors import OverloadedError
 from bookkeeper.rpc.frames.frame_tags import TAG_BYTES
 
 FREE_BYTES = 64 * 1024
-"""A frame or an answer of at most this size is not counted."""
+"""The budget does not count a frame or an answer of at most this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """Most bytes that may be held."""
+    """Most bytes that a budget counts for one connection, for one secret and for the process."""
 
     connection_bytes: int
     secret_bytes: int
@@ -29,8 +29,8 @@ class MemoryLimits:
 
 
 def limits_of(settings: RpcSettings) -> MemoryLimits:
-    """The limits that the settings give; where they say 0, it follows from the largest frame. A connection holds one
-    frame with its tag and what that one takes decompressed, or an answer.
+    """The limits of the settings; a setting of 0 means a multiple of the largest frame. A connection needs one frame
+    with its tag and its decompressed content, or one answer.
     """
     return MemoryLimits(
         2 * settings.frame_bytes_max + TAG_BYTES,
@@ -39,78 +39,89 @@ def limits_of(settings: RpcSettings) -> MemoryLimits:
     )
 
 
-def exceeds(held_bytes: int, more_bytes: int, limit_bytes: int) -> bool:
-    """Whether more bytes than the limit would be held."""
-    return held_bytes + more_bytes > limit_bytes
+def exceeds(counted_bytes: int, more_bytes: int, limit_bytes: int) -> bool:
+    """Whether ``more_bytes`` besides the counted ones pass the limit."""
+    return counted_bytes + more_bytes > limit_bytes
 
 
 class Budget:
-    """What is held in a process, and by the connections of each secret. Thread-safe."""
+    """Counts the bytes of a process, and those of the connections of each secret. Thread-safe."""
 
     def __init__(self, limits: MemoryLimits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
-        self._held = 0
-        self._by_secret: dict[str, int] = {}
+        self._counted_bytes = 0
+        self._bytes_by_secret: dict[str, int] = {}
 
     def account(self, secret_id: str | None) -> Account:
-        """For one connection. ``secret_id`` None: it needed no secret, so only the other two limits hold."""
+        """The account of one connection. ``secret_id`` None: the server asks for no secret, so only the limits of the
+        connection and of the process hold.
+        """
         return Account(self, secret_id)
 
     @property
-    def held_bytes(self) -> int:
-        """By all connections."""
-        return self._held
+    def counted_bytes(self) -> int:
+        """The bytes of all connections."""
+        return self._counted_bytes
 
     def take(self, account: Account, size: int) -> None:
-        """Count ``size`` bytes more. Raises OverloadedError, and counts nothing then."""
+        """Count ``size`` more bytes. Raises OverloadedError, and then counts nothing."""
         with self._lock:
-            of_secret = self._by_secret.get(account.secret_id, 0) if account.secret_id is not None else 0
-            for held, limit, who, setting in (
-                (account.held_bytes, self._limits.connection_bytes, "this connection", "rpc.frame_bytes_max"),
-                (of_secret, self._limits.secret_bytes, "those who use this secret", "rpc.secret_memory_bytes"),
-                (self._held, self._limits.process_bytes, "all callers", "rpc.memory_bytes"),
+            of_secret = self._bytes_by_secret.get(account.secret_id, 0) if account.secret_id is not None else 0
+            for counted, limit, callers, setting in (
+                (account.counted_bytes, self._limits.connection_bytes, "this connection", "rpc.frame_bytes_max"),
+                (of_secret, self._limits.secret_bytes, "the callers with this secret", "rpc.secret_memory_bytes"),
+                (self._counted_bytes, self._limits.process_bytes, "all callers", "rpc.memory_bytes"),
             ):
-                if exceeds(held, size, limit):
+                if exceeds(counted, size, limit):
                     raise OverloadedError(
-                        f"{size} bytes more for messages of {who}, beside {held}, are above {limit} ({setting}): back "
-                        "off, or send less at once"
+                        f"messages of {callers} take {counted} bytes, and {size} more pass the limit of {limit} "
+                        f"({setting}): back off, or send less at once"
                     )
             self._add(account, size)
 
     def give_back(self, account: Account, size: int | None) -> None:
-        """``size`` bytes are held no more; None = all of the account."""
+        """Stop counting ``size`` bytes; None = all bytes of the account."""
         with self._lock:
-            self._add(account, -(account.held_bytes if size is None else min(size, account.held_bytes)))
+            self._add(account, -(account.counted_bytes if size is None else min(size, account.counted_bytes)))
 
     def _add(self, account: Account, size: int) -> None:
-        account.held_bytes += size
-        self._held += size
+        account.add(size)
+        self._counted_bytes += size
         if account.secret_id is not None:
-            left = self._by_secret.get(account.secret_id, 0) + size
-            self._by_secret[account.secret_id] = left
-            if not left:
-                del self._by_secret[account.secret_id]
+            remaining = self._bytes_by_secret.get(account.secret_id, 0) + size
+            self._bytes_by_secret[account.secret_id] = remaining
+            if not remaining:
+                del self._bytes_by_secret[account.secret_id]
 
 
 class Account:
-    """What one connection holds."""
+    """The bytes that a budget counts for one connection."""
 
     def __init__(self, budget: Budget, secret_id: str | None) -> None:
         self._budget = budget
+        self._counted_bytes = 0
         self.secret_id = secret_id
-        self.held_bytes = 0
+
+    @property
+    def counted_bytes(self) -> int:
+        """The bytes of this connection."""
+        return self._counted_bytes
+
+    def add(self, size: int) -> None:
+        """Change the count; only the budget calls this, under its lock."""
+        self._counted_bytes += size
 
     def take(self, size: int) -> None:
-        """Count ``size`` bytes more. Raises OverloadedError, and counts nothing then."""
+        """Count ``size`` more bytes. Raises OverloadedError, and then counts nothing."""
         if size:
             self._budget.take(self, size)
 
     def give_back(self, size: int) -> None:
-        """``size`` bytes are held no more."""
+        """Stop counting ``size`` bytes."""
         if size:
             self._budget.give_back(self, size)
 
     def close(self) -> None:
-        """Nothing is held any more; idempotent."""
+        """Stop counting all bytes of the connection; idempotent."""
         self._budget.give_back(self, None)

@@ -1,12 +1,12 @@
-"""How many bytes a call may have: what carries records or lists may fill a frame, anything else stays small.
+"""The size limit of each call: a call with records or lists may fill a frame, any other call is small.
 
-Arrives: a method. Leaves: a bound; pure. A test holds the table to the contract.
+Pure. A test compares the table with the contract.
 """
 
 from __future__ import annotations
 
 HELLO_BYTES_MAX = 4 * 1024
-"""Before it, nobody has said who it is."""
+"""Size limit of the first call: before it the server does not know the caller."""
 
 SMALL_CALL_BYTES_MIN = 64 * 1024
 SMALL_CALL_PART = 16

@@ -1,7 +1,6 @@
-"""Whole messages: a call, its answer or its refusal, each in one frame (four bytes of length, then the message).
+"""Messages: a call, its answer or its refusal, each in one frame (four bytes of length, then the message).
 
-Arrives: a method and its arguments, or a received frame. Leaves: buffers of one frame, or what the frame says. Frames
-beyond the limit are refused on both sides. Source: the Thrift strict binary protocol and framed transport.
+Both sides refuse frames above the size limit. Source: the Thrift strict binary protocol and framed transport.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _START = struct.Struct(">Ii")
 _SEQUENCE = struct.Struct(">i")
 
 HEAD_BYTES_MAX = _START.size + NAME_BYTES_MAX + _SEQUENCE.size
-"""So many bytes of a frame hold the head of its message, whatever method it calls."""
+"""Most bytes of a message's head, for any method."""
 
 _JOIN_BELOW_BYTES = 32 * 1024
 _BUFFERS_MAX = 512
@@ -41,7 +40,7 @@ _REFUSAL_FIELDS = (FieldSpec(1, "message", _TEXT, False), FieldSpec(2, "kind", T
 
 
 class MessageKind(IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     CALL = 1
     REPLY = 2
@@ -51,7 +50,7 @@ class MessageKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageStart:
-    """The head of a message; ``body_at`` is where its struct begins in the frame."""
+    """The head of a message; ``body_at`` is the position of its struct in the frame."""
 
     method: str
     kind: MessageKind
@@ -61,7 +60,7 @@ class MessageStart:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How a call ended: with a result, or with an error to raise."""
+    """The outcome of a call: a result, or an error to raise."""
 
     result: Any
     error: BookkeeperError | None
@@ -108,11 +107,11 @@ class MethodCodec:
         return _frame(self.name, MessageKind.REPLY, sequence, self._write_success, values, frame_bytes_max)
 
     def fault(self, sequence: int, fault: Fault, frame_bytes_max: int) -> Buffers:
-        """The frame of an answer that is an error."""
+        """The frame of an answer with an error."""
         return _frame(self.name, MessageKind.REPLY, sequence, self._write_fault, (fault,), frame_bytes_max)
 
     def read_answer(self, frame: memoryview, sequence: int) -> Answered:
-        """How a call ended; raises CorruptionError when the frame is no answer to it."""
+        """The outcome of a call; raises CorruptionError when the frame is no answer to it."""
         start = read_start(frame)
         if start.sequence != sequence or start.method != self.name:
             raise CorruptionError(f"an answer to {start.method} {start.sequence}, expected {self.name} {sequence}")
@@ -138,14 +137,14 @@ def method_codec(service: str, method: str) -> MethodCodec:
 
 
 def unknown_method(start: MessageStart) -> Buffers:
-    """The frame that refuses a method nobody knows, as Thrift does (TApplicationException)."""
+    """The frame that refuses an unknown method, as Thrift does (TApplicationException)."""
     write = _tuple_writer(_REFUSAL_FIELDS)
     values = (f"no method {start.method} here", _UNKNOWN_METHOD)
     return _frame(start.method, MessageKind.EXCEPTION, start.sequence, write, values, 64 * 1024)
 
 
 def foreign_protocol_answer(message: memoryview, text: str) -> bytes | None:
-    """The frame that tells a Thrift client of another protocol why it is not served; None = that is no call (yet)."""
+    """The refusal for a Thrift client of another protocol; None = the bytes are no call, or not all of its head."""
     try:
         start = read_start(message)
     except CorruptionError:
@@ -171,7 +170,7 @@ def read_start(frame: memoryview) -> MessageStart:
 
 
 def gather(buffers: Buffers) -> Buffers:
-    """The same bytes in few buffers: small ones joined, large ones as they are (not copied)."""
+    """The same bytes in few buffers: joins small buffers and does not copy large ones."""
     gathered: Buffers = []
     small: list[bytes | memoryview] = []
     join_below = _JOIN_BELOW_BYTES

@@ -1,12 +1,11 @@
-"""Frames that nobody on the way can change: without TLS each one ends with a tag that only the two sides can make.
+"""Authentication tags: without TLS each frame ends with a tag, so that no third party can change it on its way.
 
-Arrives: the keys that a handshake made, one for each direction; frames. Leaves: frames with their tags, and payloads
-whose tag is right; CorruptionError otherwise, and the connection closes. Nothing survives a crash.
+The handshake makes a key for each direction. A wrong tag raises CorruptionError, and the connection closes.
 
-A sealed frame is its header, the payload, the tag (16 bytes); the header's length counts payload and tag. The tag is
-AES-256-GMAC over the payload, which is AES-256-GCM with an empty plaintext and the payload as associated data. Its
-nonce is the number of the frame in its direction, from 0, in 12 bytes, big-endian. So a frame that is repeated, left
-out, moved or sent back to its sender has a wrong tag. Tags do not hide what a frame says: that is what TLS is for.
+A tagged frame is its header, the payload and the tag (16 bytes); the header's length counts payload and tag. The tag is
+AES-256-GMAC over the payload: AES-256-GCM with an empty plaintext and the payload as associated data. Its nonce is the
+number of the frame in its direction, from 0, in 12 bytes, big-endian. So a frame that is repeated, left out, moved or
+sent back to its sender has a wrong tag. Tags do not hide the content of a frame; TLS does.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ class FrameTags:
 
     def __init__(self, send_key: bytes, receive_key: bytes) -> None:
         """Each key has 32 bytes and serves one direction of one connection only."""
-        self._sends = _Numbers()
-        self._receives = _Numbers()
-        self._algorithm = AES256(send_key)
-        self._received = AES256(receive_key)
-        self._maker = AESGCM(send_key)
-        self._checker = AESGCM(receive_key)
+        self._send_nonces = _Nonces()
+        self._receive_nonces = _Nonces()
+        self._send_algorithm = AES256(send_key)
+        self._receive_algorithm = AES256(receive_key)
+        self._send_cipher = AESGCM(send_key)
+        self._receive_cipher = AESGCM(receive_key)
 
     def tag(self, payload: Buffers) -> bytes:
-        """The tag of the next frame to send. The buffers are not joined."""
-        nonce = self._sends.take()
-        if len(payload) == 1:  # the same tag by one call, where setting up a cipher costs more than a small frame
-            return self._maker.encrypt(nonce, b"", payload[0])
-        cipher = Cipher(self._algorithm, GCM(nonce)).encryptor()
+        """The tag of the next frame to send. It does not join the buffers."""
+        nonce = self._send_nonces.take()
+        if len(payload) == 1:  # the same tag by one call: to set up a cipher costs more than to tag a small frame
+            return self._send_cipher.encrypt(nonce, b"", payload[0])
+        cipher = Cipher(self._send_algorithm, GCM(nonce)).encryptor()
         for buffer in payload:
             cipher.authenticate_additional_data(buffer)
         cipher.finalize()
         return cipher.tag
 
-    def sealed(self, frame: Buffers) -> Buffers:
+    def tagged(self, frame: Buffers) -> Buffers:
         """The next frame to send, header included, with its tag."""
         first = memoryview(frame[0])[FRAME_HEADER.size :]
         if len(frame) == 1:
@@ -58,21 +57,21 @@ class FrameTags:
         return [FRAME_HEADER.pack(sum(map(len, payload)) + TAG_BYTES), *payload, self.tag(payload)]
 
     def check(self, frame: memoryview) -> memoryview:
-        """The payload of the next frame that came (without its header); raises CorruptionError on a wrong tag."""
+        """The payload of the next received frame (without its header); raises CorruptionError on a wrong tag."""
         payload, tag = frame[:-TAG_BYTES], frame[-TAG_BYTES:]
         try:
-            self._checker.decrypt(self._receives.take(), tag, payload)
+            self._receive_cipher.decrypt(self._receive_nonces.take(), tag, payload)
         except InvalidTag:
             raise _wrong_tag(len(frame)) from None
         return payload
 
-    def passing(self) -> PassingFrame:
-        """For the next frame that comes, where its bytes are thrown away as they come."""
-        return PassingFrame(Cipher(self._received, GCM(self._receives.take())).encryptor())
+    def discard_next(self) -> DiscardedFrame:
+        """The check of the next received frame when the connection discards its bytes."""
+        return DiscardedFrame(Cipher(self._receive_algorithm, GCM(self._receive_nonces.take())).encryptor())
 
 
-class PassingFrame:
-    """The tag of a frame that nobody keeps."""
+class DiscardedFrame:
+    """Checks the tag of a frame whose bytes are discarded as they arrive."""
 
     def __init__(self, cipher: AEADEncryptionContext) -> None:
         self._cipher = cipher
@@ -80,7 +79,7 @@ class PassingFrame:
         self._bytes = 0
 
     def add(self, part: memoryview) -> None:
-        """Its next bytes (without the header)."""
+        """Add the next bytes of the frame (without the header)."""
         self._bytes += len(part)
         if len(part) < TAG_BYTES:
             part, self._last = memoryview(self._last + part), b""
@@ -89,7 +88,7 @@ class PassingFrame:
         self._last = bytes(part[-TAG_BYTES:])
 
     def check(self) -> None:
-        """All of it has come; raises CorruptionError on a wrong tag."""
+        """Check the complete frame; raises CorruptionError on a wrong tag."""
         self._cipher.finalize()
         if not bytes_eq(self._cipher.tag, self._last):
             raise _wrong_tag(self._bytes)
@@ -97,13 +96,13 @@ class PassingFrame:
 
 def _wrong_tag(size: int) -> CorruptionError:
     return CorruptionError(
-        f"the tag of a frame of {size} bytes is wrong: somebody changed, repeated or left out a frame on its way; use "
-        "TLS where that can happen (security.tls_certificate)"
+        f"the tag of a frame of {size} bytes is wrong: a frame was changed, repeated or left out on its way; use TLS "
+        "where that can happen (security.tls_certificate)"
     )
 
 
-class _Numbers:
-    """The nonces of one direction, each once."""
+class _Nonces:
+    """The nonces of one direction; each is used once."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -1,8 +1,7 @@
-"""Memory of large binary values: records on their way into a tablet's memory, parts of segments.
+"""Copies of large binary values: records on their way into a tablet's memory, parts of segments.
 
-Arrives: a part of a frame, whose memory is used again. Leaves: a copy that only its users hold. The memory is Arrow's:
-a tserver's allocator keeps freed pages, so it is mostly there already, while a fresh page costs more than to fill it;
-and other threads run while it is filled.
+The memory of a frame is reused, so its users need copies of their own. A copy lies in Arrow's memory: a tserver's
+allocator retains freed pages, and a fresh page costs more than the copy of its bytes. Other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 LARGE_BYTES = 64 * 1024
-"""Below this a ``bytes`` object costs less."""
+"""Below this size a ``bytes`` object costs less."""
 
 LARGE_FIELDS = frozenset({"records", "content"})
-"""Fields of the contract whose users take any buffer: a view of the copy in place of ``bytes``, where it is large."""
+"""Fields of the contract whose users accept any buffer: a large value is a view of the copy, not ``bytes``."""
 
 
 def own_copy(view: memoryview) -> bytes | memoryview:
-    """The same bytes, for good; a large view can't be written to."""
+    """A copy of the bytes; a large one is a read-only view."""
     if len(view) < LARGE_BYTES:
         return bytes(view)
     memory = pa.allocate_buffer(len(view))

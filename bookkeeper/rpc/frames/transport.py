@@ -1,7 +1,6 @@
-"""Bytes over a socket, plain or TLS, alike for both sides.
+"""Reads and writes of a socket, plain or TLS, for both sides of a connection.
 
-Arrives: a socket. Leaves: what moved; BlockingIOError when nothing can now. Errors of TLS become errors that say what
-is to be done. Nothing survives a crash.
+BlockingIOError means that no byte can move now. Errors of TLS become errors that name the next step.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ def receive_some(sock: socket.socket, target: memoryview) -> int:
 
 
 def receive_raw(sock: socket.socket, target: memoryview) -> int:
-    """The same, past TLS: what is thrown away need not be understood."""
+    """Receive without TLS decryption, for bytes that the caller discards. Raises BlockingIOError, OSError."""
     return socket.socket.recv_into(sock, target)
 
 
 def send_some(sock: socket.socket, buffers: list[memoryview]) -> int:
-    """Send from the first buffers; how many bytes went. Raises BlockingIOError, OSError."""
+    """Send from the first buffers; returns the number of sent bytes. Raises BlockingIOError, OSError."""
     if not isinstance(sock, ssl.SSLSocket):
         return sock.sendmsg(buffers)
     try:
@@ -39,16 +38,16 @@ def send_some(sock: socket.socket, buffers: list[memoryview]) -> int:
 
 
 def end(sock: socket.socket, how: int) -> None:
-    """Shut down, past TLS: its state stays that of whoever uses it. Raises OSError."""
+    """Shut the TCP connection down; the TLS state stays with the thread that uses it. Raises OSError."""
     socket.socket.shutdown(sock, how)
 
 
 def channel_binding(sock: socket.socket) -> bytes:
-    """What tells this TLS connection from every other one, alike on both sides; empty without TLS.
+    """The channel binding of a TLS connection: unique to it and equal on both sides; empty without TLS.
 
-    It is ``tls-unique``: the client's Finished message, a MAC with the connection's own key over its whole handshake.
-    In TLS 1.3, the only version that is spoken here, it has the length of the hash. The exporter of RFC 9266 would say
-    as much, but Python's ``ssl`` does not offer it. Raises CorruptionError.
+    It is ``tls-unique``: the client's Finished message, a MAC with the connection's own key over its handshake. In TLS
+    1.3, the only version that servers here accept, it has the length of the hash. The exporter of RFC 9266 would serve
+    as well, but Python's ``ssl`` does not offer it. Raises CorruptionError.
     """
     if not isinstance(sock, ssl.SSLSocket):
         return b""
@@ -59,12 +58,12 @@ def channel_binding(sock: socket.socket) -> bytes:
 
 
 def tls_failure(address: str, error: ssl.SSLError) -> BookkeeperError:
-    """What a caller is told when TLS fails; the end of a connection is as good as no answer."""
+    """The error for a caller when TLS fails; a closed connection counts as no answer."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return UnavailableError(f"{address} closed the connection in the middle of the TLS handshake")
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotAdmittedError(
-            f"{address} shows a certificate that does not hold ({error.verify_message}): the CA (security.tls_ca, "
+            f"{address} shows an invalid certificate ({error.verify_message}): the CA (security.tls_ca, "
             "--tls-ca) must have signed it, and it must name the address"
         )
     reason = (error.reason or str(error)).replace("_", " ").lower()

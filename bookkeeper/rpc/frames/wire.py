@@ -1,10 +1,9 @@
 """Thrift's strict binary protocol for the contract: values to buffers, buffers to values.
 
-Arrives: a method's arguments or result, or the bytes of one frame. Leaves: buffers to be sent as they are (large binary
-fields are not copied), or checked values, which share no memory with the frame (see ``large_values``). Nothing in a
-frame is believed: every length is held against the bytes that are really there before anything is allocated, nesting is
-bounded, unknown fields are skipped, missing ones refused. :class:`bookkeeper.errors.CorruptionError` says what does not
-parse, InvalidInputError what can't be sent.
+A writer appends a value to buffers and does not copy large binary fields. A reader returns values that share no memory
+with the frame (see ``large_values``). A reader trusts no frame: it compares every length with the bytes that are there
+before it allocates memory, limits nesting, skips unknown fields and refuses a frame without a required field. A frame
+that does not parse is :class:`bookkeeper.errors.CorruptionError`, a value that can't be encoded InvalidInputError.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ _WIDTH = {WireType.BOOL: 1, **{wire: packer.size for wire, packer in _FIXED.item
 _EMPTY_WIDTH = {**_WIDTH, WireType.STRING: 4, WireType.STRUCT: 1, WireType.LIST: 5, WireType.SET: 5, WireType.MAP: 6}
 
 
-def _broken(what: str) -> CorruptionError:
-    return CorruptionError(f"a message does not parse: {what}")
+def _broken(reason: str) -> CorruptionError:
+    return CorruptionError(f"a message does not parse: {reason}")
 
 
-def _room(view: memoryview, at: int, size: int) -> int:
-    """Where ``size`` bytes from ``at`` end; raises CorruptionError when they are not there."""
+def _end_of(view: memoryview, at: int, size: int) -> int:
+    """The end of ``size`` bytes from ``at``; raises CorruptionError when the frame ends before."""
     end = at + size
     if size < 0 or end > len(view):
-        raise _broken(f"{size} bytes announced, {len(view) - at} there")
+        raise _broken(f"{size} bytes expected, {len(view) - at} there")
     return end
 
 
@@ -114,7 +113,7 @@ def struct_writer(cls: type) -> Writer:
 
 
 def fields_writer(fields: Sequence[FieldSpec], getters: Sequence[Callable[[Any], Any]]) -> Writer:
-    """A function that appends fields, each taken from the value by its getter unless None, and the stop byte."""
+    """A function that appends fields and the stop byte; each getter reads a field of the value, None = absent."""
     plan = [
         (spec.name, spec.required, _FIELD.pack(spec.type.wire, spec.number), get, writer_of(spec.type))
         for spec, get in zip(fields, getters, strict=True)
@@ -141,7 +140,7 @@ def fields_writer(fields: Sequence[FieldSpec], getters: Sequence[Callable[[Any],
 
 
 def reader_of(spec: TypeSpec) -> Reader:
-    """A function that reads a value of this type at a position and tells where it ends."""
+    """A function that reads a value of this type at a position and returns it with the position of its end."""
     if spec.wire is WireType.STRING:
         return _read_binary if spec.binary else _read_text
     if spec.wire is WireType.LIST and spec.element is not None:
@@ -157,25 +156,25 @@ def reader_of(spec: TypeSpec) -> Reader:
 
 def _fixed_reader(packer: struct.Struct) -> Reader:
     def read_fixed(view: memoryview, at: int) -> tuple[Any, int]:
-        end = _room(view, at, packer.size)
+        end = _end_of(view, at, packer.size)
         return packer.unpack_from(view, at)[0], end
 
     return read_fixed
 
 
 def _read_bool(view: memoryview, at: int) -> tuple[bool, int]:
-    return view[at : _room(view, at, 1)].tobytes() != b"\x00", at + 1
+    return view[at : _end_of(view, at, 1)].tobytes() != b"\x00", at + 1
 
 
 def _read_binary(view: memoryview, at: int) -> tuple[bytes, int]:
-    start = _room(view, at, 4)
-    end = _room(view, start, _I32.unpack_from(view, at)[0])
+    start = _end_of(view, at, 4)
+    end = _end_of(view, start, _I32.unpack_from(view, at)[0])
     return bytes(view[start:end]), end
 
 
 def _read_large(view: memoryview, at: int) -> tuple[bytes | memoryview, int]:
-    start = _room(view, at, 4)
-    end = _room(view, start, _I32.unpack_from(view, at)[0])
+    start = _end_of(view, at, 4)
+    end = _end_of(view, start, _I32.unpack_from(view, at)[0])
     return own_copy(view[start:end]), end
 
 
@@ -190,7 +189,7 @@ def _read_text(view: memoryview, at: int) -> tuple[str, int]:
 def _count(view: memoryview, at: int, count: int, width: int) -> int:
     """Check that ``count`` elements of at least ``width`` bytes can follow at ``at``."""
     if count < 0 or count * width > len(view) - at:
-        raise _broken(f"{count} elements announced, {len(view) - at} bytes there")
+        raise _broken(f"{count} elements expected, {len(view) - at} bytes there")
     return count
 
 
@@ -198,7 +197,7 @@ def _list_reader(element: TypeSpec) -> Reader:
     read, wire = reader_of(element), element.wire
 
     def read_list(view: memoryview, at: int) -> tuple[tuple[Any, ...], int]:
-        end = _room(view, at, _LIST.size)
+        end = _end_of(view, at, _LIST.size)
         found, count = _LIST.unpack_from(view, at)
         if found != wire:
             raise _broken(f"a list of type {found}, expected {int(wire)}")
@@ -215,7 +214,7 @@ def _map_reader(key: TypeSpec, element: TypeSpec) -> Reader:
     read_key, read_element = reader_of(key), reader_of(element)
 
     def read_map(view: memoryview, at: int) -> tuple[dict[Any, Any], int]:
-        end = _room(view, at, _MAP.size)
+        end = _end_of(view, at, _MAP.size)
         *found, count = _MAP.unpack_from(view, at)
         if count and found != [key.wire, element.wire]:
             raise _broken(f"a map of types {found}")
@@ -249,16 +248,16 @@ def fields_reader(fields: Sequence[FieldSpec], name: str, make: Callable[[dict[s
     def read_fields(view: memoryview, at: int) -> tuple[Any, int]:
         members = absent.copy()
         while True:
-            _room(view, at, 1)
+            _end_of(view, at, 1)
             wire = view[at]
             if wire == WireType.STOP:
                 break
-            at = _room(view, at, _FIELD.size)
-            known = plan.get(_I16.unpack_from(view, at - 2)[0])
-            if known is None or known[1] != wire:
+            at = _end_of(view, at, _FIELD.size)
+            planned = plan.get(_I16.unpack_from(view, at - 2)[0])
+            if planned is None or planned[1] != wire:
                 at = skip_value(view, at, wire, DEPTH_MAX)
             else:
-                members[known[0]], at = known[2](view, at)
+                members[planned[0]], at = planned[2](view, at)
         for member in required:
             if members[member] is None:
                 raise _broken(f"{member} is missing in {name}")
@@ -268,22 +267,22 @@ def fields_reader(fields: Sequence[FieldSpec], name: str, make: Callable[[dict[s
 
 
 def skip_value(view: memoryview, at: int, wire: int, depth: int) -> int:
-    """Where the value of any type at ``at`` ends; raises CorruptionError."""
+    """The end of the value of any type at ``at``; raises CorruptionError."""
     if wire in _WIDTH:
-        return _room(view, at, _WIDTH[WireType(wire)])
+        return _end_of(view, at, _WIDTH[WireType(wire)])
     if depth == 0:
         raise _broken("nested too deeply")
     if wire == WireType.STRING:
-        start = _room(view, at, 4)
-        return _room(view, start, _I32.unpack_from(view, at)[0])
+        start = _end_of(view, at, 4)
+        return _end_of(view, start, _I32.unpack_from(view, at)[0])
     if wire == WireType.STRUCT:
         return _skip_struct(view, at, depth)
     if wire in (WireType.LIST, WireType.SET):
-        end = _room(view, at, _LIST.size)
+        end = _end_of(view, at, _LIST.size)
         inner, count = _LIST.unpack_from(view, at)
         return _skip_elements(view, end, [inner], count, depth)
     if wire == WireType.MAP:
-        end = _room(view, at, _MAP.size)
+        end = _end_of(view, at, _MAP.size)
         *inners, count = _MAP.unpack_from(view, at)
         return _skip_elements(view, end, inners, count, depth)
     raise _broken(f"unknown type {wire}")
@@ -291,18 +290,18 @@ def skip_value(view: memoryview, at: int, wire: int, depth: int) -> int:
 
 def _skip_struct(view: memoryview, at: int, depth: int) -> int:
     while True:
-        end = _room(view, at, 1)
+        end = _end_of(view, at, 1)
         wire = view[at]
         if wire == WireType.STOP:
             return end
-        at = skip_value(view, _room(view, at, _FIELD.size), wire, depth - 1)
+        at = skip_value(view, _end_of(view, at, _FIELD.size), wire, depth - 1)
 
 
 def _skip_elements(view: memoryview, at: int, inners: list[int], count: int, depth: int) -> int:
     if count == 0:
         return at
     if all(inner in _WIDTH for inner in inners):
-        return _room(view, at, count * sum(_WIDTH[WireType(inner)] for inner in inners))
+        return _end_of(view, at, count * sum(_WIDTH[WireType(inner)] for inner in inners))
     for _ in range(_count(view, at, count, len(inners))):
         for inner in inners:
             at = skip_value(view, at, inner, depth - 1)

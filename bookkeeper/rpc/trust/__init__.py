@@ -1,5 +1,5 @@
-"""Who may come in, and what they may do.
+"""Authentication and authorization of callers.
 
-``handshake`` is what both sides say before the first call, ``admission`` the server's side of it; ``rights`` says what
-the holder of a secret may call, ``table_rights`` which tables a peer may replicate to.
+``handshake`` has the messages of both sides before the first call, ``admission`` is the server's side of it, ``rights``
+has the methods that the holder of a secret may call, ``table_rights`` the tables that a peer may replicate to.
 """

@@ -1,26 +1,24 @@
-"""What is said on a connection before the first call: who may come in, and in which version of the protocol.
+"""The messages of a connection before the first call: they settle the protocol version and authenticate both sides.
 
-Arrives: nonces, secrets, the bytes of one message. Leaves: messages, proofs and keys; pure. The secret is never sent.
-Rule: R23.
+Pure. The secret itself is never sent. Rule: R23.
 
 ========  =========================================================================================
-client    ``GREETING``: nonce (32), role, its instance id, the id of the instance that it means (texts,
+client    ``GREETING``: nonce (32), role, its instance id, the id of the instance that it wants (texts,
           each with 1 byte of length), count (1), that many ids of secrets for that instance (8 each)
-server    ``INSTANCE``: its instance id (text); only when the caller names no instance and a secret is
-          asked for. The client answers with a second ``GREETING`` that names it
-server    ``CHALLENGE``: nonce (32), the id that it chose (8; zeros: no secret is asked for), its proof (32)
-client    ``PROOF``: its proof (32); only when a secret was chosen
-server    ``WELCOME``: nothing; or at any time ``REFUSAL``: JSON with ``code``, ``message`` and ``details``
+server    ``INSTANCE``: its instance id (text); only when the client names no instance and the server
+          asks for a secret. The client answers with a second ``GREETING`` that names it
+server    ``CHALLENGE``: nonce (32), the chosen secret id (8; zeros: none is asked for), its proof (32)
+client    ``PROOF``: its proof (32); only when the server chose a secret
+server    ``WELCOME``: empty; or at any time ``REFUSAL``: JSON with ``code``, ``message`` and ``details``
 ========  =========================================================================================
 
-Every message begins with ``BKPR``, the version (2 bytes), its kind (1) and the length of what follows (2), big-endian;
-this, ``GREETING``'s place as the first message, and ``REFUSAL`` are the same in all versions. A proof is HMAC-SHA256
-with the secret's key over the side's name and the words of the handshake: the channel binding of the TLS connection
-(empty without TLS), every message before the challenge, and the challenge without its proof. So it holds for these two
-nonces, these two instances, this role, version and connection only, and neither side's proof is any use to the other
-side or to anybody between them. Without TLS the same words make a key for each direction, and every frame that follows
-has a tag (:mod:`bookkeeper.rpc.frames.frame_tags`): whoever only passes a handshake on can add, change or repeat
-nothing.
+Every message begins with ``BKPR``, the version (2 bytes), its kind (1) and the length of its body (2), big-endian. This
+head, ``GREETING`` as the first message, and ``REFUSAL`` are the same in all versions. A proof is HMAC-SHA256 with the
+secret's key over the side's name and the transcript of the handshake: the channel binding of the TLS connection (empty
+without TLS), every message before the challenge, and the challenge without its proof. So a proof holds only for these
+two nonces, these two instances, this role, version and connection, and neither the other side nor a third party between
+them can use it. Without TLS the transcript also makes a key for each direction, and every later frame has a tag
+(:mod:`bookkeeper.rpc.frames.frame_tags`): a third party that relays the handshake can't add, change or repeat a frame.
 """
 
 from __future__ import annotations
@@ -45,14 +43,14 @@ NO_SECRET = bytes(ID_BYTES)
 OFFERS_MAX = 64
 BODY_BYTES_MAX = 4096
 TEXT_BYTES_MAX = 64
-"""Of a role or an instance id."""
+"""Most bytes of a role or an instance id."""
 REASON_MAX = 500
 
 HEAD = struct.Struct(">4sHBH")
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """The kind of a message."""
 
     GREETING = 1
     CHALLENGE = 2
@@ -64,7 +62,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; ``raw`` is all of it."""
+    """One message; ``raw`` has all its bytes."""
 
     version: int
     kind: Kind
@@ -74,9 +72,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Who comes, whom it means, and the ids of the secrets that it could prove to it.
+    """The caller's role and instance, the instance that it wants, and the ids of the secrets that it can prove.
 
-    ``instance_id`` is empty for a plain client, ``target`` while the caller does not know who answers at the address.
+    ``instance_id`` is empty for a plain client, ``target`` while the caller does not know the server's instance.
     """
 
     nonce: bytes
@@ -88,7 +86,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the server answers; ``chosen`` and ``proof`` are zeros when it asks for no secret."""
+    """The server's answer to a greeting; ``chosen`` and ``proof`` are zeros when it asks for no secret."""
 
     nonce: bytes
     chosen: bytes
@@ -96,12 +94,12 @@ class Challenge:
 
     @property
     def is_open(self) -> bool:
-        """Whether no secret is asked for."""
+        """Whether the server asks for no secret."""
         return self.chosen == NO_SECRET
 
 
 def new_nonce() -> bytes:
-    """Bytes that nobody can foresee."""
+    """Random bytes for one handshake."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -120,18 +118,18 @@ def unpack_head(raw: bytes | bytearray | memoryview) -> tuple[int, Kind, int]:
     return version, Kind(kind), size
 
 
-def take_message(event_queue: bytearray) -> Message | None:
-    """The first message of what came, taken out of it; None while it is not whole. Raises CorruptionError."""
-    if bytes(event_queue[: len(MAGIC)]) != MAGIC[: len(event_queue)]:
+def take_message(received: bytearray) -> Message | None:
+    """Remove the first message from the received bytes; None while it is not complete. Raises CorruptionError."""
+    if bytes(received[: len(MAGIC)]) != MAGIC[: len(received)]:
         raise CorruptionError("it does not begin like this protocol")
-    if len(event_queue) < HEAD.size:
+    if len(received) < HEAD.size:
         return None
-    version, kind, size = unpack_head(event_queue)
+    version, kind, size = unpack_head(received)
     end = HEAD.size + size
-    if len(event_queue) < end:
+    if len(received) < end:
         return None
-    raw = bytes(event_queue[:end])
-    del event_queue[:end]
+    raw = bytes(received[:end])
+    del received[:end]
     return Message(version, kind, raw[HEAD.size :], raw)
 
 
@@ -162,7 +160,7 @@ def read_greeting(message: Message) -> Greeting:
 
 
 def pack_instance(instance_id: str) -> bytes:
-    """Which instance the server belongs to."""
+    """The message with the server's instance."""
     return pack(Kind.INSTANCE, _text(instance_id))
 
 
@@ -181,13 +179,13 @@ def _text(text: str) -> bytes:
 
 
 def _read_text(message: Message, at: int) -> tuple[str, int]:
-    """The text that begins there, and where it ends."""
+    """The text at a position, and the position of its end."""
     body = message.body
     if len(body) <= at or len(body) < at + 1 + body[at]:
         raise _broken(message)
     end = at + 1 + body[at]
     text = body[at + 1 : end].decode("ascii", "replace")
-    if not (text.isascii() and text.isprintable()):  # it would be shown in the log
+    if not (text.isascii() and text.isprintable()):  # the text goes to the log
         raise CorruptionError(f"a {message.kind.name} with a role or an id that is no plain text")
     return text, end
 
@@ -207,63 +205,63 @@ def read_challenge(message: Message) -> Challenge:
 
 
 def pack_refusal(error: BookkeeperError) -> bytes:
-    """A refusal with the code of an error class; one that is too long loses its end."""
-    facts = {"code": error.code, "message": error.message[:REASON_MAX], "details": error.details}
-    body = json.dumps(facts).encode()
+    """A refusal with the code of an error class; it cuts a text that is too long."""
+    content = {"code": error.code, "message": error.message[:REASON_MAX], "details": error.details}
+    body = json.dumps(content).encode()
     return pack(Kind.REFUSAL, body if len(body) <= BODY_BYTES_MAX else json.dumps({"code": error.code}).encode())
 
 
 def read_refusal(message: Message) -> tuple[str, str, dict[str, str]]:
-    """Code, text (one line) and facts; raises CorruptionError."""
+    """Code, text (one line) and details; raises CorruptionError."""
     try:
-        facts = json.loads(_body(message, Kind.REFUSAL))
+        content = json.loads(_body(message, Kind.REFUSAL))
     except (ValueError, RecursionError):
         raise _broken(message) from None
-    if not isinstance(facts, dict):
+    if not isinstance(content, dict):
         raise _broken(message)
-    details = facts.get("details")
+    details = content.get("details")
     texts = {str(k): _one_line(str(v)) for k, v in details.items()} if isinstance(details, dict) else {}
-    return str(facts.get("code")), _one_line(str(facts.get("message", "it says no more"))), texts
+    return str(content.get("code")), _one_line(str(content.get("message", "it gives no reason"))), texts
 
 
 def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def words_of(channel: bytes, said: Sequence[bytes], nonce: bytes, chosen: bytes) -> bytes:
-    """What proofs and keys are bound to: ``channel`` is the binding of the TLS connection (empty without), ``said`` the
-    messages before the challenge, ``nonce`` and ``chosen`` are of the challenge.
+def transcript_of(channel: bytes, messages: Sequence[bytes], nonce: bytes, chosen: bytes) -> bytes:
+    """The transcript to which proofs and keys are bound: ``channel`` is the binding of the TLS connection (empty
+    without TLS), ``messages`` are those before the challenge, ``nonce`` and ``chosen`` are of the challenge.
     """
-    return b"".join((len(channel).to_bytes(2, "big"), channel, *said, nonce, chosen))
+    return b"".join((len(channel).to_bytes(2, "big"), channel, *messages, nonce, chosen))
 
 
-def server_proof(key: bytes, words: bytes) -> bytes:
-    """What shows a client that the server has the key; ``words``: :func:`words_of`."""
-    return _derived(key, b"server", words)
+def server_proof(key: bytes, transcript: bytes) -> bytes:
+    """The proof for a client that the server has the key; ``transcript``: :func:`transcript_of`."""
+    return _derived(key, b"server", transcript)
 
 
-def client_proof(key: bytes, words: bytes) -> bytes:
-    """What shows a server that the client has the key."""
-    return _derived(key, b"client", words)
+def client_proof(key: bytes, transcript: bytes) -> bytes:
+    """The proof for a server that the client has the key."""
+    return _derived(key, b"client", transcript)
 
 
-def server_frames_key(key: bytes, words: bytes) -> bytes:
-    """With which the tags of a server's frames are made."""
-    return _derived(key, b"server frames", words)
+def server_frames_key(key: bytes, transcript: bytes) -> bytes:
+    """The key for the tags of a server's frames."""
+    return _derived(key, b"server frames", transcript)
 
 
-def client_frames_key(key: bytes, words: bytes) -> bytes:
-    """With which the tags of a client's frames are made."""
-    return _derived(key, b"client frames", words)
+def client_frames_key(key: bytes, transcript: bytes) -> bytes:
+    """The key for the tags of a client's frames."""
+    return _derived(key, b"client frames", transcript)
 
 
-def _derived(key: bytes, what: bytes, words: bytes) -> bytes:
-    return hmac.digest(key, b"\x00".join((MAGIC, what, words)), hashlib.sha256)
+def _derived(key: bytes, purpose: bytes, transcript: bytes) -> bytes:
+    return hmac.digest(key, b"\x00".join((MAGIC, purpose, transcript)), hashlib.sha256)
 
 
-def is_proof(expected: bytes, shown: bytes) -> bool:
-    """Compare in a time that does not depend on where they differ."""
-    return hmac.compare_digest(expected, shown)
+def is_proof(expected: bytes, received: bytes) -> bool:
+    """Whether a proof is right; the time of the comparison does not depend on the first difference."""
+    return hmac.compare_digest(expected, received)
 
 
 def _body(message: Message, kind: Kind) -> bytes:

@@ -1,7 +1,7 @@
-"""What the holder of a secret may call, and for whom it may speak: nothing that is not named here is allowed.
+"""The methods that the holder of a secret may call, and the source instances that it may name in arguments.
 
-Arrives: a caller, a method and its arguments. Leaves: a verdict; pure. A test holds the tables to the contract.
-Processes of the cluster may call everything, and speak for other clusters: a tserver hands their records on to others.
+Pure; a method that is not in these tables is not allowed. A test compares the tables with the contract. Processes of
+the cluster may call all methods and name any source: a tserver sends the records of other clusters on to the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bookkeeper.errors import UnauthorizedError
 from bookkeeper.rpc.contract.messages import Hello
 from bookkeeper.security.secret import Kind, Secret
 
-EVERYBODY = frozenset({"hello"})
+UNRESTRICTED_METHODS = frozenset({"hello"})
 
 PEER_METHODS = {
     "Master": frozenset({"leader", "resolve_table", "pick_tserver", "stream_done", "root_standings", "roots_over"}),
@@ -65,7 +65,7 @@ CLIENT_METHODS = {
     "TServer": frozenset({"status", "write", "write_if", "scan"}),
     "Replay": frozenset({"status"}),
 }
-"""A status names tables, rows and paths, so it is nothing for peers."""
+"""A status contains tables, rows and paths, so peers may not read it."""
 
 METHODS: Mapping[Kind, Mapping[str, frozenset[str]]] = {"peer": PEER_METHODS, "client": CLIENT_METHODS}
 
@@ -94,89 +94,91 @@ PROCESS_METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call: what it said of itself, and the secret that it proved (None: it was asked for none)."""
+    """The caller of a call: its hello, and the secret that it proved (None: the server asks for none)."""
 
     hello: Hello
     secret: Secret | None = None
 
     @property
     def instance_id(self) -> str:
-        """The instance that it is: the only one that may use its secret, or else the one that it says."""
-        proven = self.secret.holder_instance_id if self.secret is not None else ""
-        return proven or self.hello.instance_id
+        """The caller's instance: the only one that may use its secret, else the one in its hello."""
+        holder = self.secret.holder_instance_id if self.secret is not None else ""
+        return holder or self.hello.instance_id
 
     @property
     def is_process(self) -> bool:
-        """Whether it has proven to be a process of this cluster."""
+        """Whether the caller proved that it is a process of this cluster."""
         return self.secret is not None and self.secret.kind == "cluster"
 
 
 Sources = Callable[[Sequence[Any]], Iterable[str]]
-"""From the arguments of a call to the instances that it names as the source of something."""
+"""Maps the arguments of a call to the instances that they name as a source."""
 
 
-def _names_nobody(_arguments: Sequence[Any]) -> Iterable[str]:
+def _no_sources(_arguments: Sequence[Any]) -> Iterable[str]:
     return ()
 
 
-def _by_what_came(_arguments: Sequence[Any]) -> Iterable[str]:
-    """Relays speak of logs of others: ``master.root_desk`` judges them by what they have brought."""
+def _checked_by_master(_arguments: Sequence[Any]) -> Iterable[str]:
+    """Relays ask about logs of other clusters: ``master.origins.origin_service`` checks whether they sent records of
+    them.
+    """
     return ()
 
 
-def _of_first(arguments: Sequence[Any]) -> Iterable[str]:
+def _stream_of_first(arguments: Sequence[Any]) -> Iterable[str]:
     return (arguments[0].stream.source_instance_id,)
 
 
 SOURCES: Mapping[tuple[str, str], Sources] = {
-    ("Master", "leader"): _names_nobody,
-    ("Master", "resolve_table"): _names_nobody,
-    ("Master", "pick_tserver"): _names_nobody,
+    ("Master", "leader"): _no_sources,
+    ("Master", "resolve_table"): _no_sources,
+    ("Master", "pick_tserver"): _no_sources,
     ("Master", "stream_done"): lambda arguments: {stream.source_instance_id for stream in arguments[0]},
-    ("Master", "root_standings"): _by_what_came,
-    ("Master", "roots_over"): _by_what_came,
+    ("Master", "root_standings"): _checked_by_master,
+    ("Master", "roots_over"): _checked_by_master,
     ("TServer", "open_stream"): lambda arguments: (arguments[0].source_instance_id,),
-    ("TServer", "replicate"): _of_first,
-    ("TServer", "offer_segments"): _of_first,
-    ("TServer", "put_segment"): _of_first,
+    ("TServer", "replicate"): _stream_of_first,
+    ("TServer", "offer_segments"): _stream_of_first,
+    ("TServer", "put_segment"): _stream_of_first,
     ("TServer", "take_segments"): lambda arguments: (arguments[1].source_instance_id,),
 }
-"""Of every method that a peer may call. A peer speaks for itself only: whoever could name another one as the source of
-a stream would make this cluster take that one's records for known.
+"""The sources of every method that a peer may call. A peer may name only its own instance: with another instance as the
+source of a stream it could make this cluster drop that instance's records as duplicates.
 """
 
 
-def is_itself(caller: Caller, source: str) -> bool:
-    """Whether the source that a caller names is its own instance."""
+def is_own_instance(caller: Caller, source: str) -> bool:
+    """Whether the source is the caller's own instance."""
     return source == caller.instance_id
 
 
 def refuse_foreign_source(caller: Caller, service: str, method: str, arguments: Sequence[Any]) -> None:
-    """Raise UnauthorizedError when a caller names another instance than its own as the source of something."""
+    """Raise UnauthorizedError when the arguments name another source than the caller's own instance."""
     if caller.is_process:
         return
-    named = SOURCES.get((service, method), _names_nobody)(arguments)
-    strange = sorted(source for source in named if not is_itself(caller, source))
-    if strange:
+    sources = SOURCES.get((service, method), _no_sources)(arguments)
+    foreign = sorted(source for source in sources if not is_own_instance(caller, source))
+    if foreign:
         raise UnauthorizedError(
-            f"instance {caller.instance_id or 'none'} can't speak for instance {strange[0]} ({service}.{method}): "
+            f"instance {caller.instance_id or 'none'} can't speak for instance {foreign[0]} ({service}.{method}): "
             "each cluster replicates with a secret of its own"
         )
 
 
 def may_call(kind: Kind, service: str, method: str) -> bool:
-    """Whether the holder of a secret of this kind may call the method; what nobody has named is not allowed."""
+    """Whether the holder of a secret of this kind may call the method; an unlisted method is not allowed."""
     if kind == "cluster":
         return True
-    return kind in METHODS and (method in EVERYBODY or method in METHODS[kind][service])
+    return kind in METHODS and (method in UNRESTRICTED_METHODS or method in METHODS[kind][service])
 
 
 def refuse_call(kind: Kind, service: str, method: str, peer: str) -> None:
     """Raise UnauthorizedError unless the holder may call the method."""
     if not may_call(kind, service, method):
-        what = {
+        use = {
             "peer": "replicates to this cluster only",
             "client": "is a client's, not a process's",
             "monitor": "is for the monitor only",
         }
-        raise UnauthorizedError(f"{service}.{method} is not for {peer}: its secret {what[kind]}")
+        raise UnauthorizedError(f"{service}.{method} is not for {peer}: its secret {use[kind]}")

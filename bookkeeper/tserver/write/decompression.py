@@ -8,7 +8,7 @@ A message takes at most what an uncompressed one could hold.
 from __future__ import annotations
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.rpc.dispatch import hold_memory
+from bookkeeper.rpc.dispatch import count_call_memory
 from bookkeeper.storage.tablet import BatchLimits
 
 
@@ -32,4 +32,4 @@ class DecompressionBudget:
                 f"the records of a message take {self._taken} bytes, the limit is {self._limits.message_bytes_max}: "
                 "send less at once, or raise rpc.frame_bytes_max"
             )
-        hold_memory(size)
+        count_call_memory(size)

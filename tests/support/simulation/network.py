@@ -13,6 +13,8 @@ from typing import Any
 
 from bookkeeper.errors import BookkeeperError, UnavailableError
 from bookkeeper.rpc.contract.messages import Hello
+from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.rpc.rpc_server import Binding
 from bookkeeper.rpc.trust.rights import Caller, refuse_foreign_source
 from tests.support.simulation.kernel import KilledError, Process
 from tests.support.simulation.primitives import kernel
@@ -89,20 +91,18 @@ class SimServer:
 
     def __init__(
         self,
-        service: str,
-        handler: object,
+        service: ServedService,
         hello: Hello,
         settings: object,
         clock: object = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        concurrency: object = None,
+        binding: Binding | None = None,
         entrance: object = None,
     ) -> None:
-        del settings, clock, concurrency, entrance
-        address = f"{host}:{port or Net.now.port()}"
-        self._endpoint = Endpoint(address, service, handler, hello, kernel().process_of_current())
+        del settings, clock, entrance
+        host, port = (binding.host, binding.port) if binding is not None else (None, 0)
+        address = f"{host or '127.0.0.1'}:{port or Net.now.port()}"
+        self._endpoint = Endpoint(address, service.name, service.handler, hello, kernel().process_of_current())
         Net.now.endpoints[self._endpoint.address] = self._endpoint
 
     @property

@@ -16,6 +16,7 @@ from bookkeeper.replay.ranges import (
 )
 from bookkeeper.replay.stream.range_shipping import Sessions, Shipper
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
+from bookkeeper.rpc.dispatch import ServedService
 from tests.support.simulation.network import SimServer
 from tests.support.simulation.primitives import SimClock, kernel
 
@@ -27,7 +28,8 @@ class SimReplay:
         own = settings.instance
         self._settings = settings
         self._clock = SimClock()
-        self._server = SimServer("Replay", self, Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay"), None)
+        hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
+        self._server = SimServer(ServedService("Replay", self), hello, None)
         self._server.start()
         self._session = coordination.open_session("replay", self._server.address)
 

@@ -16,7 +16,7 @@ import pytest
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotAdmittedError, UnauthorizedError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
-from bookkeeper.rpc.rpc_pool import UNREACHED, plain_hello, refuse_impostor
+from bookkeeper.rpc.rpc_pool import UNREACHED, plain_hello, refuse_wrong_instance
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust import handshake
 from bookkeeper.rpc.trust.admission import QUIET_MS, RefusalLog
@@ -25,7 +25,7 @@ from bookkeeper.security.access import Credentials, Entrance
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
-from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, greeting, pooled, serving, words_after
+from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, greeting, pooled, serving, transcript_after
 
 OWN, CLIENT, PEER = (new_secret(kind, "west", "i-west", kind, 0) for kind in ("cluster", "client", "peer"))
 OTHER = replace(OWN, key=bytes(32))
@@ -70,10 +70,10 @@ def test_whoever_has_no_secret_is_told_why_and_what_to_do() -> None:
         with pytest.raises(NotAdmittedError) as caught:
             pool.replay(server.address).status()
         assert "\n" not in caught.value.message
-        assert f"{server.address} refuses: replay of cluster west lets in only who" in caught.value.message
+        assert f"{server.address} refuses: replay of cluster west admits only callers" in caught.value.message
         assert "--secret-file" in caught.value.message
         assert caught.value.details == {"instance_id": "i-west", UNREACHED: server.address}
-        assert f"{PEER.id} of this client is not known here" in refusal(server, PEER)
+        assert f"{PEER.id} of this client is unknown here" in refusal(server, PEER)
 
 
 def test_a_refusal_is_one_line_in_the_log_with_the_address(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +81,7 @@ def test_a_refusal_is_one_line_in_the_log_with_the_address(caplog: pytest.LogCap
         pool.replay(server.address).status()
     (line,) = (record.message for record in caplog.records)
     assert line.startswith("127.0.0.1:")
-    assert "refused: replay of cluster west lets in only who proves a secret" in line
+    assert "refused: replay of cluster west admits only callers that prove a secret" in line
 
 
 @contextmanager
@@ -89,35 +89,35 @@ def answering(server: RpcServer, answer: Callable[[Challenge], bytes]) -> Iterat
     """A guest who has greeted as if it had the secret and sent this proof; and the proof."""
     guest = RawPeer(server.address)
     guest.send(_greeting(OWN))
-    proof = handshake.pack(Kind.PROOF, answer(handshake.read_challenge(guest.hear_handshake())))
+    proof = handshake.pack(Kind.PROOF, answer(handshake.read_challenge(guest.receive_message())))
     guest.send(proof)
     yield guest, proof
     guest.close()
 
 
 def proof_with(key: bytes) -> Callable[[Challenge], bytes]:
-    return lambda challenge: handshake.client_proof(key, words_after(_greeting(OWN), challenge))
+    return lambda challenge: handshake.client_proof(key, transcript_after(_greeting(OWN), challenge))
 
 
 def test_a_wrong_proof_is_refused() -> None:
     with guarded(OWN) as server, answering(server, proof_with(OTHER.key)) as (stranger, _):
-        assert stranger.hear_handshake().kind is Kind.REFUSAL, "a wrong proof lets somebody in"
+        assert stranger.receive_message().kind is Kind.REFUSAL, "a wrong proof lets somebody in"
         assert stranger.is_closed_by_server()
 
 
 def test_a_servers_own_proof_lets_nobody_in() -> None:
     with guarded(OWN) as server, answering(server, lambda challenge: challenge.proof) as (mirror, _):
-        assert mirror.hear_handshake().kind is Kind.REFUSAL, "the proof of a server lets somebody in"
+        assert mirror.receive_message().kind is Kind.REFUSAL, "the proof of a server lets somebody in"
 
 
 def test_what_was_overheard_once_lets_nobody_in() -> None:
     with guarded(OWN) as server, answering(server, proof_with(OWN.key)) as (heard, proof):
-        assert heard.hear_handshake().kind is Kind.WELCOME
+        assert heard.receive_message().kind is Kind.WELCOME
         again = RawPeer(server.address)
         again.send(_greeting(OWN) + proof)
-        answers = [again.hear_handshake().kind]
+        answers = [again.receive_message().kind]
         if answers == [Kind.CHALLENGE]:
-            answers.append(again.hear_handshake().kind)
+            answers.append(again.receive_message().kind)
         assert answers[-1] is Kind.REFUSAL, "what was overheard lets somebody in"
         again.close()
 
@@ -128,8 +128,8 @@ def test_nothing_is_called_before_the_handshake_is_over() -> None:
         for first in (b"", _greeting(OWN), _greeting(), greeting()):
             rude = RawPeer(server.address)
             rude.send(first)
-            rude.say("hello", plain_hello())
-            rude.say("warm")
+            rude.send_call("hello", plain_hello())
+            rude.send_call("warm")
             assert not first or not _is_answered(rude), "a call is answered before the handshake is over"
             assert rude.is_closed_by_server()
             rude.close()
@@ -139,8 +139,8 @@ def test_nothing_is_called_before_the_handshake_is_over() -> None:
 def _is_answered(rude: RawPeer) -> bool:
     """Whether the server answers a hello; what it says of the handshake before comes first."""
     try:
-        rude.hear_handshake()
-        rude.hear("hello")
+        rude.receive_message()
+        rude.receive_answer("hello")
     except (ConnectionResetError, CorruptionError):
         return False
     return True
@@ -163,7 +163,7 @@ def test_a_server_without_the_secret_is_not_spoken_to() -> None:
 def test_a_peer_can_not_stand_for_another_one() -> None:
     elsewhere = new_secret("peer", "north", "i-north", "west", 0)
     with pytest.raises(NotAdmittedError, match=r"says that it is instance i-west \(west\), and proved the secret of"):
-        refuse_impostor(SERVER_HELLO, elsewhere, (elsewhere,))
+        refuse_wrong_instance(SERVER_HELLO, elsewhere, (elsewhere,))
     with serving(Echo()) as server:
         assert "does not prove its secret" in refusal(server, PEER, demand=False)
 
@@ -184,9 +184,9 @@ def test_a_secret_of_one_instance_serves_no_other() -> None:
 def test_a_role_is_the_same_in_handshake_and_hello() -> None:
     with serving(Echo()) as server:
         liar = RawPeer(server.address)
-        liar.shake_hands()
-        liar.say("hello", plain_hello("tserver"))
-        assert isinstance(liar.hear("hello").error, NotAdmittedError)
+        liar.do_handshake()
+        liar.send_call("hello", plain_hello("tserver"))
+        assert isinstance(liar.receive_answer("hello").error, NotAdmittedError)
         assert liar.is_closed_by_server()
         liar.close()
 
@@ -247,7 +247,7 @@ def test_another_version_is_told_both_versions(other: int, step: str) -> None:
         guest = RawPeer(server.address)
         raw = _greeting(OWN)
         guest.send(HEAD.pack(handshake.MAGIC, other, Kind.GREETING, len(raw) - HEAD.size) + raw[HEAD.size :])
-        answer = guest.hear_handshake()
+        answer = guest.receive_message()
         assert answer.kind is Kind.REFUSAL, "another version is spoken with"
         code, text, _ = handshake.read_refusal(answer)
         assert (code, guest.is_closed_by_server()) == ("incompatible", True)
@@ -298,8 +298,8 @@ def test_strangers_are_told_in_their_own_language() -> None:
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert b"tablet-bookkeeper" in answer
         old = RawPeer(server.address)
-        old.say("hello", plain_hello())
-        refusal = old.hear("hello").error
+        old.send_call("hello", plain_hello())
+        refusal = old.receive_answer("hello").error
         assert isinstance(refusal, IncompatibleError)
         assert f"protocol {PROTOCOL_VERSION}" in refusal.message
         tls = RawPeer(server.address)
@@ -313,7 +313,7 @@ def test_a_stranger_writes_no_lines_of_its_own_into_the_log(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING), guarded(OWN) as server:
         forger = RawPeer(server.address)
         forger.send(greeting(role="x\nWARNING all is well"))
-        assert forger.hear_handshake().kind is Kind.REFUSAL
+        assert forger.receive_message().kind is Kind.REFUSAL
         forger.close()
     assert not [record for record in caplog.records if "all is well" in record.message]
 

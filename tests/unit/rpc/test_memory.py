@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError, OverloadedError, UnauthorizedError
 from bookkeeper.rpc.contract.schema import load_contract
-from bookkeeper.rpc.dispatch import Conversation, Dispatcher
+from bookkeeper.rpc.dispatch import CallerState, Dispatcher, ServedService
 from bookkeeper.rpc.frames.budget import Budget, MemoryLimits
 from bookkeeper.rpc.frames.call_sizes import BULK_METHODS, HELLO_BYTES_MAX, call_bytes_max
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, HEAD_BYTES_MAX, method_codec
 from bookkeeper.rpc.frames.partial_frame import SCRATCH_BYTES, FrameBuffers, PartialFrame, grown_bytes
-from bookkeeper.rpc.rpc_pool import plain_hello
+from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
+from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.admission import Admitted
 from bookkeeper.security.secret import Kind, new_secret
 from tests.support.faults import fault
@@ -26,6 +28,7 @@ from tests.support.rpc_peer import SERVER_HELLO, Echo, RawPeer, pooled, serving
 
 MIB = 1 << 20
 FRAME = 32 * MIB
+LIMIT_S = 30
 
 
 def frame_of(method: str, *arguments: object, service: str = "Replay") -> bytes:
@@ -89,16 +92,16 @@ def test_a_frame_never_has_more_than_twice_what_has_come(chunks: list[int], keep
     raw = (b"0123456789" * (size // 10 + 1))[:size]
     frame = PartialFrame(size, bytearray(raw[:3]), buffers, account)
     came = 3
-    while frame.left_bytes:
+    while frame.missing_bytes:
         target = frame.target(memoryview(b""))
-        assert keeps or budget.held_bytes <= max(SCRATCH_BYTES, 2 * came)
+        assert keeps or budget.counted_bytes <= max(SCRATCH_BYTES, 2 * came)
         count = min(len(target), chunks[came % len(chunks)] if chunks else 1000)
         target[:count] = raw[came : came + count]
-        frame.took(count)
+        frame.advance(count)
         came += count
-    assert frame.whole() == raw
+    assert frame.content() == raw
     frame.release()
-    assert budget.held_bytes == 0
+    assert budget.counted_bytes == 0
 
 
 def test_a_frame_grows_by_doubling() -> None:
@@ -127,19 +130,19 @@ def test_no_limit_is_ever_passed_and_nothing_is_lost(deeds: list[Deed]) -> None:
         if size < 0:
             account.give_back(-size)
             continue
-        before = [one.held_bytes for one in accounts]
+        before = [one.counted_bytes for one in accounts]
         try:
             account.take(size)
         except OverloadedError:
-            assert [one.held_bytes for one in accounts] == before
-        held = [one.held_bytes for one in accounts]
+            assert [one.counted_bytes for one in accounts] == before
+        held = [one.counted_bytes for one in accounts]
         assert max(held) <= limits.connection_bytes
         assert max(held[0] + held[1], held[2] + held[3]) <= limits.secret_bytes
-        assert sum(held) == budget.held_bytes <= limits.process_bytes
+        assert sum(held) == budget.counted_bytes <= limits.process_bytes
     for account in accounts:
         account.close()
         account.close()
-    assert budget.held_bytes == 0
+    assert budget.counted_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -157,11 +160,19 @@ def test_whoever_finds_no_memory_is_told_which_setting_ends_it(limits: MemoryLim
         account.take(1)
 
 
+def wait_for_counted_bytes(server: RpcServer, pool: RpcPool, size: int) -> None:
+    """Make small calls until the server's budget counts ``size`` bytes: the server has read what a peer sent before."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while server._budget.counted_bytes < size:
+        assert time.monotonic() < deadline_s, f"the server did not read {size} bytes in {LIMIT_S} s"
+        pool.replay(server.address).warm()
+
+
 def taken_in_time(peer: RawPeer, raw: bytes) -> bool:
     """Whether a call is made once another one's memory is given back: that is a moment behind its answer."""
     for _ in range(100):
         peer.send(raw)
-        answer = peer.hear("run")
+        answer = peer.receive_answer("run")
         if answer.error is None:
             return bool(answer.result == bytes(900_000))
     return False
@@ -173,15 +184,15 @@ def test_a_frame_that_finds_no_memory_is_thrown_away_and_its_caller_told_to_back
         raw = frame_of("run", bytes(900_000))
         first.send(raw[:800_000])
         with pooled() as pool:
-            pool.replay(server.address).warm()
+            wait_for_counted_bytes(server, pool, 800_000)
             second.send(raw)
-            error = second.hear("run").error
+            error = second.receive_answer("run").error
             assert isinstance(error, OverloadedError), "a frame beyond the budget is taken"
             assert "rpc.memory_bytes" in error.message
-            second.say("run", b"still here")
-            assert second.hear("run").result == b"still here"
+            second.send_call("run", b"still here")
+            assert second.receive_answer("run").result == b"still here"
             first.send(raw[800_000:])
-            assert first.hear("run").result == bytes(900_000)
+            assert first.receive_answer("run").result == bytes(900_000)
             assert taken_in_time(second, raw)
 
 
@@ -209,8 +220,8 @@ def test_answers_that_nobody_reads_are_counted() -> None:
         for peer in lazy:
             closes.callback(peer.close)
             peer.greet()
-            peer.say("run", b"")
-        answers = [peer.hear("run") for peer in lazy]
+            peer.send_call("run", b"")
+        answers = [peer.receive_answer("run") for peer in lazy]
         told = [answer.error for answer in answers if answer.error is not None]
         assert 1 <= len(told) <= 3, "four answers of 8 MiB have room, others may find room when those are read"
         assert all(isinstance(error, OverloadedError) for error in told)
@@ -219,9 +230,9 @@ def test_answers_that_nobody_reads_are_counted() -> None:
 # ---- judged by the head
 
 
-def admitted(kind: Kind) -> Conversation:
+def admitted(kind: Kind) -> CallerState:
     secret = new_secret(kind, "west", "i-west", kind, 0)
-    return Conversation("1.2.3.4:5", plain_hello(), Admitted("client", "", secret))
+    return CallerState("1.2.3.4:5", plain_hello(), Admitted("client", "", secret))
 
 
 class Anything:
@@ -231,16 +242,16 @@ class Anything:
         return lambda *_: {}
 
 
-def refusal(conversation: Conversation, service: str, method: str, body: bytes, size: int = 0) -> object:
+def refusal(state: CallerState, service: str, method: str, body: bytes, size: int = 0) -> object:
     """The error that a call is answered with; with a ``size``, by its head alone."""
-    dispatcher = Dispatcher(service, Anything(), SERVER_HELLO, FRAME, {})
+    dispatcher = Dispatcher(ServedService(service, Anything()), SERVER_HELLO, FRAME)
     head = struct.pack(">Ii", 0x80010001, len(method)) + method.encode() + struct.pack(">i", 1)
     if size:
-        answer = dispatcher.judge_head(memoryview(head), size, conversation)
+        answer = dispatcher.judge_head(memoryview(head), size, state)
         if answer is None:
             return None
     else:
-        answer = dispatcher.respond(memoryview(head + body), conversation)
+        answer = dispatcher.respond(memoryview(head + body), state)
     assert answer.buffers is not None
     frame = memoryview(b"".join(answer.buffers))[FRAME_HEADER.size :]
     return method_codec(service, method).read_answer(frame, 1).error
@@ -269,7 +280,7 @@ def test_without_its_rule_arguments_are_parsed_for_anybody() -> None:
 
 
 def test_before_hello_only_a_small_hello_is_heard() -> None:
-    silent = Conversation("1.2.3.4:5", None, Admitted("client", "", None))
+    silent = CallerState("1.2.3.4:5", None, Admitted("client", "", None))
     assert isinstance(refusal(silent, "TServer", "write", b"", 5 * MIB), IncompatibleError)
     assert isinstance(refusal(silent, "TServer", "hello", b"", HELLO_BYTES_MAX + 1), InvalidInputError)
     assert refusal(silent, "TServer", "hello", b"", HELLO_BYTES_MAX) is None
@@ -294,11 +305,11 @@ def test_a_large_call_that_is_refused_is_not_held() -> None:
 
         def work() -> None:
             peer.send(raw + bytes(FRAME + 4 - len(raw)))
-            error = peer.hear("warm").error
+            error = peer.receive_answer("warm").error
             assert isinstance(error, InvalidInputError)
             assert f"a call of warm has {FRAME} bytes, at most" in error.message
 
         bytes(FRAME)
         assert grown(work) < 48 * MIB, "what is sent is held here, not what is received"
-        peer.say("run", b"on")
-        assert peer.hear("run").result == b"on"
+        peer.send_call("run", b"on")
+        assert peer.receive_answer("run").result == b"on"

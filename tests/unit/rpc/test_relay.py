@@ -83,7 +83,7 @@ def test_nobody_in_between_makes_a_call(meddling: Callable[[bytes], bytes]) -> N
             except UnavailableError:
                 pass  # the connection is over
         assert pool.replay(server.address).status() == {"calls": str(echo.calls)}
-    assert echo.calls <= 1, "somebody in between makes a call"
+    assert echo.calls <= 1, "a third party makes a call"
 
 
 def test_an_answer_that_was_changed_on_its_way_is_none() -> None:
@@ -114,11 +114,11 @@ def test_a_call_that_was_made_too_large_on_its_way_is_none() -> None:
 def test_a_call_that_was_left_out_on_its_way_is_noticed() -> None:
     with guarded(OWN) as (server, echo):
         peer = RawPeer(server.address)
-        peer.come_in(OWN)
-        peer.say("hello", plain_hello())
-        assert peer.hear("hello").result == SERVER_HELLO
+        peer.authenticate(OWN)
+        peer.send_call("hello", plain_hello())
+        assert peer.receive_answer("hello").result == SERVER_HELLO
         peer.call("run", b"left out")
-        peer.say("warm")
+        peer.send_call("warm")
         assert peer.is_closed_by_server()
         peer.close()
     assert echo.calls == 0
@@ -178,17 +178,17 @@ def test_an_instance_for_which_there_is_no_secret_is_offered_none() -> None:
     assert "it is instance i-west, and what this side has is meant for north (i-north)" in caught.value.message
 
 
-def test_a_server_takes_nobody_who_means_another_instance() -> None:
+def test_a_server_refuses_a_caller_that_wants_another_instance() -> None:
     mistaken = Credentials(lambda: (FOR_NORTH,), instance_id="i-north")
     with (
         guarded(FOR_NORTH) as (server, _),
         pooled(credentials=mistaken) as pool,
-        must_raise(BookkeeperError, "a server takes somebody who means another instance") as caught,
+        must_raise(BookkeeperError, "a server admits a caller that wants another instance") as caught,
     ):
         pool.replay(server.address).status()
     assert isinstance(caught.value, RefusedError)
-    assert "replay of cluster west is instance i-west, and i-north was meant" in caught.value.message, (
-        "a server takes somebody who means another instance"
+    assert "replay of cluster west is instance i-west, and the caller wants i-north" in caught.value.message, (
+        "a server admits a caller that wants another instance"
     )
 
 
@@ -197,7 +197,7 @@ def test_what_goes_to_one_peer_goes_to_no_other_that_took_its_address() -> None:
         with pooled(credentials=east(FOR_NORTH, FOR_WEST)) as pool:
             for_north = pool.of_instance("i-north")
             assert for_north is pool.of_instance("i-north")
-            with pytest.raises(RefusedError, match="i-north was meant"):
+            with pytest.raises(RefusedError, match="the caller wants i-north"):
                 for_north.replay(relay.address).status()
             assert pool.of_instance("i-west").peer_hello(relay.address) == SERVER_HELLO
         assert relay.offers == [FOR_NORTH.id, FOR_WEST.id]
@@ -210,7 +210,7 @@ def test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing() 
             with must_raise(BookkeeperError, "whoever took the address of a peer gets its calls") as caught:
                 pool.of_instance(meant).replay(taker.address).warm()
             assert isinstance(caught.value, RefusedError)
-            assert f"says that it is instance i-west (west), and {meant} was meant" in caught.value.message
+            assert f"says that it is instance i-west (west), and the caller wants {meant}:" in caught.value.message
     assert echo.calls == 0
 
 
@@ -244,7 +244,7 @@ def test_a_relay_with_a_certificate_of_its_own_gets_no_proof_that_holds(authorit
         with must_raise(BookkeeperError, "a caller believes a proof from another channel") as caught:
             pool.replay(relay.address).status()
         assert isinstance(caught.value, NotAdmittedError), "a caller believes a proof from another channel"
-        assert "somebody is in between" in caught.value.message
+        assert "a third party relays the connection" in caught.value.message
         assert echo.calls == 0
         assert pool.replay(server.address).status() == {"calls": "0"}
 
@@ -314,7 +314,7 @@ LAWS: list[tuple[str, Law, str]] = [
     (
         "tags-are-not-looked-at",
         lambda _: test_nobody_in_between_makes_a_call(CALLS["adds a call"]),
-        "somebody in between makes a call",
+        "a third party makes a call",
     ),
     (
         "tags-are-not-looked-at",
@@ -324,7 +324,7 @@ LAWS: list[tuple[str, Law, str]] = [
     (
         "frames-have-no-numbers",
         lambda _: test_nobody_in_between_makes_a_call(CALLS["repeats a call"]),
-        "somebody in between makes a call",
+        "a third party makes a call",
     ),
     (
         "everything-is-offered",
@@ -343,8 +343,8 @@ LAWS: list[tuple[str, Law, str]] = [
     ),
     (
         "any-target-will-do",
-        lambda _: test_a_server_takes_nobody_who_means_another_instance(),
-        "takes somebody who means another instance",
+        lambda _: test_a_server_refuses_a_caller_that_wants_another_instance(),
+        "admits a caller that wants another instance",
     ),
     (
         "proofs-hold-on-any-channel",

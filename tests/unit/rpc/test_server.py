@@ -88,13 +88,13 @@ def test_a_frame_beyond_the_limit_is_refused_by_its_header_alone(echo: Echo) -> 
 def test_half_sent_frames_time_out_while_others_are_served(server: RpcServer, caplog: pytest.LogCaptureFixture) -> None:
     strangers = [RawPeer(server.address) for _ in range(20)]  # ten times the server's threads
     for number, stranger in enumerate(strangers):
-        stranger.shake_hands()
+        stranger.do_handshake()
         stranger.send(struct.pack(">i", 1000)[: 1 + number % 4] + b"x" * (number if number % 4 == 3 else 0))
     assert _serves(server.address)
     for stranger in strangers:
         assert stranger.is_closed_by_server()
         stranger.close()
-    assert sum("was not whole" in record.message for record in caplog.records) == 20
+    assert sum("was not complete" in record.message for record in caplog.records) == 20
     assert _serves(server.address)
 
 
@@ -107,7 +107,7 @@ def test_a_slow_frame_is_served_when_it_is_whole_in_time(echo: Echo) -> None:
             slow.send(bytes([byte]))
         assert _serves(server.address)
         slow.send(raw[-1:])
-        assert slow.hear("run").result == b"x" * 100
+        assert slow.receive_answer("run").result == b"x" * 100
         slow.close()
 
 
@@ -120,10 +120,10 @@ def test_a_large_frame_in_pieces_is_served_and_so_are_small_ones_behind_it(echo:
         for start in range(0, len(raw), LOW_WATER_BYTES // 3):
             peer.send(raw[start : start + LOW_WATER_BYTES // 3])
             assert _serves(server.address)
-        assert peer.hear("run").result == large
+        assert peer.receive_answer("run").result == large
         for size in (0, 1, 100, 70_000):
-            peer.say("run", b"x" * size)
-            assert peer.hear("run").result == b"x" * size
+            peer.send_call("run", b"x" * size)
+            assert peer.receive_answer("run").result == b"x" * size
         peer.close()
 
 
@@ -143,13 +143,13 @@ def test_a_reader_that_does_not_read_its_answer_holds_no_thread(echo: Echo) -> N
     with serving(echo, threads_max=1, frame_timeout_ms=500) as server:
         lazy = RawPeer(server.address, receive_buffer_bytes=4096)
         lazy.greet()
-        lazy.say("run", bytes(16 << 20))
+        lazy.send_call("run", bytes(16 << 20))
         assert _serves(server.address)
         slow = RawPeer(server.address)
         slow.greet()
-        slow.say("run", bytes(8 << 20))
+        slow.send_call("run", bytes(8 << 20))
         assert _serves(server.address)
-        assert slow.hear("run").result == bytes(8 << 20)
+        assert slow.receive_answer("run").result == bytes(8 << 20)
         with pytest.raises(ConnectionResetError):
             _wait_until_closed(lazy)
         for peer in (lazy, slow):
@@ -170,9 +170,9 @@ def test_frames_sent_ahead_are_answered_in_order(server: RpcServer) -> None:
     eager = RawPeer(server.address)
     eager.greet()
     for number in range(50):
-        eager.say("run", b"x" * (number * 3000), sequence=number)
+        eager.send_call("run", b"x" * (number * 3000), sequence=number)
     for number in range(50):
-        assert eager.hear("run", sequence=number).result == b"x" * (number * 3000)
+        assert eager.receive_answer("run", sequence=number).result == b"x" * (number * 3000)
     eager.close()
 
 
@@ -187,10 +187,10 @@ def test_connections_beyond_the_bound_are_turned_away_and_let_in_when_others_lef
             outside = RawPeer(server.address)
             assert outside.is_closed_by_server()
             outside.close()
-        assert sum("turned away" in record.message for record in caplog.records) == 10
+        assert sum("refused, " in record.message for record in caplog.records) == 10
         for peer in inside:
-            peer.say("run", b"still here")
-            assert peer.hear("run").result == b"still here"
+            peer.send_call("run", b"still here")
+            assert peer.receive_answer("run").result == b"still here"
         inside.pop().close()
         assert _eventually(lambda: _admitted(server.address))
         for peer in inside:
@@ -228,9 +228,9 @@ def test_an_idle_connection_is_closed_after_its_time_and_nobody_notices(echo: Ec
 
 def test_the_first_call_must_be_hello(server: RpcServer) -> None:
     rude = RawPeer(server.address)
-    rude.shake_hands()
-    rude.say("run", b"x")
-    error = rude.hear("run").error
+    rude.do_handshake()
+    rude.send_call("run", b"x")
+    error = rude.receive_answer("run").error
     assert isinstance(error, IncompatibleError)
     assert "hello" in error.message
     assert rude.is_closed_by_server()
@@ -315,7 +315,7 @@ def test_a_call_without_its_arguments_is_refused(server: RpcServer) -> None:
     peer = RawPeer(server.address)
     peer.greet()
     peer.send(struct.pack(">iIi3sib", 16, 0x80010001, 3, b"run", 1, 0))
-    error = peer.hear("run").error
+    error = peer.receive_answer("run").error
     assert isinstance(error, InvalidInputError)
     assert "ranges is missing" in error.message
     peer.close()

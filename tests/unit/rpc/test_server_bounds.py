@@ -13,7 +13,8 @@ import pytest
 from bookkeeper.config import RpcSettings
 from bookkeeper.errors import InvalidInputError, OverloadedError, UnavailableError
 from bookkeeper.rpc.address import parse_address
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.dispatch import ServedService
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.rpc_peer import SERVER_HELLO, Echo, Gate, pooled, serving
 
@@ -105,8 +106,10 @@ def test_a_oneway_call_has_no_answer_and_its_failure_closes_nothing() -> None:
 
 
 def test_an_address_that_is_taken_is_named(echo: Echo) -> None:
-    with serving(echo) as server, pytest.raises(UnavailableError, match=f"can't listen at {server.address} "):
-        RpcServer("Replay", echo, SERVER_HELLO, RpcSettings(), port=parse_address(server.address).port)
+    with serving(echo) as server:
+        taken = Binding(port=parse_address(server.address).port)
+        with pytest.raises(UnavailableError, match=f"can't listen at {server.address} "):
+            RpcServer(ServedService("Replay", echo), SERVER_HELLO, RpcSettings(), binding=taken)
 
 
 @pytest.mark.skipif(not Path("/proc/sys/net/ipv6").exists(), reason="no IPv6 here")

@@ -97,7 +97,7 @@ def test_a_certificate_of_another_ca_or_for_another_address_is_not_believed(
     with secured(files) as server:
         error = refusal(server.address, TlsFiles(stranger.ca))
         assert isinstance(error, NotAdmittedError)
-        assert "shows a certificate that does not hold" in error.message
+        assert "shows an invalid certificate" in error.message
     with secured(elsewhere) as server:
         error = refusal(server.address, TlsFiles(authority.ca))
         assert isinstance(error, NotAdmittedError)
@@ -154,12 +154,12 @@ def test_older_tls_is_refused(files: TlsFiles, caplog: pytest.LogCaptureFixture)
 def test_tls_does_not_take_the_place_of_the_secret(files: TlsFiles) -> None:
     with secured(files) as server:
         nothing = Credentials(tls=caller_context(files))
-        with pooled(credentials=nothing) as pool, pytest.raises(NotAdmittedError, match="lets in only who proves"):
+        with pooled(credentials=nothing) as pool, pytest.raises(NotAdmittedError, match="admits only callers"):
             pool.replay(server.address).status()
         peer = RawPeer(server.address)
         peer.sock = ssl.create_default_context(cafile=str(files.ca)).wrap_socket(peer.sock, server_hostname="127.0.0.1")
         peer.send(greeting(target="i-west"))
-        assert peer.hear_handshake().kind is handshake.Kind.REFUSAL
+        assert peer.receive_message().kind is handshake.Kind.REFUSAL
         assert peer.is_closed_by_server()
         peer.close()
 

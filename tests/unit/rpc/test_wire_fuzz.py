@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from bookkeeper.errors import CorruptionError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, FileMark, Hello
 from bookkeeper.rpc.contract.schema import load_contract
-from bookkeeper.rpc.dispatch import Conversation, Dispatcher
+from bookkeeper.rpc.dispatch import CallerState, Dispatcher, ServedService
 from bookkeeper.rpc.frames.envelope import FRAME_HEADER, method_codec
 from bookkeeper.rpc.trust import handshake
-from bookkeeper.rpc.trust.admission import Admission, Admitted, RefusedGuestError
+from bookkeeper.rpc.trust.admission import Admission, Admitted, HandshakeRefusedError
 from bookkeeper.rpc.trust.handshake import HEAD, Kind, Message
 from bookkeeper.security.access import Entrance
 from bookkeeper.security.secret import new_secret
@@ -40,7 +40,7 @@ class Anything:
         return lambda *_: None
 
 
-DISPATCHERS = {service: Dispatcher(service, Anything(), WEST, LIMIT, {}) for service in SERVICES}
+DISPATCHERS = {service: Dispatcher(ServedService(service, Anything()), WEST, LIMIT) for service in SERVICES}
 
 GREETING = greeting(OWN, target="i-west")
 STARTS = (
@@ -69,12 +69,12 @@ def mangled(draw: st.DrawFn, raw: bytes) -> bytes:
 
 @given(st.sampled_from(STARTS).flatmap(mangled), st.binary(max_size=100), st.lists(st.integers(1, 40), max_size=8))
 def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: bytes, chunks: list[int]) -> None:
-    admission, event_queue, raw = Admission(ENTRANCE, WEST), bytearray(), start + rest
+    admission, received, raw = Admission(ENTRANCE, WEST), bytearray(), start + rest
     sent = 0
     for size in [*chunks, len(raw)]:
-        event_queue += raw[:size]
+        received += raw[:size]
         raw = raw[size:]
-        said, is_over = _hear(admission, event_queue)
+        said, is_over = _hear(admission, received)
         sent += len(said)
         if is_over:
             break
@@ -84,25 +84,25 @@ def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: by
     assert sent <= limit, "an instance, a challenge and a refusal at most"
 
 
-def _hear(admission: Admission, event_queue: bytearray) -> tuple[bytes, bool]:
+def _hear(admission: Admission, received: bytearray) -> tuple[bytes, bool]:
     """What is said to what came, and whether that was the end of it."""
-    if not event_queue:
+    if not received:
         return b"", False
-    stranger = admission.stranger(event_queue)
-    if stranger is not None:
-        return stranger.answer, True
+    refusal = admission.foreign_protocol(received)
+    if refusal is not None:
+        return refusal.answer, True
     try:
-        return admission.feed(event_queue), False
-    except RefusedGuestError as refused:
+        return admission.feed(received), False
+    except HandshakeRefusedError as refused:
         return refused.answer, True
 
 
 @given(st.sampled_from(list(Kind)), st.integers(0, 65_535), st.binary(max_size=200))
 def test_whatever_a_server_answers_a_caller_knows_what_it_is(kind: Kind, version: int, body: bytes) -> None:
-    event_queue = bytearray(handshake.pack(kind, body, version))
-    message = handshake.take_message(event_queue)
+    received = bytearray(handshake.pack(kind, body, version))
+    message = handshake.take_message(received)
     assert message == Message(version, kind, body, handshake.pack(kind, body, version))
-    assert not event_queue
+    assert not received
     for read in (handshake.read_challenge, handshake.read_refusal, handshake.read_greeting):
         try:
             found = read(message)
@@ -114,13 +114,13 @@ def test_whatever_a_server_answers_a_caller_knows_what_it_is(kind: Kind, version
 
 @given(st.binary(max_size=40))
 def test_a_message_is_taken_whole_or_not_at_all(raw: bytes) -> None:
-    event_queue = bytearray(raw)
+    received = bytearray(raw)
     try:
-        taken = handshake.take_message(event_queue)
+        taken = handshake.take_message(received)
     except CorruptionError:
         return
-    assert taken is None or len(taken.raw) + len(event_queue) == len(raw)
-    assert taken is not None or event_queue == raw
+    assert taken is None or len(taken.raw) + len(received) == len(raw)
+    assert taken is not None or received == raw
 
 
 @st.composite
@@ -134,9 +134,9 @@ def calls(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def _respond(service: str, frame: bytes) -> None:
-    conversation = Conversation("1.2.3.4:5", WEST, Admitted("master", "i-west", OWN))
+    state = CallerState("1.2.3.4:5", WEST, Admitted("master", "i-west", OWN))
     try:
-        answer = DISPATCHERS[service].respond(memoryview(frame), conversation)
+        answer = DISPATCHERS[service].respond(memoryview(frame), state)
     except CorruptionError:
         return
     assert answer.buffers is None or sum(map(len, answer.buffers)) <= LIMIT

@@ -30,7 +30,7 @@ def frame_of(*payload: bytes | memoryview) -> Buffers:
 
 def sent_by(side: FrameTags, *payload: bytes | memoryview) -> memoryview:
     """What arrives behind the header."""
-    raw = b"".join(side.sealed(frame_of(*payload)))
+    raw = b"".join(side.tagged(frame_of(*payload)))
     assert FRAME_HEADER.unpack_from(raw)[0] == len(raw) - FRAME_HEADER.size
     return memoryview(bytearray(raw))[FRAME_HEADER.size :]
 
@@ -54,11 +54,11 @@ def test_what_is_sealed_comes_out_however_it_is_cut(size: int) -> None:
 
 def is_passed(side: FrameTags, raw: bytes | bytearray | memoryview, part_bytes: int) -> bool:
     """Whether the tag of a frame is right that is thrown away in parts of so many bytes."""
-    passing = side.passing()
+    discarded = side.discard_next()
     for at in range(0, len(raw), part_bytes):
-        passing.add(memoryview(raw)[at : at + part_bytes])
+        discarded.add(memoryview(raw)[at : at + part_bytes])
     try:
-        passing.check()
+        discarded.check()
     except CorruptionError:
         return False
     return True
@@ -94,7 +94,7 @@ def test_a_frame_that_was_meddled_with_has_a_wrong_tag(meddling: Callable[[list[
     *passed, last = meddling(frames)
     for frame in passed:
         server.check(memoryview(frame))
-    with pytest.raises(CorruptionError, match="is wrong: somebody changed, repeated or left out"):
+    with pytest.raises(CorruptionError, match="is wrong: a frame was changed, repeated or left out"):
         server.check(memoryview(last))
 
 
@@ -116,15 +116,15 @@ def test_what_a_side_sent_is_not_taken_from_it() -> None:
 
 
 def test_the_bytes_of_proofs_and_keys_are_these() -> None:
-    words = handshake.words_of(b"tls", [b"greeting", b"instance", b"greeting"], bytes(32), b"secretid")
-    assert words == b"\0\3tlsgreetinginstancegreeting" + bytes(32) + b"secretid"
+    transcript = handshake.transcript_of(b"tls", [b"greeting", b"instance", b"greeting"], bytes(32), b"secretid")
+    assert transcript == b"\0\3tlsgreetinginstancegreeting" + bytes(32) + b"secretid"
     makers = (
         handshake.server_proof,
         handshake.client_proof,
         handshake.server_frames_key,
         handshake.client_frames_key,
     )
-    assert [maker(TO_SERVER, words).hex() for maker in makers] == PROOFS
+    assert [maker(TO_SERVER, transcript).hex() for maker in makers] == PROOFS
     assert len(set(PROOFS)) == 4
 
 

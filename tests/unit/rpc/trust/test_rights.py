@@ -14,10 +14,10 @@ from bookkeeper.rpc.contract.offer_messages import SegmentPart, SegmentsOffer
 from bookkeeper.rpc.contract.schema import load_contract
 from bookkeeper.rpc.trust.rights import (
     CLIENT_METHODS,
-    EVERYBODY,
     PEER_METHODS,
     PROCESS_METHODS,
     SOURCES,
+    UNRESTRICTED_METHODS,
     Caller,
     may_call,
     refuse_call,
@@ -30,7 +30,7 @@ from tests.support.must_raise import must_raise
 
 @pytest.mark.parametrize("service", ["Master", "TServer", "Replay"])
 def test_every_method_is_somebodys_and_there_are_no_others(service: str) -> None:
-    named = CLIENT_METHODS[service] | PEER_METHODS[service] | PROCESS_METHODS[service] | EVERYBODY
+    named = CLIENT_METHODS[service] | PEER_METHODS[service] | PROCESS_METHODS[service] | UNRESTRICTED_METHODS
     assert named == set(load_contract().services[service])
     assert not PROCESS_METHODS[service] & (CLIENT_METHODS[service] | PEER_METHODS[service])
 
@@ -38,7 +38,8 @@ def test_every_method_is_somebodys_and_there_are_no_others(service: str) -> None
 def test_a_peer_may_only_replicate_and_a_client_may_not_act_as_a_process() -> None:
     calls = [(service, method) for service, methods in load_contract().services.items() for method in methods]
     calls = [call for call in calls if call[0] != "Node"]
-    peers = {call for call in calls if may_call("peer", *call)} - {(s, m) for s, m in calls if m in EVERYBODY}
+    unrestricted = {(service, method) for service, method in calls if method in UNRESTRICTED_METHODS}
+    peers = {call for call in calls if may_call("peer", *call)} - unrestricted
     assert peers == {
         ("Master", "leader"),
         ("Master", "resolve_table"),

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.errors import UnauthorizedError, UnavailableError
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.trust.rights import Caller
-from bookkeeper.rpc.trust.table_rights import LOOK_MS, TableRights
+from bookkeeper.rpc.trust.table_rights import CACHE_MS, TableRights
 from bookkeeper.security.secret import Secret, new_secret
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
@@ -79,7 +79,7 @@ def test_files_are_looked_at_a_few_times_a_second() -> None:
     for _ in range(100):
         rights.check_name(caller, "a")
     assert len(looks) <= 2
-    clock.jump(2 * LOOK_MS)
+    clock.jump(2 * CACHE_MS)
     before = len(looks)
     rights.check_name(caller, "a")
     assert len(looks) == before + 1
