@@ -148,7 +148,7 @@ class Monitor:
         try:
             if not self._stop.is_set():
                 asyncio.run(
-                    connection_limiter.answer(server, listening, RefusalLog(self._clock), server_context(self._tls))
+                    connection_limiter.serve(server, listening, RefusalLog(self._clock), server_context(self._tls))
                 )
         finally:
             over.set()
