@@ -203,7 +203,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "scripts-read-the-cookie": (
         "bookkeeper.monitor.auth_middleware",
-        "hand_out",
+        "set_cookie",
         lambda answer, name, value, is_secure: answer.set_cookie(name, value),  # noqa: ARG005
         "pages of other sites make a browser show the cookie, scripts read it",
     ),
@@ -215,7 +215,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "strangers-hear-more": (
         "bookkeeper.monitor.app",
-        "told",
+        "visible_part",
         lambda request, view, verdict: view,  # noqa: ARG005
         "health and readiness tell whoever asks what only viewers may know",
     ),

@@ -24,7 +24,7 @@ from bookkeeper.monitor.web_server import Monitor
 from bookkeeper.security.tls import TlsFiles
 from tests.support.certificates import Authority
 from tests.support.faults import fault
-from tests.support.monitor_source import LEADING, WHOEVER, SetSource
+from tests.support.monitor_source import LEADING, NO_TOKEN, SetSource
 
 LIMIT_S = 60.0
 CLOCK = SystemClock()
@@ -33,7 +33,7 @@ REQUEST = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @contextmanager
 def serving(tls: TlsFiles | None = None) -> Iterator[Monitor]:
-    monitor = Monitor(MonitorSettings(), SetSource(LEADING), CLOCK, WHOEVER, 0, tls)
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), CLOCK, NO_TOKEN, 0, tls)
     monitor.start()
     try:
         yield monitor
