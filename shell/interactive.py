@@ -13,14 +13,14 @@ from collections.abc import Iterable
 
 import click
 
-from bookkeeper.security.access import Given
+from bookkeeper.security.access import CredentialFiles
 from shell.commands import commands
 from shell.completion import QUIT
 from shell.failures import ExitCode, one_line, run
 from shell.shell_session import Session
 
 
-def run_words(cluster: str, words: list[str], as_json: bool, given: Given | None = None) -> int:
+def run_words(cluster: str, words: list[str], as_json: bool, given: CredentialFiles | None = None) -> int:
     """Run one command, or the loop when there is none; returns the exit code."""
     with Session(cluster, as_json, given) as session:
         if words:

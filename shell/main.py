@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from bookkeeper.config import load_settings
-from bookkeeper.security.access import Given
+from bookkeeper.security.access import CredentialFiles
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.foreground import run_standalone
@@ -122,7 +122,7 @@ def shell(
     The cluster is named by its directory, or by the HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
     commands. When commands come from a file or pipe, the first that fails ends the loop.
     """
-    ctx.exit(run_words(cluster, list(words), as_json, Given(secret_file, tls_ca, tls_certificate)))
+    ctx.exit(run_words(cluster, list(words), as_json, CredentialFiles(secret_file, tls_ca, tls_certificate)))
 
 
 bookkeeper.add_command(config)

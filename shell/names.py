@@ -15,7 +15,7 @@ from bookkeeper.client import Client
 from bookkeeper.client.client import CONNECT_BUDGET_MS
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.security.access import Given
+from bookkeeper.security.access import CredentialFiles
 
 FRESH_MS = 3_000
 """How long an answer is taken for true."""
@@ -66,7 +66,7 @@ class Names:
                 self._changed.notify_all()
 
 
-def connect(where: str, given: Given, budget_ms: float | None = None) -> Client:
+def connect(where: str, given: CredentialFiles, budget_ms: float | None = None) -> Client:
     """A client of the cluster that is named as on a command line; raises BookkeeperError. ``budget_ms``: how long a
     master is looked for.
     """
@@ -79,9 +79,9 @@ def connect(where: str, given: Given, budget_ms: float | None = None) -> Client:
     )
 
 
-def ask_cluster(where: str, given: Given | None = None) -> Known:
+def ask_cluster(where: str, given: CredentialFiles | None = None) -> Known:
     """Ask the cluster that is named as on a command line, once; raises BookkeeperError."""
-    with connect(where, given or Given(), 0) as client:
+    with connect(where, given or CredentialFiles(), 0) as client:
         return Known(
             client.cluster_name(),
             tuple(sorted(table.name for table in client.tables.list())),

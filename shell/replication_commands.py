@@ -207,7 +207,7 @@ def wait(session: Session, output: Output, table: str, cluster: str, timeout: fl
     Exit code 4 when the time is over before that.
     """
     if cluster and cluster not in {known.name for known in session.client.replication.clusters()}:
-        raise NotFoundError(f"no cluster {cluster}; clusters lists those there are")
+        raise NotFoundError(f"no cluster {cluster}; clusters lists all clusters")
     left = session.client.replication.wait(table, cluster, timeout_ms=timeout * 1000)
     if left:
         records = sum(found.lag_records for found in left)

@@ -78,7 +78,7 @@ def peer_changes(changes: Mapping[str, str], removals: Iterable[str], known: Ite
     asked = [PeerChange(peer_of(name), quorum) for name, quorum in changes.items()]
     for name in map(peer_of, removals):
         if name not in defined:
-            raise NotFoundError(f"no cluster {name}; clusters lists those there are")
+            raise NotFoundError(f"no cluster {name}; clusters lists all clusters")
         asked.append(PeerChange(name, None))
     refuse_twice([change.name for change in asked])
     return asked

@@ -13,7 +13,7 @@ from types import TracebackType
 import click
 
 from bookkeeper.client import Client
-from bookkeeper.security.access import Given
+from bookkeeper.security.access import CredentialFiles
 from shell.names import Names, ask_cluster, connect
 from shell.output import Output
 
@@ -21,13 +21,13 @@ from shell.output import Output
 class Session:
     """One conversation with one cluster; a context manager that disconnects."""
 
-    def __init__(self, cluster: str, as_json: bool, given: Given | None = None) -> None:
+    def __init__(self, cluster: str, as_json: bool, given: CredentialFiles | None = None) -> None:
         self.cluster = cluster
         self.as_json = as_json
         self.table: str | None = None
         """The current table: that of commands which need one and are given none."""
         self.names = Names(lambda: ask_cluster(cluster, given))
-        self._given = given or Given()
+        self._given = given or CredentialFiles()
         self._client: Client | None = None
 
     @property

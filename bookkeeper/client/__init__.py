@@ -1,4 +1,4 @@
-"""The client of a cluster: :class:`Client` and what it gives out."""
+"""The client of a cluster: :class:`Client`, and the classes that its methods take and return."""
 
 from bookkeeper.client.batch_writer import BatchWriter, WriterOptions
 from bookkeeper.client.client import Client

@@ -1,10 +1,9 @@
-"""The batch writer: many mutations in, few calls of tservers out, each row's mutations in their order.
+"""The batch writer: groups many mutations into few calls of tservers, and keeps the order of each row's mutations.
 
-Arrives: mutations or Arrow batches, from any thread. Leaves: acknowledged writes; an error names what was not written.
-One thread locates tablets, one thread for each tserver sends; memory is bounded, so that :meth:`BatchWriter.add` waits
-when tservers are slower than the caller. A write whose answer did not come is sent again: a mutation without a
-timestamp may then be written twice, with two times, but never after what was written later. Survives a crash: what was
-acknowledged, as durably as asked for.
+One thread locates tablets, one thread for each tserver sends. Memory is bounded, so :meth:`BatchWriter.add` waits when
+tservers are slower than the caller. The writer sends a write again when its answer is lost: a mutation without a
+timestamp may then be written twice, with two times, but never behind a later mutation of its row. Acknowledged writes
+survive a crash as their durability says.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from bookkeeper.storage.wal import encode_batch
 LOG = logging.getLogger(__name__)
 
 GROUP = 100
-"""Mutations that :meth:`BatchWriter.add_all` takes at once."""
+"""Mutations that :meth:`BatchWriter.add_all` adds under one lock."""
 
 DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """How a :class:`BatchWriter` groups, waits and repeats; :meth:`Client.writer` takes these fields."""
+    """Settings of a :class:`BatchWriter`; :meth:`Client.writer` takes these fields."""
 
     durability: DurabilityName = "default"
     """When a write is acknowledged: ``sync`` once the log is synced to disk, ``flush`` once the operating system has
@@ -52,34 +51,39 @@ class WriterOptions:
     """
 
     batch_bytes: int = 2 * 1024 * 1024
-    """Mutations are sent once about this many bytes are together."""
+    """Approximate size of a batch, bytes: the writer sends the mutations of a tablet once they reach it."""
 
     request_bytes: int = 4 * 1024 * 1024
-    """Bytes of one call of a tserver, about; it may hold batches of several tablets."""
+    """Approximate size of one call of a tserver, bytes; it may hold batches of several tablets."""
 
     records_max: int = 100_000
-    """Most records of one batch."""
+    """Maximum records of one batch."""
 
     memory_bytes_max: int = 64 * 1024 * 1024
-    """Most bytes that wait or are on their way; above it :meth:`BatchWriter.add` waits."""
+    """Maximum bytes that are not acknowledged; above it :meth:`BatchWriter.add` waits."""
 
     deadline_ms: int = 120_000
-    """How long the writer tries again to write the records of a tablet before it gives up."""
+    """Milliseconds for which the writer tries to write the records of a tablet before it gives up."""
 
     call_timeout_ms: int = 10_000
-    """How long one call may take."""
+    """Time-out of one call, ms."""
 
 
 @dataclass(slots=True)
-class _Failing:
-    """A tablet whose records could not leave: since when (boot clock), and how often it was looked for."""
+class _StuckTablet:
+    """A tablet whose records can't leave: since when (boot clock), and how often the writer tried to locate it."""
 
     since_ns: int
-    looks: int = 0
+    attempts: int = 0
+
+    def count_attempt(self) -> int:
+        """The number of attempts, including this one."""
+        self.attempts += 1
+        return self.attempts
 
 
-class _Leaving(NamedTuple):
-    """Records on their way to a tablet that was given to its tserver at ``placed``."""
+class _SentBatch(NamedTuple):
+    """Records in flight to a tablet; ``placed`` as in :class:`TabletLocation`."""
 
     extent: Extent
     batch: pa.RecordBatch
@@ -89,9 +93,10 @@ class _Leaving(NamedTuple):
 class BatchWriter:
     """Writes many mutations to one table, from any thread. As a context manager it writes all of them before it ends.
 
-    Mutations of one row are written in the order in which they were added. A mutation whose answer was lost is sent
-    again: without a timestamp of its own it may be written twice, with two times, but never behind a later mutation of
-    its row. An error ends the writer; then every method raises it again, and :meth:`unwritten` has the rest.
+    The writer writes mutations of one row in the order in which they were added. It sends a mutation again when the
+    answer is lost: without a timestamp of its own it may be written twice, with two times, but never behind a later
+    mutation of its row. An error ends the writer; then every method raises it again, and :meth:`unwritten` returns the
+    remaining records.
     """
 
     def __init__(
@@ -104,9 +109,7 @@ class BatchWriter:
         options: WriterOptions,
         reasons: Callable[[], str] = str,
     ) -> None:
-        """For tests; users call :meth:`Client.writer`. ``reasons`` tells why a tablet stays out of reach, "" when it is
-        not known.
-        """
+        """For tests; users call :meth:`Client.writer`. ``reasons`` returns why tablets are not served, "" = unknown."""
         self._table = table
         self._reasons = reasons
         self._locate = locate
@@ -118,24 +121,24 @@ class BatchWriter:
         self._attempts = itertools.count(1)
         self._changes = Changes()
         self._intake = threading.RLock()
-        """Held while records are handed on, so that they keep the order in which they came."""
+        """Protects ``_changes``; a thread holds it while it queues records, so that they keep their order."""
         self._queues = TabletQueues()
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._error: BookkeeperError | None = None
         self._last_failure: BookkeeperError | None = None
-        self._failing: dict[Extent, _Failing] = {}
+        self._stuck: dict[Extent, _StuckTablet] = {}
         self._located = TableMap((), (), ())
-        self._helpless = UnservableTracker(clock)
+        self._unservable = UnservableTracker(clock)
         self._lanes: dict[str, threading.Thread] = {}
         self._router = threading.Thread(target=self._guarded, args=(self._route,), name=f"route-{table}", daemon=True)
         self._router.start()
 
-    # ---- for the caller
+    # ---- methods for users
 
     def add(self, mutation: Mutation) -> None:
-        """Take a mutation; changes to it after this call do not count. Waits while ``memory_bytes_max`` are under way.
-        Raises the error that ended the writer, and InvalidInputError when it is closed.
+        """Add a mutation; later changes of the object do not count. Waits while ``memory_bytes_max`` bytes are not
+        acknowledged. Raises the error that ended the writer, and InvalidInputError when it is closed.
         """
         with self._intake:
             changes = self._changes
@@ -143,7 +146,7 @@ class BatchWriter:
                 self._seal()
 
     def add_all(self, mutations: Iterable[Mutation]) -> None:
-        """:meth:`add` for many mutations; faster."""
+        """Like :meth:`add` for many mutations; faster."""
         groups = iter(mutations)
         while group := list(islice(groups, GROUP)):
             with self._intake:
@@ -152,7 +155,7 @@ class BatchWriter:
                     self._seal()
 
     def add_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Take records in Arrow; the fastest way. Columns by name: ``row``, ``family``, ``qualifier``, ``value``
+        """Add records in Arrow; the fastest way. Columns by name: ``row``, ``family``, ``qualifier``, ``value``
         (binary); ``visibility`` (binary), ``timestamp`` (int64, milliseconds since 1970, null = the tserver's time) and
         ``delete`` (bool) may be absent. Neighbours with the same row are one mutation. Raises what :meth:`add` raises,
         and InvalidInputError for other columns, types that can't be cast, and nulls.
@@ -182,7 +185,7 @@ class BatchWriter:
             self._raise_error()
 
     def close(self) -> None:
-        """Flush and end. A second call does nothing. Raises the error that ended the writer, each time."""
+        """Flush and end. A second call writes nothing. Each call raises the error that ended the writer."""
         try:
             if not self._closed.is_set():
                 self.flush()
@@ -192,11 +195,11 @@ class BatchWriter:
             self._raise_error()
 
     def unwritten(self) -> list[pa.RecordBatch]:
-        """After an error: the records that were not acknowledged, as batches for :meth:`add_batch` of a new writer;
-        those of a row in their order.
+        """After an error: the unacknowledged records as batches for :meth:`add_batch` of a new writer, those of a row
+        in their order.
         """
         with self._intake, self._changed:
-            return [batch for batch in (*self._queues.left(), self._changes.encode()) if batch.num_rows]
+            return [batch for batch in (*self._queues.unwritten(), self._changes.encode()) if batch.num_rows]
 
     def __enter__(self) -> Self:
         return self
@@ -211,13 +214,13 @@ class BatchWriter:
                 self.close()
             except BookkeeperError as own:
                 error.add_note(f"besides, closing the writer failed: {own}")
-        else:  # somebody wants to leave at once
+        else:  # KeyboardInterrupt or SystemExit: end without writing
             self._end()
 
     # ---- intake
 
     def _seal(self) -> None:
-        """Encode what came and hand it on."""
+        """Encode the added mutations and queue them."""
         if not len(self._changes):
             return
         changes, self._changes = self._changes, Changes()
@@ -236,7 +239,7 @@ class BatchWriter:
                 self._changed.notify_all()
 
     def _has_room(self, size: int, limit: int) -> bool:
-        return self._queues.is_empty or self._queues.bytes_left + size <= limit
+        return self._queues.is_empty or self._queues.unwritten_bytes + size <= limit
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -250,14 +253,14 @@ class BatchWriter:
         except BookkeeperError as error:
             self._fail(error)
         except Exception as error:
-            LOG.exception("a thread of the writer of table %s died", self._table)
-            self._fail(PermanentError(f"a thread of the writer died: {type(error).__name__}: {error}"))
+            LOG.exception("a thread of the writer of table %s failed", self._table)
+            self._fail(PermanentError(f"a thread of the writer failed: {type(error).__name__}: {error}"))
 
     def _fail(self, reason: BookkeeperError) -> None:
-        """End the writer: what is left is not written."""
+        """End the writer without writing the remaining records."""
         with self._changed:
             if self._error is None:
-                records = sum(batch.num_rows for batch in self._queues.left())
+                records = sum(batch.num_rows for batch in self._queues.unwritten())
                 message = f"{records} records of table {self._table} were not written: {reason.message}"
                 self._error = type(reason)(message, {**reason.details, "unwritten_records": str(records)})
             self._changed.notify_all()
@@ -272,33 +275,34 @@ class BatchWriter:
             thread.join()
 
     def _route(self) -> None:
-        """Locate the tablets, again and again while records can't leave."""
+        """Locate the tablets, again and again while records are stuck."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed.is_set() or bool(self._queues.stuck()))
                 if self._closed.is_set():
                     return
-                looks = self._count_looks()
-            if looks > 1 and self._clock.wait(self._closed, pause_ms(looks - 1, self._rng)):
+                attempts = self._count_attempts()
+            if attempts > 1 and self._clock.wait(self._closed, pause_ms(attempts - 1, self._rng)):
                 return
             self._relocate()
 
-    def _count_looks(self) -> int:
-        """How often the most stubborn of the stuck tablets was looked for, this time included; raises
-        UnavailableError when one of them is stuck for longer than the deadline, CorruptionError when it needs a person.
+    def _count_attempts(self) -> int:
+        """The highest number of attempts to locate a stuck tablet, including this one; raises UnavailableError when a
+        tablet is stuck for longer than the deadline, CorruptionError when a tablet needs an operator's help.
         """
-        self._helpless.note(self._located, self._queues.stuck())
+        self._unservable.check(self._located, self._queues.stuck())
         now_ns = self._clock.boot_ns()
-        known = {*self._queues.extents(), UNLOCATED}
-        self._failing = {extent: failing for extent, failing in self._failing.items() if extent in known}
+        current = {*self._queues.extents(), UNLOCATED}
+        self._stuck = {extent: stuck for extent, stuck in self._stuck.items() if extent in current}
+        attempts = 0
         for extent in self._queues.stuck():
-            failing = self._failing.setdefault(extent, _Failing(now_ns))
-            failing.looks += 1
-            if now_ns - failing.since_ns > self._options.deadline_ms * 1_000_000:
-                seen = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
-                reason = self._reasons() or seen
+            stuck = self._stuck.setdefault(extent, _StuckTablet(now_ns))
+            attempts = max(attempts, stuck.count_attempt())
+            if now_ns - stuck.since_ns > self._options.deadline_ms * 1_000_000:
+                last = self._last_failure.message if self._last_failure else "no tserver serves the tablet"
+                reason = self._reasons() or last
                 raise UnavailableError(f"not in {self._options.deadline_ms} ms: {reason}")
-        return max(self._failing[extent].looks for extent in self._queues.stuck())
+        return attempts
 
     def _relocate(self) -> None:
         try:
@@ -309,7 +313,7 @@ class BatchWriter:
         with self._changed:
             self._located = found
             self._queues.relocate(found)
-            self._failing.pop(UNLOCATED, None)
+            self._stuck.pop(UNLOCATED, None)
             for address in self._queues.addresses() - set(self._lanes):
                 lane = threading.Thread(
                     target=self._guarded, args=(self._send, address), name=f"write-{address}", daemon=True
@@ -319,41 +323,41 @@ class BatchWriter:
             self._changed.notify_all()
 
     def _send(self, address: str) -> None:
-        """One tserver's lane: take, call, tell; ends when nothing is served there any more."""
+        """The lane of one tserver: take batches, call, record the result; ends when it serves no tablet any more."""
         while True:
             with self._changed:
                 taken = self._take(address)
                 if not taken:
                     self._lanes.pop(address, None)
                     return
-            lost, failure = self._call(address, taken)
+            failed, failure = self._call(address, taken)
             with self._changed:
-                for leaving in taken:
-                    if leaving.extent in lost:
-                        self._queues.failed(leaving.extent)
+                for sent in taken:
+                    if sent.extent in failed:
+                        self._queues.failed(sent.extent)
                     else:
-                        self._queues.written(leaving.extent)
-                        self._failing.pop(leaving.extent, None)
+                        self._queues.written(sent.extent)
+                        self._stuck.pop(sent.extent, None)
                 self._last_failure = failure or self._last_failure
                 self._changed.notify_all()
 
-    def _take(self, address: str) -> list[_Leaving]:
+    def _take(self, address: str) -> list[_SentBatch]:
         while not self._closed.is_set() and address in self._queues.addresses():
             taken = self._queues.take(address, self._options.request_bytes)
             if taken:
-                return [_Leaving(extent, batch, self._queues.placed(extent)) for extent, batch in taken]
+                return [_SentBatch(extent, batch, self._queues.placed(extent)) for extent, batch in taken]
             self._changed.wait()
         return []
 
-    def _call(self, address: str, taken: list[_Leaving]) -> tuple[set[Extent], BookkeeperError | None]:
-        """Which batches are not known to be written, and why; raises PermanentError."""
+    def _call(self, address: str, taken: list[_SentBatch]) -> tuple[set[Extent], BookkeeperError | None]:
+        """The tablets whose batches are not acknowledged, and why; raises PermanentError."""
         batches = [WriteBatch(extent, encode_batch(batch), placed) for extent, batch, placed in taken]
         tserver = self._pool.tserver(address, self._options.call_timeout_ms)
         try:
             result = tserver.write(batches, self._options.durability, self._name, next(self._attempts))
         except TransientError as error:
             LOG.debug("%s: %s", address, error)
-            return {leaving.extent for leaving in taken}, error
+            return {sent.extent for sent in taken}, error
         if result.not_serving:
             return set(result.not_serving), UnavailableError(f"{address} does not serve the tablet")
         return set(), None

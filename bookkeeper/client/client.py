@@ -1,7 +1,6 @@
-"""A client of one cluster: its tables, writers and scans, and its replication.
+"""A client of one cluster: its tables, writers and scans, and its replication, on one pool of connections.
 
-Arrives: the directory of a cluster, or the addresses of its masters. Leaves: objects that share one pool of
-connections. A client outlives restarts of any process of the cluster. Nothing survives its own crash.
+A client outlives restarts of all processes of the cluster.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
-from bookkeeper.security.access import Credentials, Given, client_credentials
+from bookkeeper.security.access import CredentialFiles, Credentials, client_credentials
 
 LOG = logging.getLogger(__name__)
 
 REASONS_BUDGET_MS = 1_000
 NEEDS_HELP = "needs help:"
-"""How the names of a master's facts begin that say so (``master.status_report``)."""
+"""Prefix of those facts of a master's status that name tablets in need of an operator (``master.status_report``)."""
 
 CONNECT_BUDGET_MS = 10_000.0
-"""How long :meth:`Client.connect` looks for a master: one that was killed is back in a few seconds. An address that is
-mistyped is told after the same time, so this is less than a connected client waits."""
+"""Time for :meth:`Client.connect` to find a leader, ms: a killed master is back in a few seconds. A user waits as long
+for the error about a mistyped address, so this is less than the budget of a connected client."""
 
 CONDITIONAL_BUDGET_MS = 60_000.0
-"""How long a conditional write looks for a tserver that takes it: about as long as it takes to replace one."""
+"""Time for a conditional write to find a tserver, ms: about the time that replacing a tserver takes."""
 
 
 class Client:
     """A connection to one cluster. Thread-safe; as a context manager it disconnects at the end.
 
     ``tables``, ``users`` and ``replication`` are :class:`Tables`, :class:`Users` and :class:`Replication` of the
-    cluster. A client goes on when any process of the cluster is replaced: it repeats what fails with a
+    cluster. A client goes on when a process of the cluster is replaced: it repeats calls that fail with a
     :class:`~bookkeeper.errors.TransientError`, and raises that error only when its time is over.
     """
 
@@ -66,8 +65,8 @@ class Client:
         credentials: Credentials | None = None,
         home: Path | None = None,
     ) -> None:
-        """For tests; users call :meth:`connect`. Calls nothing yet. ``home`` is the cluster's directory, if it can be
-        reached.
+        """For tests; users call :meth:`connect`. Opens no connection yet. ``home`` is the cluster's directory; None =
+        not on this machine.
         """
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -75,7 +74,7 @@ class Client:
         self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped)
         self.tables = Tables(self._master, self._clock, self._stopped)
-        self._places = LocationCache(self.tables, self._clock)
+        self._locations = LocationCache(self.tables, self._clock)
         self.users = Users(self._master)
         self.replication = Replication(self._master, self._clock, self._stopped, home)
 
@@ -95,21 +94,21 @@ class Client:
         """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
 
         ``secret_file`` holds the client's secret; by default it is the clients' secret in the cluster's directory, else
-        the file that BOOKKEEPER_SECRET_FILE names. A directory of secrets may stand for a file: the cluster takes the
-        one that it knows. ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) turns TLS on and names the
-        signers of the cluster's certificates; ``tls_certificate`` (else BOOKKEEPER_TLS_CERTIFICATE) is the client's own
-        certificate with its key. A master may be restarting: for ``budget_ms`` milliseconds the client asks the masters
-        again who leads. ``settings`` bounds calls (default: the directory's); ``clock`` and ``rng`` are for tests.
+        the file that BOOKKEEPER_SECRET_FILE names. It may be a directory of secrets; then the cluster selects its own.
+        ``tls_ca`` (else the directory's settings, else BOOKKEEPER_TLS_CA) turns TLS on and names the signers of the
+        cluster's certificates; ``tls_certificate`` (else BOOKKEEPER_TLS_CERTIFICATE) is the client's own certificate
+        with its key. For ``budget_ms`` milliseconds the client repeats its search for the leading master, because a
+        master may restart. ``settings`` bounds calls (default: the directory's); ``clock`` and ``rng`` are for tests.
 
         Raises NotFoundError or InvalidInputError for a wrong ``where``, RefusedError for a secret that other users of
         the machine can read, NotAdmittedError for a wrong secret, and UnavailableError, with the reason of each master,
-        when none says who leads.
+        when none names the leader.
         """
-        found = _find(where)
-        credentials = client_credentials(found.settings, given(secret_file, tls_ca, tls_certificate))
-        home = None if found.settings is None else found.settings.directory
-        rpc = None if found.settings is None else found.settings.rpc
-        client = cls(found.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
+        cluster = _cluster_at(where)
+        credentials = client_credentials(cluster.settings, credential_files(secret_file, tls_ca, tls_certificate))
+        home = None if cluster.settings is None else cluster.settings.directory
+        rpc = None if cluster.settings is None else cluster.settings.rpc
+        client = cls(cluster.quorum, settings or rpc, clock, rng, credentials=credentials, home=home)
         try:
             client._master.wait_for_leader(budget_ms)
         except BaseException:
@@ -118,18 +117,18 @@ class Client:
         return client
 
     def cluster_name(self) -> str:
-        """The name that the cluster has for people. Raises UnavailableError when no master says who leads."""
+        """The display name of the cluster. Raises UnavailableError when no master names the leader."""
         return self._pool.peer_hello(self._master.find_leader()).cluster_name
 
     def operations(self) -> Sequence[OperationInfo]:
         """The master's operations of several steps: those under way, and those that failed in the last minutes."""
-        found: Sequence[OperationInfo] = self._master.call("operations")
-        return found
+        operations: Sequence[OperationInfo] = self._master.call("operations")
+        return operations
 
     def writer(self, table: str, *, durability: DurabilityName = "default", **options: Any) -> BatchWriter:
         """A writer for one table; ``options`` are the fields of :class:`WriterOptions`. Raises NotFoundError."""
-        chosen = replace(WriterOptions(durability=durability), **options)
-        return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, chosen, self._reasons)
+        merged = replace(WriterOptions(durability=durability), **options)
+        return BatchWriter(table, self._locator(table), self._pool, self._clock, self._rng, merged, self._reasons)
 
     def write_if(
         self,
@@ -142,13 +141,13 @@ class Client:
         """Write the mutation if all conditions on cells of its row hold; check and write are one step. Conditions come
         from :func:`equals` and :func:`absent`. Returns False, and writes nothing, when one of them does not hold.
 
-        The client looks for the row's tserver for ``deadline_ms`` milliseconds. Raises NotFoundError,
+        The client tries to reach the row's tserver for ``deadline_ms`` milliseconds. Raises NotFoundError,
         InvalidInputError, ReadOnlyError; ConditionalRefusedError for a replicated table, because a peer could not
         check the same; UnavailableError when no tserver took the call, or when its answer was lost. In the latter case
-        ``details["unknown"]`` is set: the mutation may be written, and a scan of the row tells.
+        ``details["unknown"]`` is set: the mutation may be written, and a scan of the row shows it.
         """
         retry = retrying(self._clock, self._rng, self._stopped, deadline_ms, "a conditional write")
-        writer = ConditionalWriter(self._places.of(table), self._pool, retry, self._clock)
+        writer = ConditionalWriter(self._locations.of(table), self._pool, retry, self._clock)
         return writer.write_if(mutation, conditions, durability)
 
     def scan(
@@ -166,19 +165,19 @@ class Client:
         other fields of :class:`ScanRange`: versions, times, the user and its authorizations, the size of pages. Raises
         NotFoundError; for a table that was deleted in the last seconds, iterating may raise it instead.
         """
-        wanted = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
-        return Scanner(self._places.of(table), self._pool, self._clock, self._rng, wanted, self._reasons)
+        scan_range = ScanRange(start_row, stop_row, tuple(families), tuple(columns), **options)
+        return Scanner(self._locations.of(table), self._pool, self._clock, self._rng, scan_range, self._reasons)
 
     def _locator(self, table: str) -> Callable[[], TableMap]:
         table_id = self.tables.get(table).table_id
         return lambda: table_map(self.tables.locate(table_id, LOCATE_BUDGET_MS))
 
     def _reasons(self) -> str:
-        """Why tablets are not served until a person does something, as the leading master says; "" if it can't."""
+        """Why tablets are not served before an operator helps, from the leading master; "" if it does not answer."""
         try:
             facts = self._master.call("status", budget_ms=REASONS_BUDGET_MS)
         except BookkeeperError as error:
-            LOG.debug("nobody says why: %s", error.message)
+            LOG.debug("no reasons from the master: %s", error.message)
             return ""
         return "; ".join(dict.fromkeys(text for name, text in sorted(facts.items()) if name.startswith(NEEDS_HELP)))
 
@@ -196,22 +195,22 @@ class Client:
         self.close()
 
 
-def given(
+def credential_files(
     secret_file: str | Path | None, tls_ca: str | Path | None = None, tls_certificate: str | Path | None = None
-) -> Given:
-    """Names of files as their paths."""
-    return Given(*(None if name is None else Path(name) for name in (secret_file, tls_ca, tls_certificate)))
+) -> CredentialFiles:
+    """The files' names as paths."""
+    return CredentialFiles(*(None if name is None else Path(name) for name in (secret_file, tls_ca, tls_certificate)))
 
 
-class _Found(NamedTuple):
-    """The masters' addresses, and the settings when a directory was named."""
+class _Cluster(NamedTuple):
+    """The masters' addresses; and the settings, if the user named a directory."""
 
     quorum: tuple[Address, ...]
     settings: Settings | None
 
 
-def _find(where: str | Path) -> _Found:
+def _cluster_at(where: str | Path) -> _Cluster:
     if isinstance(where, Path) or "/" in where or Path(where).is_dir():
         settings = load_settings(where)
-        return _Found(parse_quorum(settings.master.address), settings)
-    return _Found(parse_quorum(where), None)
+        return _Cluster(parse_quorum(settings.master.address), settings)
+    return _Cluster(parse_quorum(where), None)

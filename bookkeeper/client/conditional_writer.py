@@ -1,8 +1,7 @@
-"""Conditional writes of a client: one row at a time, never sent twice unless nobody can have taken it.
+"""Conditional writes of one row: a mutation that is written only if conditions on cells of its row hold.
 
-Arrives: a mutation and conditions on cells of its row. Leaves: whether it was written. A call whose answer was lost is
-not repeated: had it been written, its own conditions would hold no more, and "not written" would be a lie. Survives a
-crash of the client: what was answered.
+The client does not repeat a call whose answer is lost: if the first call wrote the mutation, the conditions no longer
+hold, and the second answer "not written" would be wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from itertools import count
 import tenacity
 
 from bookkeeper.client import location_cache
-from bookkeeper.client.location_cache import TablePlaces
+from bookkeeper.client.location_cache import TableLocations
 from bookkeeper.client.mutation import Changes, Mutation
 from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
@@ -31,7 +30,7 @@ from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
 from bookkeeper.storage.wal import encode_batch
 
 CALL_TIMEOUT_MS = 35_000
-"""A little more than a tserver waits for its disk: what it answers by then is known."""
+"""A little more than a tserver waits for its disk, so that its answer still arrives."""
 
 
 def equals(family: bytes, qualifier: bytes, value: bytes, visibility: bytes = b"") -> Condition:
@@ -48,9 +47,9 @@ def absent(family: bytes, qualifier: bytes, visibility: bytes = b"") -> Conditio
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWriter:
-    """Of one table. ``retry`` bounds how long a tserver is looked for that can be reached and serves the tablet."""
+    """Conditional writes of one table. ``retry`` bounds the time to find a reachable tserver that serves the tablet."""
 
-    tablets: TablePlaces
+    tablets: TableLocations
     pool: RpcPool
     retry: tenacity.Retrying
     clock: Clock
@@ -63,11 +62,11 @@ class ConditionalWriter:
         unservable = UnservableTracker(self.clock)
 
         def attempt(located: TableMap) -> bool:
-            place = located.index_of(mutation.row)
-            extent, address = located.extents[place], located.addresses[place]
-            unservable.note(located, (extent,))
+            index = located.index_of(mutation.row)
+            extent, address = located.extents[index], located.addresses[index]
+            unservable.check(located, (extent,))
             if address is None:
-                raise NotServingError(f"nobody serves tablet {extent} now")
+                raise NotServingError(f"no tserver serves tablet {extent} now")
             tserver = self.pool.tserver(address, CALL_TIMEOUT_MS)
             try:
                 return tserver.write_if(extent, list(conditions), records, durability)
@@ -77,17 +76,17 @@ class ConditionalWriter:
                 raise _UnknownError(error) from error
 
         try:
-            taken = self._as_remembered(mutation.row, attempt)
-            return self._as_asked(mutation.row, attempt) if taken is None else taken
+            written = self._use_cached_tablets(mutation.row, attempt)
+            return self._use_located_tablets(mutation.row, attempt) if written is None else written
         except _UnknownError as unknown:
             reason = unknown.reason.message
             raise UnavailableError(
                 f"it is not known whether row {mutation.row!r} was written: {reason}; read it", {"unknown": "yes"}
             ) from unknown
 
-    def _as_remembered(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool | None:
-        """None: nobody is remembered who takes it."""
-        located = self.tablets.remembered()
+    def _use_cached_tablets(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool | None:
+        """None: no tserver is cached, or it does not serve the tablet."""
+        located = self.tablets.cached()
         if located is None:
             return None
         try:
@@ -95,25 +94,25 @@ class ConditionalWriter:
         except BookkeeperError as error:
             if not location_cache.is_stale_location(error):
                 raise
-            self.tablets.doubt(located.extents[located.index_of(row)])
+            self.tablets.invalidate(located.extents[located.index_of(row)])
             return None
 
-    def _as_asked(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool:
+    def _use_located_tablets(self, row: bytes, attempt: Callable[[TableMap], bool]) -> bool:
         attempts = count()
 
-        def ask_and_attempt() -> bool:
-            located = self.tablets.ask(row, again=next(attempts) > 0)
+        def locate_and_attempt() -> bool:
+            located = self.tablets.locate(row, again=next(attempts) > 0)
             try:
                 return attempt(located)
             except TransientError:
-                self.tablets.doubt(located.extents[located.index_of(row)])
+                self.tablets.invalidate(located.extents[located.index_of(row)])
                 raise
 
-        return self.retry(ask_and_attempt)
+        return self.retry(locate_and_attempt)
 
 
 class _UnknownError(PermanentError):
-    """Carries the reason past those who try transient errors again."""
+    """Wraps a transient error, so that the retry does not repeat the call."""
 
     def __init__(self, reason: BookkeeperError) -> None:
         super().__init__(reason.message)
@@ -121,5 +120,5 @@ class _UnknownError(PermanentError):
 
 
 def was_not_taken(error: TransientError, address: str) -> bool:
-    """Nothing was written for sure: the tserver said so before it committed, or was never reached."""
+    """Whether the mutation is certainly not written: the tserver refused it before the commit, or was not reached."""
     return isinstance(error, NotServingError | OverloadedError) or error.details.get(UNREACHED) == address

@@ -1,10 +1,9 @@
-"""What a client remembers of tables: where the tablets of a name are, so that a small scan is one call, of a tserver.
+"""A client's cache of tablet locations by table name, so that a small scan is one call of a tserver.
 
-Arrives: names of tables, and doubts. Leaves: maps of tablets, mostly without a call of a master. What is remembered may
-be wrong at any moment; then a tserver says that it does not serve the tablet, and whoever is turned away asks again,
-for this tablet only: the price of a tablet that moved does not grow with its table.
-That is enough: ids of tables are never used again, and a table's name is given back when no tserver serves it any more,
-so under a name nobody is ever shown the cells of an earlier table. Nothing survives a crash.
+A cached location may be wrong at any moment. Then a tserver answers that it does not serve the tablet, and the caller
+invalidates and locates this tablet only, so the cost of a moved tablet does not grow with its table. This is safe: ids
+of tables are never used again, and a table's name becomes free only when no tserver serves the table any more, so no
+scan shows the cells of an earlier table under its name.
 """
 
 from __future__ import annotations
@@ -20,111 +19,114 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import TabletLocation
 from bookkeeper.rpc.rpc_pool import UNREACHED
 
-REMEMBERED_MS = 5_000
-"""How long an answer of the master is used without asking again: a tserver that is stopped turns nobody away."""
+CACHED_MS = 5_000
+"""Milliseconds for which a cached answer is used: a stopped tserver does not answer that it serves a tablet no more."""
 
 LOCATE_BUDGET_MS = 1_000
-"""How long one look for tablets is tried for; those who look repeat it for longer."""
+"""Budget of one call that locates tablets, ms; callers repeat it for longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """An answer of the master, and when it came (boot clock)."""
+class _CachedTablets:
+    """An answer of the master, and the boot clock when the client asked for it."""
 
-    found: TableMap
+    tablets: TableMap
     since_ns: int
 
 
 class LocationCache:
-    """The memory of one client. Thread-safe; it holds one answer for each name that was asked for."""
+    """The cache of one client, one entry for each table name. Thread-safe."""
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _CachedTablets] = {}
 
-    def of(self, table: str) -> TablePlaces:
-        """Those of one table; raises NotFoundError when the master, asked if nothing is remembered, knows none."""
-        places = TablePlaces(self, table)
-        return places if places.remembered() is not None else TablePlaces(self, table, self._tables.get(table).table_id)
+    def of(self, table: str) -> TableLocations:
+        """The locations of one table. Asks the master if none is cached; raises NotFoundError for an unknown table."""
+        locations = TableLocations(self, table)
+        if locations.cached() is not None:
+            return locations
+        return TableLocations(self, table, self._tables.get(table).table_id)
 
-    def remembered(self, table: str) -> TableMap | None:
-        """See :class:`TablePlaces`."""
+    def cached(self, table: str) -> TableMap | None:
+        """See :class:`TableLocations`."""
         with self._lock:
-            known = self._known.get(table)
-        is_old = known is None or self._clock.boot_ns() - known.since_ns > REMEMBERED_MS * 1_000_000
-        return None if known is None or is_old else known.found
+            entry = self._cached.get(table)
+        is_old = entry is None or self._clock.boot_ns() - entry.since_ns > CACHED_MS * 1_000_000
+        return None if entry is None or is_old else entry.tablets
 
-    def ask(self, table: str, table_id: str | None = None) -> TableMap:
-        """What the master says now of all tablets of the table that has the name now; ``table_id`` if it was asked for
-        a moment ago. Raises NotFoundError, TransientError.
+    def locate(self, table: str, table_id: str | None = None) -> TableMap:
+        """Ask the master for all tablets of the table with this name; ``table_id`` if the caller has just read it.
+        Raises NotFoundError, TransientError.
         """
         since_ns = self._clock.boot_ns()
         table_id = table_id or self._tables.get(table, LOCATE_BUDGET_MS).table_id
-        found = table_map(self._tables.locate(table_id, LOCATE_BUDGET_MS))
+        tablets = table_map(self._tables.locate(table_id, LOCATE_BUDGET_MS))
         with self._lock:
-            self._known[table] = _Known(found, since_ns)
-        return found
+            self._cached[table] = _CachedTablets(tablets, since_ns)
+        return tablets
 
-    def ask_for_tablet(self, table: str, row: bytes, table_id: str | None) -> TableMap:
-        """See :meth:`TablePlaces.ask`."""
+    def locate_tablet(self, table: str, row: bytes, table_id: str | None) -> TableMap:
+        """See :meth:`TableLocations.locate`."""
         with self._lock:
-            known = self._known.get(table)
-        if known is None:
-            return self.ask(table, table_id)
+            entry = self._cached.get(table)
+        if entry is None:
+            return self.locate(table, table_id)
         try:
-            answer = self._tables.locate_tablet(known.found.extents[0].table_id, row, LOCATE_BUDGET_MS)
-        except NotFoundError:  # deleted; there may be another one of this name
-            return self.ask(table)
-        found = known.found.with_tablet(answer)
-        if found is None:
-            return self.ask(table)
+            answer = self._tables.locate_tablet(entry.tablets.extents[0].table_id, row, LOCATE_BUDGET_MS)
+        except NotFoundError:  # deleted; there may be another table of this name
+            return self.locate(table)
+        tablets = entry.tablets.with_tablet(answer)
+        if tablets is None:
+            return self.locate(table)
         with self._lock:
-            if self._known.get(table) is known:
-                self._known[table] = _Known(found, known.since_ns)
-        return found
+            if self._cached.get(table) is entry:
+                self._cached[table] = _CachedTablets(tablets, entry.since_ns)
+        return tablets
 
-    def doubt(self, table: str, extent: Extent) -> None:
-        """See :class:`TablePlaces`."""
+    def invalidate(self, table: str, extent: Extent) -> None:
+        """See :class:`TableLocations`."""
         with self._lock:
-            known = self._known.get(table)
-            found = None if known is None else known.found.with_tablet(TabletLocation(extent, None))
-            if known is not None and found is not None:
-                self._known[table] = _Known(found, known.since_ns)
+            entry = self._cached.get(table)
+            tablets = None if entry is None else entry.tablets.with_tablet(TabletLocation(extent, None))
+            if entry is not None and tablets is not None:
+                self._cached[table] = _CachedTablets(tablets, entry.since_ns)
             else:
-                self._known.pop(table, None)
+                self._cached.pop(table, None)
 
 
-class TablePlaces:
-    """The tablets of one table, by its name."""
+class TableLocations:
+    """The tablets of the table with one name."""
 
-    def __init__(self, places: LocationCache, table: str, table_id: str | None = None) -> None:
-        """``table_id``: what the master has just said."""
+    def __init__(self, cache: LocationCache, table: str, table_id: str | None = None) -> None:
+        """``table_id``: the master's fresh answer, if there is one."""
         self.table = table
-        self._places = places
+        self._cache = cache
         self._table_id = table_id
 
-    def remembered(self) -> TableMap | None:
-        """What the master said a little while ago; None when that is forgotten, or too old."""
-        return self._places.remembered(self.table)
+    def cached(self) -> TableMap | None:
+        """The master's last answer; None when there is none or it is too old."""
+        return self._cache.cached(self.table)
 
-    def ask(self, row: bytes, again: bool = False) -> TableMap:
-        """What the master says now of the tablet that holds a row, and of all others when nothing recent is known of
-        them. ``again``: somebody waits for this tablet, and knows the others. Raises NotFoundError, TransientError.
+    def locate(self, row: bytes, again: bool = False) -> TableMap:
+        """Ask the master for the tablet that holds a row, and for all other tablets if none is cached. ``again``: the
+        caller repeats the question for this tablet, so the others are not asked for. Raises NotFoundError,
+        TransientError.
         """
         table_id, self._table_id = self._table_id, None
-        if again or self.remembered() is not None:
-            return self._places.ask_for_tablet(self.table, row, table_id)
-        return self._places.ask(self.table, table_id)
+        if again or self.cached() is not None:
+            return self._cache.locate_tablet(self.table, row, table_id)
+        return self._cache.locate(self.table, table_id)
 
-    def doubt(self, extent: Extent) -> None:
-        """Somebody was turned away: use what is known of this tablet no more."""
-        self._places.doubt(self.table, extent)
+    def invalidate(self, extent: Extent) -> None:
+        """Forget the location of this tablet: its tserver refused a call."""
+        self._cache.invalidate(self.table, extent)
 
 
 def is_stale_location(error: BookkeeperError) -> bool:
-    """Whether a call failed in a way that says nothing against asking the master and trying again: what was remembered
-    may be old, and the address belong to somebody else by now.
+    """Whether a call may have failed because the location is old, so that the caller asks the master and tries again.
+    Another process may listen at the old address by now.
     """
     return isinstance(error, TransientError | IncompatibleError) or UNREACHED in error.details

@@ -1,8 +1,7 @@
-"""Calls of the leading master, whichever of the cluster's masters that is now.
+"""Calls of the leading master of a cluster.
 
-Arrives: the addresses of the masters (a quorum). Leaves: results. Any master says who leads; a master that does not
-lead, or does not answer, is asked no more and the leader is looked up again, for as long as the budget lasts. A call
-may therefore be carried out twice; :meth:`MasterLink.call` says what that means.
+Each master names the leader. When a master does not lead or does not answer, the link finds the leader again, until the
+budget is over. So the leader may execute a call twice; :meth:`MasterLink.call` describes the result.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from bookkeeper.errors import BookkeeperError, NotLeaderError, TransientError, U
 from bookkeeper.rpc.address import Address, format_quorum
 from bookkeeper.rpc.rpc_pool import RpcPool
 
-FIND_TIMEOUT_MS = 5_000
+LEADER_TIMEOUT_MS = 5_000
 BUDGET_MS = 30_000
-"""How long a call is repeated by default: a master that was killed is back in a few seconds."""
+"""Default time for a call with all its tries, ms: a killed master is back in a few seconds."""
 
 CALL_TIMEOUT_MS = 120_000
-"""How long one attempt may take: enabling replication, for one, waits for every tserver."""
+"""Time-out of one try, ms: enabling replication, for example, waits for every tserver."""
 
-LOOK_TIMEOUT_MS = 15_000
-"""The same for methods that only look: a master that is stopped shall not hold up those who could ask another."""
+READ_TIMEOUT_MS = 15_000
+"""Time-out of one try of a method that only reads, ms: another master may answer when one is stopped."""
 
-LOOKS = {
+READ_METHODS = {
     "tables",
     "is_read_only",
     "locate",
@@ -55,11 +54,11 @@ class MasterLink:
         self._leader: str | None = None
 
     def find_leader(self) -> str:
-        """Ask the masters once, one after the other, who leads; raises UnavailableError naming each and its reason."""
+        """Ask each master once for the leader's address; raises UnavailableError with the reason of each master."""
         reasons = []
         for address in self._quorum:
             try:
-                self._leader = self._pool.master(str(address), FIND_TIMEOUT_MS).leader()
+                self._leader = self._pool.master(str(address), LEADER_TIMEOUT_MS).leader()
             except TransientError as error:
                 reasons.append(error.message)
             else:
@@ -67,7 +66,7 @@ class MasterLink:
         raise UnavailableError(f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}")
 
     def wait_for_leader(self, budget_ms: float) -> str:
-        """:meth:`find_leader`, again until one is named; raises its last UnavailableError when the budget is over."""
+        """Repeat :meth:`find_leader` until it succeeds; raises its last UnavailableError when the budget is over."""
         return retrying(self._clock, self._rng, self._stopped, budget_ms, "leader")(self.find_leader)
 
     def call(
@@ -77,12 +76,13 @@ class MasterLink:
         budget_ms: float = BUDGET_MS,
         settled_by: type[BookkeeperError] | None = None,
     ) -> Any:
-        """The result; raises what the leader raised, or UnavailableError when the budget is over.
+        """Call the leader and return its result; raises the leader's error, or UnavailableError when the budget is
+        over.
 
-        When an answer was lost and the repeated call ends with ``settled_by``, the lost one did it: returns None.
+        When an answer is lost and the repeated call raises ``settled_by``, the first call succeeded: returns None.
         """
         lost = False
-        timeout_ms = LOOK_TIMEOUT_MS if method in LOOKS else CALL_TIMEOUT_MS
+        timeout_ms = READ_TIMEOUT_MS if method in READ_METHODS else CALL_TIMEOUT_MS
 
         def attempt() -> Any:
             nonlocal lost

@@ -1,7 +1,7 @@
-"""Mutations of rows, and the way from many of them to one Arrow record batch.
+"""Mutations of rows, and their encoding as Arrow record batches of ``MUTATION_SCHEMA``.
 
-Arrives: puts and deletes of single cells, or batches in Arrow. Leaves: batches of ``MUTATION_SCHEMA``. All changes of
-one :class:`Mutation` become visible together and travel together; a later change of a cell wins over an earlier one.
+All changes of one :class:`Mutation` become visible together and are in one call; a later change of a cell wins over an
+earlier one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDTH = 7
 """Entries of one change in :attr:`Mutation.flat`: row, family, qualifier, visibility, timestamp, delete, value."""
 
 CHANGE_OVERHEAD_BYTES = 200
-"""What a change costs in memory beside its bytes, roughly."""
+"""Approximate memory of a change beside its bytes."""
 
 
 class Mutation:
@@ -39,11 +39,11 @@ class Mutation:
         if type(row) is not bytes or not row:
             raise InvalidInputError(f"a row is bytes and not empty, not {row!r}")
         self.row = row
-        # Changes are kept flat, _WIDTH entries each, which encodes fastest. They are a tuple as long as there is one
-        # change: mostly it stays alone, and a list costs as much again.
+        # Changes are flat, _WIDTH entries each, which encodes fastest. One change alone, the usual case, is a tuple: a
+        # list takes twice its memory.
         self.flat: tuple[Any, ...] | list[Any] = ()
         self.size_bytes = CHANGE_OVERHEAD_BYTES
-        """An estimate of the memory that it takes."""
+        """Approximate memory of the mutation."""
 
     def put(
         self,
@@ -53,13 +53,13 @@ class Mutation:
         visibility: bytes = b"",
         timestamp: int | None = None,
     ) -> Mutation:
-        """Set a cell. ``timestamp`` is in milliseconds since 1970; None = the time at which the tserver takes it.
+        """Set a cell. ``timestamp`` is in milliseconds since 1970; None = the time at which the tserver writes it.
         ``visibility`` is an expression of authorizations such as ``b"staff&(north|south)"``: a scan shows the cell to
-        users who satisfy it; empty = to all. Raises InvalidInputError for anything that is not bytes, an expression
-        that does not parse, and a timestamp of more than 64 bits.
+        users who satisfy it; empty = to all. Raises InvalidInputError for arguments that are not bytes, an invalid
+        expression, and a timestamp of more than 64 bits.
         """
         try:
-            size = len(b"".join((family, qualifier, visibility, value)))  # refuses what is not bytes, too
+            size = len(b"".join((family, qualifier, visibility, value)))  # raises for other types than bytes, too
         except TypeError as error:
             raise InvalidInputError(f"family, qualifier, value and visibility must be bytes: {error}") from None
         if visibility:
@@ -81,7 +81,7 @@ class Mutation:
         self, family: bytes, qualifier: bytes, visibility: bytes = b"", timestamp: int | None = None
     ) -> Mutation:
         """Delete a cell: all versions with timestamps up to ``timestamp`` (milliseconds, included; None = the time at
-        which the tserver takes it). Raises InvalidInputError as :meth:`put` does.
+        which the tserver writes it). Raises InvalidInputError as :meth:`put` does.
         """
         self.put(family, qualifier, b"", visibility, timestamp)
         flat = self.flat if isinstance(self.flat, list) else list(self.flat)
@@ -96,8 +96,8 @@ def _check_timestamp(timestamp: int) -> None:
 
 
 class Changes:
-    """Mutations on their way to Arrow, in columns' raw material: nothing in here is tracked by the garbage collector,
-    whose visits would cost more than all the rest.
+    """Mutations that wait to be encoded. Python's garbage collector tracks none of its values: its visits would take
+    more time than the encoding.
     """
 
     __slots__ = ("_flat", "size_bytes")
@@ -105,20 +105,20 @@ class Changes:
     def __init__(self) -> None:
         self._flat: list[Any] = []
         self.size_bytes = 0
-        """An estimate of the memory they take."""
+        """Approximate memory of the changes."""
 
     def __len__(self) -> int:
-        """How many changes there are."""
+        """The number of changes."""
         return len(self._flat) // _WIDTH
 
     def add(self, mutation: Mutation) -> int:
-        """Take the changes of a mutation; returns :attr:`size_bytes`."""
+        """Add the changes of a mutation; returns :attr:`size_bytes`."""
         self._flat += mutation.flat
         self.size_bytes += mutation.size_bytes
         return self.size_bytes
 
     def extend(self, mutations: Sequence[Mutation]) -> int:
-        """As :meth:`add`, for many."""
+        """Like :meth:`add`, for many mutations."""
         flat, size = self._flat, self.size_bytes
         for mutation in mutations:
             flat += mutation.flat
@@ -127,7 +127,7 @@ class Changes:
         return size
 
     def encode(self) -> pa.RecordBatch:
-        """One record a change, in the order given."""
+        """One record for each change, in their order."""
         flat = self._flat
         if not flat:
             return pa.RecordBatch.from_pylist([], schema=MUTATION_SCHEMA)
@@ -146,7 +146,7 @@ class Changes:
 
 
 def encode_mutations(mutations: Iterable[Mutation]) -> pa.RecordBatch:
-    """One record a change, in the order given."""
+    """One record for each change, in their order."""
     changes = Changes()
     for mutation in mutations:
         changes.add(mutation)
@@ -154,7 +154,7 @@ def encode_mutations(mutations: Iterable[Mutation]) -> pa.RecordBatch:
 
 
 def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """An array of the values; they are often all the same."""
+    """An array of the values; often all values are equal."""
     first = values[0]
     return (
         pa.repeat(pa.scalar(first, kind), len(values)) if values.count(first) == len(values) else pa.array(values, kind)
@@ -164,7 +164,7 @@ def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch in ``MUTATION_SCHEMA``: columns by name; ``visibility``, ``timestamp`` and ``delete`` may be absent.
 
-    Nothing is copied when it conforms already. Raises InvalidInputError.
+    A batch that conforms is not copied. Raises InvalidInputError.
     """
     if batch.schema.equals(MUTATION_SCHEMA):
         return batch
@@ -201,8 +201,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def slice_between_rows(batch: pa.RecordBatch, bytes_max: int, records_max: int) -> list[pa.RecordBatch]:
-    """Slices of about ``bytes_max`` and at most ``records_max`` records, cut only where the row changes: as many as it
-    takes, about equally large. A run of one row is never cut, whatever its size.
+    """Slices of about ``bytes_max`` and at most ``records_max`` records, about equally large, cut only where the row
+    changes. Records of one row are never cut, so their slice may be larger.
     """
     if 0 < batch.num_rows <= records_max and batch.get_total_buffer_size() <= bytes_max:
         return [batch]

@@ -1,7 +1,4 @@
-"""Replication as an operator sees it: peers, targets, how far they are, and waiting for them.
-
-Arrives: names of tables, groups and clusters. Leaves: what the leading master answers.
-"""
+"""Administration of replication: peers, targets and their progress, each a call of the leading master."""
 
 from __future__ import annotations
 
@@ -28,63 +25,63 @@ from bookkeeper.security.secret_store import SecretStore
 
 POLL_MS = 100
 DEFINE_BUDGET_MS = 3_000
-"""How long an address that does not answer is tried: it is most likely mistyped, and somebody waits."""
+"""Time to reach a new peer, ms: an address that does not answer is most likely mistyped, and a user waits."""
 
 WAIT_LIMIT_MS = 600_000
-"""How long :meth:`Replication.wait` waits by default: a peer may be down for minutes."""
+"""Default time-out of :meth:`Replication.wait`: a peer may be down for minutes."""
 
 
 def normal_quorum(quorum: str) -> str:
-    """A quorum in the one spelling of a list of addresses; that of another replica system stays as it is."""
+    """The normal form of a quorum; the address of another replica system stays as it is."""
     return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
 
 
 @dataclass(frozen=True, slots=True)
 class PeerSecret:
-    """A secret that was put where the cluster's processes find it, and what was there before."""
+    """A secret for a peer in the cluster's directory, and the previous one."""
 
     store: SecretStore
     name: str
-    before: Secret | None
+    previous: Secret | None
 
     @classmethod
-    def keep(cls, home: Path | None, name: str, given: Path) -> PeerSecret:
-        """Read and check the file, and keep a copy. Raises RefusedError without a directory to keep it in."""
+    def install(cls, home: Path | None, name: str, file: Path) -> PeerSecret:
+        """Check the file and copy it into the directory ``home``. Raises RefusedError without such a directory."""
         if home is None:
             raise RefusedError(
                 f"the secret for {name} must go into this cluster's directory, and it is named by its quorum: name it "
                 f"by its directory, or copy the file to DIR/secrets/to/{name}.secret there (mode 600)"
             )
         store = SecretStore(home)
-        return cls(store, name, store.keep_for_peer(name, read_secret(given)))
+        return cls(store, name, store.keep_for_peer(name, read_secret(file)))
 
     def undo(self) -> None:
-        """As it was."""
-        if self.before is None:
+        """Restore the previous secret."""
+        if self.previous is None:
             self.store.forget_peer(self.name)
         else:
-            self.store.keep_for_peer(self.name, self.before)
+            self.store.keep_for_peer(self.name, self.previous)
 
 
 class Replication:
-    """``client.replication``: peers, targets, how far each is, and waiting for them.
+    """``client.replication``: peers, targets and their progress.
 
     A *target* is a pair of a table here and a table at a peer. Every method raises the master's error, or
     UnavailableError when no master answers for 30 seconds (3 for :meth:`define_cluster`).
     """
 
     def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event, home: Path | None = None) -> None:
-        """``home`` is the cluster's directory, where the secrets for its peers are kept."""
+        """``home`` is the cluster's directory with the secrets for its peers; None = not on this machine."""
         self._master = master
         self._home = home
         self._clock = clock
         self._stopped = stopped
 
     def define_cluster(self, name: str, quorum: str, secret_file: str | Path | None = None) -> ClusterInfo:
-        """Give a peer a name here. ``quorum`` is ``host:port[,host:port]`` for a cluster, ``SYSTEM://ADDRESS`` for a
-        peer of another replica system. ``secret_file`` is the secret that the peer's operator made for this cluster; a
-        copy goes into this cluster's directory. A second call with the same name may change quorum and secret, never
-        the instance (rule R23).
+        """Define a peer with its name on this cluster. ``quorum`` is ``host:port[,host:port]`` for a cluster,
+        ``SYSTEM://ADDRESS`` for a peer of another replica system. ``secret_file`` is the secret that the peer's
+        operator made for this cluster; a copy goes into this cluster's directory. A second call with the same name may
+        change quorum and secret, never the instance (rule R23).
 
         Raises InvalidInputError; ExistsError when the name means another instance, or the instance has another name;
         NotAdmittedError when the peer wants another secret; UnavailableError when it does not
@@ -93,11 +90,11 @@ class Replication:
         arguments = (name, normal_quorum(quorum))
         if secret_file is None:
             return self._define(arguments)
-        kept = PeerSecret.keep(self._home, name, Path(secret_file))
+        installed = PeerSecret.install(self._home, name, Path(secret_file))
         try:
             defined = self._define(arguments)
         except BookkeeperError:
-            kept.undo()
+            installed.undo()
             raise
         return defined
 
@@ -114,7 +111,7 @@ class Replication:
             SecretStore(self._home).forget_peer(name)
 
     def clusters(self) -> Sequence[ClusterInfo]:
-        """The peers that are defined."""
+        """The defined peers."""
         clusters: Sequence[ClusterInfo] = self._master.call("clusters")
         return clusters
 
@@ -152,30 +149,30 @@ class Replication:
         return self.report(table).targets
 
     def report(self, table: str = "") -> ReplicationReport:
-        """The state of each log file for each target, as far as it is not removed yet, and the age of that knowledge;
+        """The state of each log file for each target until the file is removed, and the age of this information;
         ``table`` "" = all tables. Raises NotFoundError, and NotReadyError when the leading master has not read the
         books within 30 seconds.
         """
-        found: ReplicationReport = self._master.call("replication_status", table)
-        return found
+        report: ReplicationReport = self._master.call("replication_status", table)
+        return report
 
     def quarantine(self, table: str = "") -> Sequence[QuarantinedRange]:
-        """Ranges of records that fail for good: those that block their queue, and those that are set aside; ``table``
-        "" = of all tables. Raises NotFoundError, NotReadyError.
+        """Ranges of records that fail permanently: those that block their queue, and those that an operator holds;
+        ``table`` "" = of all tables. Raises NotFoundError, NotReadyError.
         """
-        found: Sequence[QuarantinedRange] = self._master.call("quarantine", table)
-        return found
+        ranges: Sequence[QuarantinedRange] = self._master.call("quarantine", table)
+        return ranges
 
     def hold_range(self, range_id: str) -> QuarantinedRange:
-        """Set a blocking range aside, so that its queue goes on. The range and its file are kept. Raises
-        NotFoundError.
+        """Take a blocking range out of its queue, so that the queue goes on. The range and its file are retained.
+        Raises NotFoundError.
         """
-        held: QuarantinedRange = self._master.call("hold_range", range_id)
-        return held
+        quarantined: QuarantinedRange = self._master.call("hold_range", range_id)
+        return quarantined
 
     def retry_range(self, range_id: str) -> bool:
-        """Ship a range that was set aside, behind the records that have overtaken it. Returns True for a range that
-        blocks its queue: it is tried again at once, in its place. Raises NotFoundError, PermanentError when it fails
+        """Ship a held range, behind the records that have overtaken it. Returns True for a range that blocks its
+        queue: it is shipped at once, at its position. Raises NotFoundError, PermanentError when it fails
         again, UnavailableError.
         """
         blocking = any(found.range_id == range_id and found.state == "blocking" for found in self.quarantine())
@@ -183,7 +180,7 @@ class Replication:
         return blocking
 
     def skip_range(self, range_id: str) -> None:
-        """Give a range up: its target never gets these records. Raises NotFoundError, UnavailableError."""
+        """Skip a range for good: its target never gets these records. Raises NotFoundError, UnavailableError."""
         self._master.call("skip_range", range_id, settled_by=NotFoundError)
 
     def mark(self, table: str) -> Sequence[FileMark]:
@@ -198,10 +195,10 @@ class Replication:
         return self._pending(marks, table, cluster, BUDGET_MS)
 
     def _pending(self, marks: Sequence[FileMark], table: str, cluster: str, budget_ms: float) -> Sequence[TargetStatus]:
-        left: Sequence[TargetStatus] = self._master.call(
+        pending: Sequence[TargetStatus] = self._master.call(
             "replication_pending", list(marks), table, cluster, budget_ms=budget_ms
         )
-        return left
+        return pending
 
     def wait(
         self,
@@ -212,17 +209,17 @@ class Replication:
         timeout_ms: float = WAIT_LIMIT_MS,
         progress: Callable[[Sequence[TargetStatus]], None] | None = None,
     ) -> Sequence[TargetStatus]:
-        """Wait until each record that was written before this call (or lies in ``marks``) is replicated. Later writes
+        """Wait until each record that was written before this call (or is within ``marks``) is replicated. Later writes
         do not count. Waits for ``timeout_ms`` milliseconds at most and returns the targets that still lack records: an
-        empty list is success. ``progress`` is called with these targets at each look, ten times a second. Raises
-        NotFoundError, UnavailableError.
+        empty list is success. Calls ``progress`` with these targets ten times a second. Raises NotFoundError,
+        UnavailableError.
         """
         deadline_ns = self._clock.boot_ns() + int(timeout_ms * 1e6)
-        waited_for = self.mark(table) if marks is None else marks
+        ends = self.mark(table) if marks is None else marks
         while True:
-            left_ms = max(BUDGET_MS, (deadline_ns - self._clock.boot_ns()) / 1e6)
-            left = self._pending(waited_for, table, cluster, left_ms)
+            budget_ms = max(BUDGET_MS, (deadline_ns - self._clock.boot_ns()) / 1e6)
+            pending = self._pending(ends, table, cluster, budget_ms)
             if progress is not None:
-                progress(left)
-            if not left or self._clock.boot_ns() >= deadline_ns or self._clock.wait(self._stopped, POLL_MS):
-                return left
+                progress(pending)
+            if not pending or self._clock.boot_ns() >= deadline_ns or self._clock.wait(self._stopped, POLL_MS):
+                return pending

@@ -1,7 +1,4 @@
-"""How long and how often to try again: bounded in time, exponential with jitter, only after TransientError.
-
-Arrives: a budget on the injected clock. Leaves: a tenacity object for one operation, or the next pause.
-"""
+"""Retries after TransientError: bounded in time, with exponential pauses and jitter, on the injected clock."""
 
 from __future__ import annotations
 
@@ -21,15 +18,17 @@ PAUSE_MAX_MS = 1_000
 
 
 def pause_ms(attempt: int, rng: random.Random) -> float:
-    """Milliseconds to wait after failure number ``attempt`` (from 1): half fixed, half random."""
+    """Milliseconds to wait after failure number ``attempt`` (counted from 1): half fixed, half random."""
     full = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(attempt - 1, 16))
     return full / 2 + rng.random() * full / 2
 
 
 def retrying(
-    clock: Clock, rng: random.Random, stopped: threading.Event, budget_ms: float, what: str
+    clock: Clock, rng: random.Random, stopped: threading.Event, budget_ms: float, name: str
 ) -> tenacity.Retrying:
-    """Repeats an operation while it raises TransientError, for ``budget_ms`` or until ``stopped``; then raises that."""
+    """A retry for one operation: it repeats after TransientError for ``budget_ms`` or until ``stopped``, and then
+    raises the last error. ``name`` stands in the log.
+    """
     deadline_ns = clock.boot_ns() + int(budget_ms * 1e6)
 
     def is_over(state: tenacity.RetryCallState) -> bool:
@@ -41,15 +40,15 @@ def retrying(
     def sleep(seconds: float) -> None:
         clock.wait(stopped, seconds * 1000)
 
-    def tell(state: tenacity.RetryCallState) -> None:
+    def log(state: tenacity.RetryCallState) -> None:
         failure = state.outcome.exception() if state.outcome is not None else None
-        LOG.debug("%s: attempt %d: %s", what, state.attempt_number, failure)
+        LOG.debug("%s: attempt %d: %s", name, state.attempt_number, failure)
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(TransientError),
         stop=is_over,
         wait=wait,
         sleep=sleep,
-        before_sleep=tell,
+        before_sleep=log,
         reraise=True,
     )

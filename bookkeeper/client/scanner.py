@@ -1,9 +1,9 @@
-"""Scans: the cells in a range of rows, tablet after tablet, page after page.
+"""Scans: the cells in a range of rows as Arrow batches in row order, tablet after tablet, page after page.
 
-Arrives: a range and what to see of it. Leaves: Arrow batches in row order. The next page is fetched while one is used.
-The first page is asked for by whoever iterates, as the client remembers the tablets: a small scan is one call, and
-starts no thread. A tablet that moved, or whose tserver died, is located again and the scan goes on behind the last cell
-it gave. A scan is no snapshot: it sees what is there when it gets there.
+The scanner fetches the next page while the caller uses one. The iterating thread fetches the first page itself, with
+cached locations, so a small scan is one call and starts no thread. When a tablet moves or its tserver dies, the scanner
+locates it again and goes on behind the last cell. A scan is no snapshot: it shows each tablet as it is when it gets
+there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from bookkeeper.client import location_cache
-from bookkeeper.client.location_cache import TablePlaces
+from bookkeeper.client.location_cache import TableLocations
 from bookkeeper.client.retry import retrying
 from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
 from bookkeeper.clock import Clock
@@ -33,22 +33,22 @@ from bookkeeper.storage.wal import decode_batch
 LOG = logging.getLogger(__name__)
 
 PAGE_BYTES = 1024 * 1024
-"""Of the first page."""
+"""Size of the first page, bytes."""
 PAGE_BYTES_MAX = 4 * PAGE_BYTES
-"""Pages grow up to this: a page has a price of its own, which a long scan then pays for ever more records."""
+"""Maximum size of a page, bytes. Pages grow, so that a long scan makes fewer calls."""
 
 PLAIN_PAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes that a compressed page may take: above the largest one that a tserver makes."""
+"""Maximum size of a decompressed page, bytes: above the largest page that a tserver makes."""
 
 BUDGET_MS = 120_000
-"""How long one page is tried for."""
+"""Time for one page with all its tries, ms."""
 
 PAGE_TIMEOUT_MS = 10_000
-"""How long one try may take; about as long as it takes to replace a tserver that is stopped."""
+"""Time-out of one try, ms: about the time that replacing a stopped tserver takes."""
 
 
 def admit_page(size: int) -> None:
-    """Let a compressed page that takes ``size`` bytes be decompressed, or raise CorruptionError."""
+    """Allow a page of ``size`` bytes to be decompressed, or raise CorruptionError."""
     if size > PLAIN_PAGE_BYTES_MAX:
         raise CorruptionError(f"a page of a scan takes {size} bytes, the limit is {PLAIN_PAGE_BYTES_MAX}")
 
@@ -85,29 +85,29 @@ class ScanRange:
     to_ms: int | None = None
     """Greatest timestamp, excluded; milliseconds since 1970."""
     user: str | None = None
-    """The user who looks; None = ``root``."""
+    """The user of the scan; None = ``root``."""
     authorizations: tuple[str, ...] | None = None
-    """Authorizations to look with, each one that the user has; None = all of the user's."""
+    """Authorizations of the scan, a subset of the user's; None = all of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a scan is: in the tablet of ``row``, behind the tserver's mark ``resume`` (None = from ``row`` on)."""
+class _Position:
+    """A scan's position: in the tablet of ``row``, behind the tserver's mark ``resume`` (None = from ``row`` on)."""
 
     row: bytes
     resume: bytes | None
     page_bytes: int
     table_id: str | None = None
-    """Of the pages before; None: this is the first one."""
+    """The table of the earlier pages; None: this is the first page."""
 
 
 def page_after(page_bytes: int) -> int:
-    """How large the page behind one of so many bytes is."""
+    """Size of the page that follows one of ``page_bytes``."""
     return min(2 * page_bytes, PAGE_BYTES_MAX)
 
 
 def is_of_another_table(scanned: str | None, table_id: str) -> bool:
-    """Whether the pages before (None: there are none) came from a table that had the name earlier."""
+    """Whether the earlier pages (None: there are none) came from an earlier table of the same name."""
     return scanned is not None and scanned != table_id
 
 
@@ -122,36 +122,34 @@ class Scanner:
 
     def __init__(
         self,
-        tablets: TablePlaces,
+        tablets: TableLocations,
         pool: RpcPool,
         clock: Clock,
         rng: random.Random,
-        wanted: ScanRange,
+        scan_range: ScanRange,
         reasons: Callable[[], str] = str,
     ) -> None:
-        """For tests; users call :meth:`Client.scan`. ``reasons`` tells why a tablet stays out of reach, "" when it is
-        not known.
-        """
+        """For tests; users call :meth:`Client.scan`. ``reasons`` returns why tablets are not served, "" = unknown."""
         self._reasons = reasons
-        self._places = tablets
+        self._locations = tablets
         self._pool = pool
         self._clock = clock
         self._rng = rng
-        self._wanted = wanted
+        self._range = scan_range
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Record batches, none of them empty. Raises NotServingError when no tserver gives a page of a tablet for two
-        minutes, CorruptionError when a tablet needs a person's help, NotFoundError when the table is deleted.
+        minutes, CorruptionError when a tablet needs an operator's help, NotFoundError when the table is deleted.
         """
         ended = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="scan") as fetcher:
             try:
-                batch, place = self._fetch(self._at(self._wanted.start_row or b"", None), ended)
-                while place is not None:
-                    fetching = fetcher.submit(self._fetch, place, ended)
+                batch, position = self._fetch(self._position_at(self._range.start_row or b"", None), ended)
+                while position is not None:
+                    fetching = fetcher.submit(self._fetch, position, ended)
                     if batch.num_rows:
                         yield batch
-                    batch, place = fetching.result()
+                    batch, position = fetching.result()
                 if batch.num_rows:
                     yield batch
             finally:
@@ -166,48 +164,48 @@ class Scanner:
         """The same cells as one Arrow table, for ranges that fit in memory."""
         return pa.Table.from_batches(list(self), MUTATION_SCHEMA)
 
-    def _fetch(self, place: _Place, ended: threading.Event) -> tuple[pa.RecordBatch, _Place | None]:
-        """One page, and where to go on; None at the end."""
-        extent, page = self._as_remembered(place) or self._as_asked(place, ended)
+    def _fetch(self, position: _Position, ended: threading.Event) -> tuple[pa.RecordBatch, _Position | None]:
+        """One page, and the position of the next one; None at the end."""
+        extent, page = self._use_cached_tablets(position) or self._use_located_tablets(position, ended)
         batch = decode_batch(page.records, admit_page)
         if page.resume is not None:
-            row = batch.column("row")[-1].as_py() if batch.num_rows else place.row
-            page_bytes = self._wanted.page_bytes or page_after(place.page_bytes)
-            return batch, _Place(row, page.resume, page_bytes, extent.table_id)
-        stop_row = self._wanted.stop_row
+            row = batch.column("row")[-1].as_py() if batch.num_rows else position.row
+            page_bytes = self._range.page_bytes or page_after(position.page_bytes)
+            return batch, _Position(row, page.resume, page_bytes, extent.table_id)
+        stop_row = self._range.stop_row
         next_row = None if extent.end_row is None else extent.end_row + b"\x00"
         is_over = next_row is None or (stop_row is not None and stop_row <= next_row)
-        return batch, None if is_over or next_row is None else self._at(next_row, extent.table_id)
+        return batch, None if is_over or next_row is None else self._position_at(next_row, extent.table_id)
 
-    def _at(self, row: bytes, table_id: str | None) -> _Place:
-        """The beginning of the part of a tablet that goes on at ``row``."""
-        return _Place(row, None, self._wanted.page_bytes or PAGE_BYTES, table_id)
+    def _position_at(self, row: bytes, table_id: str | None) -> _Position:
+        """The position of the first page from ``row`` on."""
+        return _Position(row, None, self._range.page_bytes or PAGE_BYTES, table_id)
 
-    def _as_remembered(self, place: _Place) -> tuple[Extent, ScanPage] | None:
-        """A page of the tserver that is known, if there is one; None: nobody there gives it."""
-        located = self._places.remembered()
+    def _use_cached_tablets(self, position: _Position) -> tuple[Extent, ScanPage] | None:
+        """A page from the cached tserver; None: none is cached, or it does not serve the tablet."""
+        located = self._locations.cached()
         if located is None:
             return None
         try:
-            return self._page(place, located)
+            return self._page(position, located)
         except BookkeeperError as error:
             if not location_cache.is_stale_location(error):
                 raise
-            LOG.debug("table %s is located again: %s", self._places.table, error)
-            self._places.doubt(located.extents[located.index_of(place.row)])
+            LOG.debug("locating table %s again: %s", self._locations.table, error)
+            self._locations.invalidate(located.extents[located.index_of(position.row)])
             return None
 
-    def _as_asked(self, place: _Place, ended: threading.Event) -> tuple[Extent, ScanPage]:
-        """A page of the tserver that the master names, asked again and again."""
+    def _use_located_tablets(self, position: _Position, ended: threading.Event) -> tuple[Extent, ScanPage]:
+        """A page from the tserver that the master names; repeated until it succeeds."""
         unservable = UnservableTracker(self._clock)
         attempts = count()
 
         def attempt() -> tuple[Extent, ScanPage]:
-            located = self._places.ask(place.row, again=next(attempts) > 0)
+            located = self._locations.locate(position.row, again=next(attempts) > 0)
             try:
-                return self._page(place, located, unservable)
+                return self._page(position, located, unservable)
             except TransientError:
-                self._places.doubt(located.extents[located.index_of(place.row)])
+                self._locations.invalidate(located.extents[located.index_of(position.row)])
                 raise
 
         try:
@@ -217,31 +215,31 @@ class Scanner:
             raise NotServingError(f"{error.message}: {reasons}" if reasons else error.message) from error
 
     def _page(
-        self, place: _Place, located: TableMap, unservable: UnservableTracker | None = None
+        self, position: _Position, located: TableMap, unservable: UnservableTracker | None = None
     ) -> tuple[Extent, ScanPage]:
-        index = located.index_of(place.row)
+        index = located.index_of(position.row)
         extent, address = located.extents[index], located.addresses[index]
-        if is_of_another_table(place.table_id, extent.table_id):
-            raise NotFoundError(f"table {self._places.table} was deleted while it was scanned, and made again")
+        if is_of_another_table(position.table_id, extent.table_id):
+            raise NotFoundError(f"table {self._locations.table} was deleted and created again during the scan")
         if unservable is not None:
-            unservable.note(located, (extent,))
+            unservable.check(located, (extent,))
         if address is None:
-            raise NotServingError(f"nobody serves tablet {extent} now")
-        wanted = self._wanted
-        columns = tuple(part for column in wanted.columns for part in column)
-        start_row = wanted.start_row if place.resume is not None else place.row or None
+            raise NotServingError(f"no tserver serves tablet {extent} now")
+        cells = self._range
+        columns = tuple(part for column in cells.columns for part in column)
+        start_row = cells.start_row if position.resume is not None else position.row or None
         request = ScanRequest(
             extent,
             start_row,
-            wanted.stop_row,
-            wanted.families,
+            cells.stop_row,
+            cells.families,
             columns,
-            place.resume,
-            place.page_bytes,
-            wanted.versions,
-            wanted.from_ms,
-            wanted.to_ms,
-            wanted.user,
-            wanted.authorizations,
+            position.resume,
+            position.page_bytes,
+            cells.versions,
+            cells.from_ms,
+            cells.to_ms,
+            cells.user,
+            cells.authorizations,
         )
         return extent, self._pool.tserver(address, PAGE_TIMEOUT_MS).scan(request)

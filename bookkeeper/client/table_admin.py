@@ -1,6 +1,6 @@
-"""Tables: made, listed, changed, flushed, deleted; each a call of the leading master.
+"""Administration of tables; each method is a call of the leading master.
 
-A call that had to be repeated after a lost answer succeeds when the earlier attempt did.
+A call that is repeated after a lost answer succeeds when the first one succeeded.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ POLL_MS = 100
 
 
 class Tables:
-    """``client.tables``: make, list, change, split, copy and delete tables.
+    """``client.tables``: create, list, change, split, copy and delete tables.
 
-    Every method raises the master's error, or UnavailableError when no master answers for 30 seconds. Those with
-    ``budget_ms`` wait for that many milliseconds instead. A call whose answer was lost is repeated; it succeeds when
-    the first one did.
+    Every method raises the master's error, or UnavailableError when no master answers for 30 seconds; methods with
+    ``budget_ms`` wait for that many milliseconds instead. A client repeats a call when the answer is lost; the call
+    succeeds when the first one succeeded.
     """
 
     def __init__(self, master: MasterLink, clock: Clock, stopped: threading.Event) -> None:
@@ -51,7 +51,7 @@ class Tables:
         for table in self.list(budget_ms):
             if table.name == name:
                 return table
-        raise NotFoundError(f"no table {name}; the command tables lists those there are")
+        raise NotFoundError(f"no table {name}; the command tables lists all tables")
 
     def create(
         self,
@@ -60,8 +60,8 @@ class Tables:
         groups: Sequence[LocalityGroup] = (),
         properties: Mapping[str, str] | None = None,
     ) -> TableInfo:
-        """Make a table; it is online on return. Each row of ``splits`` is the last row of a tablet. ``groups`` are the
-        locality groups, ``properties`` those of ``bookkeeper.config.table_properties``. Raises ExistsError,
+        """Create a table; it is online on return. Each row of ``splits`` is the last row of a tablet. ``groups`` are
+        the locality groups, ``properties`` those of ``bookkeeper.config.table_properties``. Raises ExistsError,
         InvalidInputError.
         """
         arguments = (name, list(splits), list(groups), dict(properties or {}))
@@ -107,7 +107,7 @@ class Tables:
         return self.get(name).properties.get("table.read_only") == "true"
 
     def flush(self, name: str) -> None:
-        """Write the memory of all tablets of a table to segments. Raises NotFoundError."""
+        """Write the memtables of all tablets of a table to segments. Raises NotFoundError."""
         self._master.call("flush_table", name)
 
     def compact(
@@ -115,15 +115,15 @@ class Tables:
     ) -> None:
         """Compact the tablets that hold rows from ``begin_row`` to ``end_row``, both included; None = no bound. All
         segments of a tablet become one for each locality group, without deleted cells and surplus versions. Returns
-        when all tablets are compacted; with ``wait`` False when every tserver was asked. Raises NotFoundError.
+        when all tablets are compacted; with ``wait`` False when every tserver has the request. Raises NotFoundError.
         """
-        left: Sequence[CompactionTicket] = self._master.call(
+        tickets: Sequence[CompactionTicket] = self._master.call(
             "compact_table", CompactRequest(name, begin_row, end_row, ())
         )
-        while [ticket for ticket in left if wait or not ticket.ticket]:
+        while [ticket for ticket in tickets if wait or not ticket.ticket]:
             if self._clock.wait(self._stopped, POLL_MS):
-                raise UnavailableError(f"nobody waits any more for the compaction of table {name}")
-            left = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(left)))
+                raise UnavailableError(f"the client closed while it waited for the compaction of table {name}")
+            tickets = self._master.call("compact_table", CompactRequest(name, begin_row, end_row, tuple(tickets)))
 
     def import_directory(self, name: str, directory: Path | str, time_ms: int | None = None) -> int:
         """Import the Parquet and CSV files of a directory on the master's machine; returns the number of records.
@@ -137,14 +137,14 @@ class Tables:
         return self._until_done("import_directory", request)
 
     def export(self, name: str, directory: Path | str) -> int:
-        """Copy a table, with everything that was written before this call, into an empty or new directory on the
+        """Copy a table, with all records that were written before this call, into an empty or new directory on the
         master's machine; returns the number of records in the copied segments. Raises NotFoundError, ExistsError when
         the directory is not empty, RefusedError when it is outside ``files.roots``.
         """
         return self._until_done("export_table", CopyRequest(uuid.uuid4().hex, name, str(directory)))
 
     def import_exported(self, name: str, directory: Path | str) -> int:
-        """Make a table from a directory that :meth:`export` wrote, with the same tablets, groups, timestamps and
+        """Create a table from a directory that :meth:`export` wrote, with the same tablets, groups, timestamps and
         properties except ``table.read_only``; returns the number of records in its segments. Raises ExistsError,
         RefusedError, InvalidInputError, CorruptionError; then there is no such table.
         """
@@ -156,7 +156,7 @@ class Tables:
             if progress.done:
                 return progress.records
             if self._stopped.is_set():
-                raise UnavailableError(f"nobody waits any more for what table {request.table} is about; it goes on")
+                raise UnavailableError(f"the client closed while an operation of table {request.table} goes on")
 
     def disk_usage(self, *names: str) -> Sequence[TableUsage]:
         """Segments, records and bytes on disk of the named tables, or of all; memory is not counted. Raises
@@ -173,20 +173,20 @@ class Tables:
         return [row for row in ends if row is not None]
 
     def add_splits(self, name: str, rows: Sequence[bytes]) -> None:
-        """Split tablets, so that tablets end at these rows as well. Writes and scans of the tablets that change wait
-        for the time of a flush. Raises NotFoundError, InvalidInputError.
+        """Split tablets, so that tablets end at these rows, too. Writes and scans of the split tablets wait for the
+        time of a flush. Raises NotFoundError, InvalidInputError.
         """
         self._master.call("add_splits", name, sorted(set(rows)))
 
     def merge(self, name: str, after: bytes | None = None, through: bytes | None = None) -> None:
         """Merge all tablets that hold rows between ``after``, excluded, and ``through``, included, into one tablet;
-        None = no bound. Writes and scans of them wait for the time of a flush. Raises NotFoundError, InvalidInputError,
-        RefusedError.
+        None = no bound. Writes and scans of these tablets wait for the time of a flush. Raises NotFoundError,
+        InvalidInputError, RefusedError.
         """
         self._master.call("merge_tablets", name, RowRange(after, through))
 
     def locate_tablet(self, table_id: str, row: bytes, budget_ms: float = BUDGET_MS) -> TabletLocation:
-        """The tserver of the tablet that holds a row. A tablet that waits to be loaded is loaded next. Raises
+        """The tserver of the tablet that holds a row. If the tablet waits to be loaded, it is loaded next. Raises
         NotFoundError.
         """
         location: TabletLocation = self._master.call("locate_tablet", table_id, row, budget_ms=budget_ms)

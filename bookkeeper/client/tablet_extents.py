@@ -1,7 +1,6 @@
-"""Where the tablets of a table are, as the master said last.
+"""The tablets of a table in row order with their tservers' addresses, from the master's answers to ``locate``.
 
-Arrives: answers of ``locate``. Leaves: extents in row order, each with the address that serves it. What it says may be
-old: tservers check, and whoever is sent away asks again.
+An answer may be old: tservers check the tablet of each call, and a refused caller locates it again.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from bookkeeper.rpc.contract.messages import TabletLocation
 Locate = Callable[[], Sequence[TabletLocation]]
 
 UNSERVABLE_MS = 5_000
-"""How long a tablet has to need a person's help until whoever waits for it gives up: a file may have been mended, and
-the master not have tried yet.
+"""A caller waits this long for a tablet that needs an operator's help, ms: the operator may have repaired a file that
+the master has not tried yet.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The tablets of one table at one moment, in row order; ``addresses`` None for those that nobody serves, ``placed``
-    see :class:`TabletLocation`; ``problems`` of those that nobody can serve until a person helps.
+    """The tablets of one table at one moment, in row order. ``addresses`` has None for tablets without a tserver;
+    ``placed`` as in :class:`TabletLocation`; ``problems`` are of tablets that need an operator's help.
     """
 
     extents: tuple[Extent, ...]
@@ -42,12 +41,12 @@ class TableMap:
         return bisect_left(self.extents, row, hi=last, key=lambda extent: extent.end_row or b"")
 
     def with_tablet(self, found: TabletLocation) -> TableMap | None:
-        """The same with newer news of one tablet; None when that one has other borders now."""
+        """This map with a newer location of one tablet; None when its extent has changed."""
         extent, end_row = found.extent, found.extent.end_row
         index = len(self.extents) - 1 if end_row is None else self.index_of(end_row)
         if self.extents[index] != extent:
             return None
-        problems = {known: problem for known, problem in self.problems.items() if known != extent}
+        problems = {other: problem for other, problem in self.problems.items() if other != extent}
         if found.problem:
             problems[extent] = found.problem
         addresses = (*self.addresses[:index], found.address, *self.addresses[index + 1 :])
@@ -56,7 +55,7 @@ class TableMap:
 
 
 def table_map(locations: Iterable[TabletLocation]) -> TableMap:
-    """Check that the tablets cover every row once; raises NotServingError when they do not (yet)."""
+    """The map of tablets that cover every row once; raises NotServingError when they do not (yet)."""
     ordered = sorted(locations, key=lambda found: (found.extent.prev_row is not None, found.extent.prev_row or b""))
     reached: bytes | None = None
     for position, found in enumerate(ordered):
@@ -67,7 +66,7 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
             raise NotServingError(f"the tablets of table {extent.table_id} overlap")
         reached = extent.end_row
     if not ordered or reached is not None:
-        raise NotServingError("the tablets of a table do not cover every row; it may be in the making")
+        raise NotServingError("the tablets of a table do not cover every row; the master may be creating it")
     return TableMap(
         tuple(found.extent for found in ordered),
         tuple(found.address for found in ordered),
@@ -78,24 +77,24 @@ def table_map(locations: Iterable[TabletLocation]) -> TableMap:
 
 @dataclass(slots=True)
 class UnservableTracker:
-    """The tablets that somebody waits for and that a person has to help, and since when (boot clock) they are said to
-    need it. One wait of one thread, or under its lock.
+    """Since when (boot clock) the tablets that a caller waits for need an operator's help. For one wait of one thread,
+    or under the caller's lock.
     """
 
     clock: Clock
     _since_ns: dict[Extent, int] = field(default_factory=dict)
 
-    def note(self, found: TableMap, wanted: Collection[Extent]) -> None:
-        """The latest answer about the tablets that are waited for. Raises CorruptionError, with the reason, when one of
-        them has needed help for :data:`UNSERVABLE_MS`.
+    def check(self, found: TableMap, awaited: Collection[Extent]) -> None:
+        """Take the latest answer about the awaited tablets. Raises CorruptionError, with the reason, when one of them
+        has needed help for :data:`UNSERVABLE_MS`.
         """
         now_ns = self.clock.boot_ns()
-        self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in wanted if extent in found.problems}
+        self._since_ns = {extent: self._since_ns.get(extent, now_ns) for extent in awaited if extent in found.problems}
         for extent, since_ns in self._since_ns.items():
-            if is_hopeless(since_ns, now_ns):
-                raise CorruptionError(f"nobody can serve tablet {extent}: {found.problems[extent]}")
+            if is_unservable(since_ns, now_ns):
+                raise CorruptionError(f"no tserver can serve tablet {extent}: {found.problems[extent]}")
 
 
-def is_hopeless(since_ns: int, now_ns: int) -> bool:
-    """A tablet has needed a person's help for so long that nobody waits for it any more; boot clock."""
+def is_unservable(since_ns: int, now_ns: int) -> bool:
+    """Whether a tablet has needed an operator's help for :data:`UNSERVABLE_MS`; boot clock."""
     return now_ns - since_ns >= UNSERVABLE_MS * 1_000_000

@@ -1,8 +1,7 @@
-"""What a batch writer still has to write, in order, tablet by tablet. Pure: no thread, no socket, no clock.
+"""The unwritten batches of a batch writer, one queue for each tablet. Pure: no thread, no socket, no clock.
 
-Arrives: batches, where the tablets are, how writes ended. Leaves: what to send next and where to. Laws: records of one
-row leave in the order they came, so a tablet has at most one batch on its way and a failed one goes before the others;
-nothing is dropped before it was written.
+Laws: records of one row leave in the order in which they were added, so a tablet has at most one batch in flight, and a
+failed batch goes before the others; no batch is dropped before it is written.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import split_by_tablets
 
 JOIN_BELOW_BYTES = 2 * 1024 * 1024
-"""Batches of one tablet smaller than this are joined before they are sent."""
+"""Smaller batches of one tablet are joined before they are sent."""
 
 UNLOCATED = Extent("", None, None)
-"""Stands for the tablets as long as they were never located."""
+"""Stands for all tablets until they are located for the first time."""
 
 
 class _Piece(NamedTuple):
-    """Records and their bytes, which are counted once: ``nbytes`` looks at every buffer from Python."""
+    """Records and their size, counted once: ``nbytes`` visits every buffer from Python."""
 
     batch: pa.RecordBatch
     size: int
@@ -37,21 +36,62 @@ class _Queue:
     address: str | None
     placed: int | None
     waiting: deque[_Piece] = field(default_factory=deque)
-    flying: _Piece | None = None
-    resting: bool = False
-    """A write failed: wait until the tablet was located again."""
+    in_flight: _Piece | None = None
+    needs_location: bool = False
+    """A write failed, so the queue waits until the tablet is located again."""
 
     @property
-    def holds_any(self) -> bool:
-        return bool(self.waiting) or self.flying is not None
+    def has_records(self) -> bool:
+        return bool(self.waiting) or self.in_flight is not None
 
     @property
-    def may_leave(self) -> bool:
-        return bool(self.waiting) and self.flying is None and not self.resting
+    def can_send(self) -> bool:
+        return bool(self.waiting) and self.in_flight is None and not self.needs_location
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.has_records and (self.needs_location or self.address is None)
+
+    def relocate(self, address: str | None, placed: int | None) -> None:
+        self.address, self.placed, self.needs_location = address, placed, False
+
+    def put(self, piece: _Piece) -> bool:
+        """Append records; True when no batch is in flight."""
+        self.waiting.append(piece)
+        return self.in_flight is None
+
+    def take(self) -> tuple[_Piece, int]:
+        """The first piece, joined with the next ones as long as they are small, is in flight now; and the number of
+        bytes by which joining changed its size.
+        """
+        parts = [self.waiting.popleft()]
+        size = parts[0].size
+        while self.waiting and size + self.waiting[0].size < JOIN_BELOW_BYTES:
+            parts.append(self.waiting.popleft())
+            size += parts[-1].size
+        piece = parts[0]
+        if len(parts) > 1:
+            joined = pa.concat_batches([part.batch for part in parts])
+            piece = _Piece(joined, int(joined.nbytes))
+        self.in_flight = piece
+        return piece, piece.size - size
+
+    def acknowledge(self) -> int:
+        """The batch in flight is written; returns its size."""
+        size = 0 if self.in_flight is None else self.in_flight.size
+        self.in_flight = None
+        return size
+
+    def put_back(self) -> None:
+        """The batch in flight goes again, before all others, once the tablet is located."""
+        if self.in_flight is not None:
+            self.waiting.appendleft(self.in_flight)
+        self.in_flight = None
+        self.needs_location = True
 
 
 class TabletQueues:
-    """One queue a tablet. Not thread-safe."""
+    """One queue for each tablet. Not thread-safe."""
 
     def __init__(self) -> None:
         self._queues: dict[Extent, _Queue] = {}
@@ -59,49 +99,49 @@ class TabletQueues:
         self._next_map: TableMap | None = None
         self._bytes = 0
 
-    # ---- what there is
+    # ---- state
 
     @property
-    def bytes_left(self) -> int:
-        """Bytes of everything not known to be written."""
+    def unwritten_bytes(self) -> int:
+        """Size of the records that are not acknowledged."""
         return self._bytes
 
     @property
     def is_empty(self) -> bool:
-        """True when everything that came was written."""
-        return not self._unrouted and not any(queue.holds_any for queue in self._queues.values())
+        """True when all records are acknowledged."""
+        return not self._unrouted and not any(queue.has_records for queue in self._queues.values())
 
     def stuck(self) -> list[Extent]:
-        """Tablets with records that can't leave before the tablets were located (again)."""
+        """Tablets with records that can't leave before the tablets are located (again)."""
         if self._unrouted and not self._queues:
             return [UNLOCATED]
-        return [e for e, q in self._queues.items() if (q.resting or q.address is None) and q.holds_any]
+        return [extent for extent, queue in self._queues.items() if queue.is_stuck]
 
     def extents(self) -> set[Extent]:
         """The tablets as last located."""
         return set(self._queues)
 
-    def left(self) -> Iterator[pa.RecordBatch]:
-        """Everything not known to be written, each row's records in order."""
+    def unwritten(self) -> Iterator[pa.RecordBatch]:
+        """Records that are not acknowledged, those of a row in their order."""
         for queue in self._queues.values():
-            if queue.flying is not None:
-                yield queue.flying.batch
+            if queue.in_flight is not None:
+                yield queue.in_flight.batch
             yield from (piece.batch for piece in queue.waiting)
         yield from (piece.batch for piece in self._unrouted)
 
     def addresses(self) -> set[str]:
-        """Who serves the tablets."""
+        """The addresses of the tservers that serve the tablets."""
         return {queue.address for queue in self._queues.values() if queue.address is not None}
 
     def placed(self, extent: Extent) -> int | None:
-        """When the tablet was given to who serves it, as last located."""
+        """The field ``placed`` of the tablet's :class:`TabletLocation`, as last located."""
         return self._queues[extent].placed
 
-    # ---- what happens
+    # ---- changes
 
     def add(self, batch: pa.RecordBatch, size: int | None = None) -> bool:
-        """New records; ``size``: their bytes, if they were counted. False: they follow others that are on their way,
-        and nobody has anything to do before these arrive.
+        """Add records; ``size``: their bytes, if counted already. False: they wait behind a batch in flight, so no
+        thread has work before that one is acknowledged.
         """
         piece = _Piece(batch, int(batch.nbytes) if size is None else size)
         self._bytes += piece.size
@@ -109,84 +149,62 @@ class TabletQueues:
         return self._route()
 
     def relocate(self, found: TableMap) -> None:
-        """The tablets as they are now. Other tablets than before take over when nothing is on its way."""
+        """Take the tablets' present locations. Other tablets than before replace them once no batch is in flight."""
         if set(found.extents) == set(self._queues):
             self._next_map = None
             for extent, address, placed in zip(found.extents, found.addresses, found.placed, strict=True):
-                queue = self._queues[extent]
-                queue.address, queue.placed, queue.resting = address, placed, False
+                self._queues[extent].relocate(address, placed)
         else:
             self._next_map = found
-        self._adopt()
+        self._switch_map()
         self._route()
 
     def take(self, address: str, bytes_max: int) -> list[tuple[Extent, pa.RecordBatch]]:
-        """Batches to send there now, at most one a tablet, on their way until :meth:`written` or :meth:`failed`."""
+        """Batches to send to a tserver now, at most one a tablet; in flight until :meth:`written` or :meth:`failed`."""
         taken: list[tuple[Extent, pa.RecordBatch]] = []
         size = 0
         for extent, queue in self._queues.items():
             if size >= bytes_max:
                 break
-            if self._next_map is None and queue.address == address and queue.may_leave:
-                queue.flying = self._next_piece(queue.waiting)
-                size += queue.flying.size
-                taken.append((extent, queue.flying.batch))
-        for extent, _ in taken:  # those left behind go first the next time
+            if self._next_map is None and queue.address == address and queue.can_send:
+                piece, growth = queue.take()
+                self._bytes += growth
+                size += piece.size
+                taken.append((extent, piece.batch))
+        for extent, _ in taken:  # the other tablets go first the next time
             self._queues[extent] = self._queues.pop(extent)
         return taken
 
     def written(self, extent: Extent) -> None:
-        """The batch on its way arrived."""
-        queue = self._queues[extent]
-        if queue.flying is not None:
-            self._bytes -= queue.flying.size
-        queue.flying = None
-        self._adopt()
+        """The tserver acknowledged the batch in flight."""
+        self._bytes -= self._queues[extent].acknowledge()
+        self._switch_map()
 
     def failed(self, extent: Extent) -> None:
-        """It did not, or nobody knows: it goes again, before everything else of its tablet."""
-        queue = self._queues[extent]
-        if queue.flying is not None:
-            queue.waiting.appendleft(queue.flying)
-        queue.flying = None
-        queue.resting = True
-        self._adopt()
+        """The batch in flight is not acknowledged: it goes again, before all others of its tablet."""
+        self._queues[extent].put_back()
+        self._switch_map()
 
-    def _adopt(self) -> None:
-        """Take over another set of tablets once nothing is on its way: everything that waits is routed anew."""
-        if self._next_map is None or any(queue.flying is not None for queue in self._queues.values()):
+    def _switch_map(self) -> None:
+        """Take over another set of tablets once no batch is in flight, and route all waiting records again."""
+        if self._next_map is None or any(queue.in_flight is not None for queue in self._queues.values()):
             return
         found, self._next_map = self._next_map, None
         waiting = [piece for queue in self._queues.values() for piece in queue.waiting]
         self._unrouted.extendleft(reversed(waiting))
-        places = zip(found.extents, found.addresses, found.placed, strict=True)
-        self._queues = {extent: _Queue(address, placed) for extent, address, placed in places}
+        locations = zip(found.extents, found.addresses, found.placed, strict=True)
+        self._queues = {extent: _Queue(address, placed) for extent, address, placed in locations}
         self._route()
 
     def _route(self) -> bool:
-        """Hand to the queues what can be; True when somebody has to send it, or to find out where to."""
-        calls = False
+        """Move unrouted records to their queues; True when a thread has to send records or to locate tablets."""
+        has_work = False
         while self._unrouted and self._queues and self._next_map is None:
             piece = self._unrouted.popleft()
             self._bytes -= piece.size
             for extent, part in split_by_tablets(piece.batch, list(self._queues)):
                 queue = self._queues[extent]
                 routed = piece if part is piece.batch else _Piece(part, int(part.nbytes))
-                queue.waiting.append(routed)
                 self._bytes += routed.size
-                calls = calls or queue.flying is None
-        return calls or bool(self._unrouted)
-
-    def _next_piece(self, waiting: deque[_Piece]) -> _Piece:
-        """Take the first piece, joined with the next ones as long as they are small."""
-        parts = [waiting.popleft()]
-        size = parts[0].size
-        while waiting and size + waiting[0].size < JOIN_BELOW_BYTES:
-            parts.append(waiting.popleft())
-            size += parts[-1].size
-        if len(parts) == 1:
-            return parts[0]
-        joined = pa.concat_batches([piece.batch for piece in parts])
-        piece = _Piece(joined, int(joined.nbytes))
-        self._bytes += piece.size - size
-        return piece
+                has_work = queue.put(routed) or has_work
+        return has_work or bool(self._unrouted)

@@ -1,6 +1,6 @@
-"""Users and what they may see; each a call of the leading master.
+"""Users and their authorizations; each method is a call of the leading master.
 
-A user is a name that a client gives: whoever has the clients' secret may give any.
+A user is a name that a client sends: a client with the clients' secret may send any name.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 from bookkeeper.client.master_link import MasterLink
 
 ROOT = "root"
-"""The user of scans that name none."""
+"""The user of scans without a user."""
 
 
 class Users:
-    """``client.users``: which authorizations each user has. A user is a name that a client gives.
+    """``client.users``: the authorizations of each user. A user is a name that a client sends.
 
     Every method raises the master's error, or UnavailableError when no master answers for 30 seconds.
     """
@@ -23,9 +23,9 @@ class Users:
         self._master = master
 
     def authorizations(self, user: str = ROOT) -> Sequence[str]:
-        """The authorizations of a user, sorted; empty for a user who was never given any."""
-        held: Sequence[str] = self._master.call("authorizations", user)
-        return held
+        """The authorizations of a user, sorted; empty for an unknown user."""
+        authorizations: Sequence[str] = self._master.call("authorizations", user)
+        return authorizations
 
     def set_authorizations(self, authorizations: Collection[str], user: str = ROOT) -> None:
         """Replace the authorizations of a user; in force on every tserver on return (rule R14). Raises

@@ -99,7 +99,7 @@ class ClusterConfig:
         for table in self.tables.values():
             if table.name == name:
                 return table
-        raise NotFoundError(f"no table {name}; the command tables lists those there are")
+        raise NotFoundError(f"no table {name}; the command tables lists all tables")
 
     def cluster(self, alias: str) -> PeerCluster:
         """A peer by alias; raises NotFoundError."""

@@ -1,7 +1,7 @@
 """What a master tells its monitor: one look at its parts, and what its collector keeps.
 
-Arrives: a master process. Leaves: :class:`Observation` and :class:`KeptFile` values for :mod:`bookkeeper.monitor`. It
-reads what the calls of clients read, holds a lock of the master for no longer than a copy takes, and writes nothing.
+Arrives: a master process. Leaves: :class:`Observation` and :class:`RetainedFile` values for :mod:`bookkeeper.monitor`.
+It reads what the calls of clients read, holds a lock of the master for no longer than a copy takes, and writes nothing.
 Runs in the monitor's thread. Nothing survives a crash.
 """
 
@@ -34,13 +34,13 @@ from bookkeeper.model import TargetKey
 from bookkeeper.monitor.observation import (
     Books,
     Cycles,
-    KeptFile,
     LagSums,
-    LeaderSeen,
+    LeaderInfo,
     Observation,
-    PeerSeen,
-    TableSeen,
-    TServerSeen,
+    PeerInfo,
+    RetainedFile,
+    TableInfo,
+    TServerInfo,
 )
 from bookkeeper.rpc.contract.messages import TargetStatus
 from bookkeeper.storage.wal import path_of
@@ -88,7 +88,7 @@ class MasterSource:
             address=process.address,
             is_alive=process.session.is_valid(),
             leads=leads,
-            leader=None if leader is None else LeaderSeen(leader.address, leader.epoch, self._pages_of(leader, leads)),
+            leader=None if leader is None else LeaderInfo(leader.address, leader.epoch, self._pages_of(leader, leads)),
             books=books,
             problem=problem,
         )
@@ -118,9 +118,9 @@ class MasterSource:
         for status in held:
             add_status(sums, status)
         return Books(
-            tservers=tservers_seen(lead.tservers.live(), snapshot),
-            tables=tables_seen(config, snapshot),
-            peers=tuple(peer_seen(peer, shipping, now) for _, peer in sorted(config.clusters.items())),
+            tservers=tserver_infos(lead.tservers.live(), snapshot),
+            tables=table_infos(config, snapshot),
+            peers=tuple(peer_info(peer, shipping, now) for _, peer in sorted(config.clusters.items())),
             targets=tuple(replication_configs(sorted(config.tables.values(), key=lambda table: table.name))),
             statuses=(*(status_message(state, names) for state in most), *held),
             lags=sums.lags(),
@@ -133,7 +133,7 @@ class MasterSource:
             problems=tuple(f"{where}: {what}" for where, what in problems(lead).items()),
         )
 
-    def kept(self) -> tuple[KeptFile, ...]:
+    def retained(self) -> tuple[RetainedFile, ...]:
         """See :class:`bookkeeper.monitor.observation.Source`; reads in the collector's order."""
         lead = self.process.leadership
         if lead is None or not lead.reign.is_valid():
@@ -179,22 +179,22 @@ def add_status(sums: LagSums, status: TargetStatus) -> None:
     sums.add(status.table, cluster, status.phase, status.lag_records, status.lag_bytes, status.lag_seconds)
 
 
-def tservers_seen(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerSeen, ...]:
+def tserver_infos(live: dict[str, str], snapshot: Snapshot) -> tuple[TServerInfo, ...]:
     """Live tservers by address, with the tablets that they hold."""
     tablets = Counter(view.session for view in list(snapshot.tablets.values()))
     return tuple(
-        TServerSeen(session, address, tablets[session])
+        TServerInfo(session, address, tablets[session])
         for session, address in sorted(live.items(), key=lambda item: (item[1], item[0]))
     )
 
 
-def tables_seen(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableSeen, ...]:
+def table_infos(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableInfo, ...]:
     """Tables by name, with tablets as the last cycle saw them."""
     views = list(snapshot.tablets.values())
     tablets = Counter(view.extent.table_id for view in views)
     unassigned = Counter(view.extent.table_id for view in views if view.session is None)
     return tuple(
-        TableSeen(
+        TableInfo(
             table.name,
             table.table_id,
             table.state,
@@ -206,12 +206,12 @@ def tables_seen(config: ClusterConfig, snapshot: Snapshot) -> tuple[TableSeen, .
     )
 
 
-def peer_seen(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerSeen:
+def peer_info(peer: PeerCluster, shipping: Shipments, now: Now) -> PeerInfo:
     """A peer, its backoff, and what was shipped to it in this reign."""
     retry = shipping.peers.get(peer.alias) or Retry()
     shipped = shipping.shipped.get(peer.alias) or Shipped()
     waits_ms = max(0, (retry.next_try_ns - now.boot_ns) // 1_000_000)
-    return PeerSeen(
+    return PeerInfo(
         cluster=peer.alias,
         quorum=peer.quorum,
         instance_id=peer.instance_id,

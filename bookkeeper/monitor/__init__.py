@@ -1,4 +1,7 @@
-"""The monitor: what a master knows, as JSON, as Prometheus metrics and as pages. It only ever reads.
+"""The monitor: a read-only view of a master and its cluster, as JSON, as Prometheus metrics and as pages.
 
-It knows nothing of the master but what :class:`~bookkeeper.monitor.observation.Source` hands out.
+It reads the master through :class:`~bookkeeper.monitor.observation.Source` only. The modules in the order in which the
+data passes them: ``observation`` (values), ``sampler`` and ``lag_history`` (the latest sample and the plots), ``views``
+(plain values for JSON and templates), ``app``, ``pages`` and ``metrics`` (answers), ``auth_middleware`` (the token),
+``connection_limiter`` and ``web_server`` (sockets and threads).
 """

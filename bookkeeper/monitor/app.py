@@ -1,8 +1,8 @@
-"""The monitor's HTTP interface: health, readiness, JSON, metrics; the pages beside them, and the gate before all.
+"""The monitor's HTTP interface: health, readiness, JSON, metrics and pages, behind :class:`AuthMiddleware`.
 
-Arrives: GET requests. Leaves: answers from the sampler's latest look; no request asks the master, and none changes
-anything. Data of the cluster comes from its leader: a master that stands by answers 503 and names the leader.
-Known third party: starlette, here and in the pages.
+Answers come from the latest sample; no request calls the master, and none changes anything. Data of the cluster comes
+from its leader: a master that stands by answers 503 and names the leader. Known third party: starlette, here and in
+the pages.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from starlette.routing import Route
 
 from bookkeeper.clock import Clock
 from bookkeeper.monitor import views
-from bookkeeper.monitor.auth_middleware import IS_KNOWN, AuthMiddleware
+from bookkeeper.monitor.auth_middleware import IS_AUTHENTICATED, AuthMiddleware
 from bookkeeper.monitor.metrics import CONTENT_TYPE, exposition
 from bookkeeper.monitor.observation import Books
 from bookkeeper.monitor.pages import PAGES, Pages
-from bookkeeper.monitor.sampler import REST_MAX_MS, Sampler
+from bookkeeper.monitor.sampler import PAUSE_MAX_MS, Sampler
 from bookkeeper.monitor.views import Selection
 from bookkeeper.rpc.trust.admission import RefusalLog
 from bookkeeper.security.viewers import Viewers
 
 LOG = logging.getLogger(__name__)
 
-HOW_TO_GET_IN = "show the token that bookkeeper monitor DIR --token prints, as Authorization: Bearer"
+TOKEN_HINT = "show the token that bookkeeper monitor DIR --token prints, as Authorization: Bearer"
 
-STALE_AFTER_MS = 2 * REST_MAX_MS
-"""A look that is older than this means that the monitor hangs."""
+STALE_AFTER_MS = 2 * PAUSE_MAX_MS
+"""With an older sample than this the monitor hangs."""
 
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""Of every answer that is about the cluster."""
+"""Headers of all answers but static files."""
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
@@ -51,13 +51,13 @@ def json_answer(content: Any, status: int = 200) -> Response:
 
 
 def selection(request: Request) -> Selection:
-    """Which rows a request asks for. Raises HTTPException (400) when a number is none."""
-    asked = request.query_params
+    """The filter and page of a request. Raises HTTPException (400) when ``page`` or ``rows`` is no number."""
+    query = request.query_params
     try:
-        page, rows = int(asked.get("page", 1)), int(asked.get("rows", 50))
+        page, rows = int(query.get("page", 1)), int(query.get("rows", 50))
     except ValueError as error:
         raise HTTPException(400, "page and rows are whole numbers") from error
-    return Selection(asked.get("table", ""), asked.get("cluster", ""), asked.get("phase", ""), page, rows)
+    return Selection(query.get("table", ""), query.get("cluster", ""), query.get("phase", ""), page, rows)
 
 
 class Api:
@@ -67,14 +67,14 @@ class Api:
         self._sampler, self._clock = sampler, clock
 
     def routes(self) -> list[Route]:
-        """Paths and what answers there."""
+        """The paths with their endpoints."""
         answers: dict[str, Callable[[Request], Any]] = {
             "/api/overview": lambda _request: views.overview(self._sampler.latest),
             "/api/tables": lambda _request: {"tables": views.tables(self._books())},
             "/api/peers": lambda _request: {"peers": views.peers(self._books())},
             "/api/files": lambda request: views.files(self._books(), selection(request)),
             "/api/quarantine": lambda _request: {"ranges": views.quarantine(self._books())},
-            "/api/kept": self._kept,
+            "/api/kept": self._retained,
             "/api/history": lambda _request: self._sampler.history.columns(),
         }
         return [
@@ -85,39 +85,39 @@ class Api:
         ]
 
     def _books(self) -> Books:
-        seen = self._sampler.latest.seen
-        if seen.books is None:
-            raise HTTPException(503, seen.problem)
-        return seen.books
+        observation = self._sampler.latest.observation
+        if observation.books is None:
+            raise HTTPException(503, observation.problem)
+        return observation.books
 
-    def _kept(self, request: Request) -> Any:
+    def _retained(self, request: Request) -> Any:
         self._books()
-        return views.kept(self._sampler.latest, selection(request))
+        return views.retained(self._sampler.latest, selection(request))
 
     async def _health(self, request: Request) -> Response:
         healthy, view = views.health(self._sampler.latest, self._clock.boot_ns(), STALE_AFTER_MS)
-        return json_answer(told(request, view, "healthy"), 200 if healthy else 503)
+        return json_answer(visible_part(request, view, "healthy"), 200 if healthy else 503)
 
     async def _ready(self, request: Request) -> Response:
-        ready, view = views.readiness(self._sampler.latest.seen)
-        return json_answer(told(request, view, "ready"), 200 if ready else 503)
+        ready, view = views.readiness(self._sampler.latest.observation)
+        return json_answer(visible_part(request, view, "ready"), 200 if ready else 503)
 
     async def _metrics(self, _request: Request) -> Response:
         return Response(exposition(self._sampler.latest), headers=HEADERS, media_type=CONTENT_TYPE)
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """An error as JSON; of a master that stands by, with the leader's address and pages."""
+        """An error as JSON; when this master stands by, with the leader's address and pages."""
         assert isinstance(error, HTTPException)
-        leader = self._sampler.latest.seen.leader
+        leader = self._sampler.latest.observation.leader
         view: dict[str, Any] = {"error": error.detail or "no such page", "path": request.url.path}
         if error.status_code == 503 and leader is not None:
             view |= {"leader": leader.address, "monitor": leader.monitor}
         return json_answer(view, error.status_code)
 
 
-def told(request: Request, view: dict[str, Any], verdict: str) -> dict[str, Any]:
-    """What somebody hears: a stranger the verdict alone."""
-    return view if request.scope[IS_KNOWN] else {verdict: view[verdict]}
+def visible_part(request: Request, view: dict[str, Any], verdict: str) -> dict[str, Any]:
+    """The view of a caller with a token; for all others the verdict alone."""
+    return view if request.scope[IS_AUTHENTICATED] else {verdict: view[verdict]}
 
 
 def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
@@ -128,13 +128,13 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
 
 
 def build_app(sampler: Sampler, clock: Clock, interval_ms: int, viewers: Viewers) -> AuthMiddleware:
-    """The application behind its gate. It holds no state of its own; open pages look again every ``interval_ms``."""
+    """The application behind :class:`AuthMiddleware`. It has no state; open pages reload every ``interval_ms``."""
     api, pages = Api(sampler, clock), Pages(sampler, interval_ms, selection)
     app = Starlette(routes=[*api.routes(), *pages.routes()], exception_handlers={HTTPException: api.refused})
 
     def refused(request: Request, reason: str) -> Response:
         if request.url.path in PAGES:
             return pages.refused(request.url.path, viewers.cluster, reason)
-        return json_answer({"error": f"{reason}: {HOW_TO_GET_IN}", "path": request.url.path}, 401)
+        return json_answer({"error": f"{reason}: {TOKEN_HINT}", "path": request.url.path}, 401)
 
     return AuthMiddleware(app, viewers, RefusalLog(clock, LOG.warning), refused)

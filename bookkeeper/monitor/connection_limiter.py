@@ -1,10 +1,10 @@
-"""The monitor's door: how many are inside at once, how long each may take to ask, and who makes room for others.
+"""The monitor's connections: at most 64, and each has limited time for its request and its answer.
 
-Arrives: connections at the listening socket. Leaves: visits, each with the library's HTTP protocol behind it, and lines
-in the log about those that were shown out. A visit counts from the moment it is accepted, before TLS: whoever says
-nothing, half a request or a byte now and then is shown out when its time is over, and before that as soon as its place
-is wanted. So who is silent takes no place from who is not, and strangers cost a master a bounded number of sockets.
-Nothing survives a crash. Known third party: uvicorn.
+A connection counts from accept on, before TLS. When all slots are in use, the connection that has waited longest
+without a request closes, so silent clients never keep others out and use a bounded number of sockets.
+uvicorn's own settings do not give this: ``limit_concurrency`` answers 503 to new connections and keeps silent ones, and
+no setting limits the time of a TLS handshake, of a request or of reading an answer. Therefore this module accepts the
+connections; :func:`serve` is its only entrance.
 """
 
 from __future__ import annotations
@@ -13,180 +13,44 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import Enum
-from functools import partial
 
-from uvicorn import Config, Server
+from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from bookkeeper.rpc.trust.admission import RefusalLog
 
 LOG = logging.getLogger(__name__)
 
-PLACES_MAX = 64
-"""Connections at once, whatever they do."""
+CONNECTIONS_MAX = 64
 
 REQUEST_S = 5.0
-"""From its first byte, or from the connection on for the first one, until a request is whole; TLS included."""
+"""Time for a complete request, from its first byte; for the first request from accept, TLS included."""
 
 ANSWER_S = 30.0
-"""From a request on until its answer is taken."""
+"""Time for the client to read an answer, from the end of its request."""
 
 IDLE_S = 5
-"""From an answer until the next request begins."""
+"""Time from an answer to the first byte of the next request."""
 
-_PAUSE_S = 1.0
-"""Until the next try, when no socket can be had."""
+_ACCEPT_RETRY_S = 1.0
 
 
 class Phase(Enum):
-    """What a visit waits for."""
+    """Phases of a connection, each with the reason that the log gives when its time is over."""
 
-    ASKING = "a whole request"
-    ANSWERED = "its answer"
-    IDLE = "nothing"
-
-
-@dataclass(eq=False, slots=True)
-class Visit:
-    """One connection. ``end`` cuts it at once."""
-
-    peer: str
-    end: Callable[[], object]
-    phase: Phase = Phase.ASKING
-    timer: asyncio.TimerHandle | None = None
+    REQUEST = "no complete request came in time"
+    ANSWER = "the client does not read its answer"
+    IDLE = "the client did not read its answer"
 
 
-def who_makes_room(visits: Iterable[Visit]) -> Visit | None:
-    """Who leaves when a place is wanted, of visits in the order in which they came to where they are: the first that is
-    not being answered, for whoever comes asks at once, and whoever is idle may come again. None: all are.
-    """
-    return next((visit for visit in visits if visit.phase is not Phase.ANSWERED), None)
-
-
-def request_s() -> float:
-    """How long a request may take to come."""
-    return REQUEST_S
-
-
-class ConnectionLimiter:
-    """Who is inside. Used by the event loop's thread alone."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, log: RefusalLog) -> None:
-        self._loop, self._log = loop, log
-        self._visits: dict[Visit, None] = {}
-
-    def enter(self, visit: Visit) -> bool:
-        """Take a place; whoever has to makes room for it. False: everybody is being answered."""
-        if len(self._visits) >= PLACES_MAX:
-            leaving = who_makes_room(self._visits)
-            if leaving is None:
-                self.refused(visit, "busy", f"{PLACES_MAX} connections are being answered")
-                return False
-            self._show_out(leaving, "surplus", f"more than {PLACES_MAX} connections, and this one waits for longest")
-        self._visits[visit] = None
-        self._allow(visit, request_s(), "no whole request came in time")
-        return True
-
-    def hears(self, visit: Visit) -> None:
-        """Something came: of a new request, the first."""
-        if visit.phase is Phase.IDLE:
-            self._turn(visit, Phase.ASKING)
-            self._allow(visit, request_s(), "no whole request came in time")
-
-    def asked(self, visit: Visit) -> None:
-        """A request is whole."""
-        if visit.phase is not Phase.ANSWERED:
-            self._turn(visit, Phase.ANSWERED)
-            self._allow(visit, ANSWER_S, "it does not take its answer")
-
-    def rests(self, visit: Visit) -> None:
-        """Everything is answered. The library ends what is idle, after what was sent was read; if it is."""
-        self._turn(visit, Phase.IDLE)
-
-    def leave(self, visit: Visit) -> None:
-        """It is gone; idempotent."""
-        self._visits.pop(visit, None)
-        if visit.timer is not None:
-            visit.timer.cancel()
-
-    def refused(self, visit: Visit, kind: str, reason: str) -> None:
-        """A line in the log; of many such, now and then."""
-        self._log.refused(visit.peer, kind, f"the monitor: {reason}")
-
-    def _turn(self, visit: Visit, phase: Phase) -> None:
-        visit.phase = phase
-        if visit in self._visits:
-            del self._visits[visit]
-            self._visits[visit] = None
-
-    def _allow(self, visit: Visit, seconds: float, reason: str) -> None:
-        if visit.timer is not None:
-            visit.timer.cancel()
-        visit.timer = self._loop.call_later(seconds, self._show_out, visit, "late", reason)
-
-    def _show_out(self, visit: Visit, kind: str, reason: str) -> None:
-        self.refused(visit, kind, reason)
-        self.leave(visit)
-        visit.end()
-
-
-class Visitor(H11Protocol):
-    """The library's protocol for one visit, which tells the door how far it is."""
-
-    def __init__(self, config: Config, state: ServerState, door: ConnectionLimiter, visit: Visit) -> None:
-        super().__init__(config, state, {})
-        self._door, self._visit = door, visit
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See asyncio.Protocol."""
-        super().connection_made(transport)
-        self._visit.end = transport.abort
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
-        super().connection_lost(exc)
-        self._door.leave(self._visit)
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        self._door.hears(self._visit)
-        super().data_received(data)
-        self._tell()
-
-    def on_response_complete(self) -> None:
-        """See the library: everything of an answer was handed to the transport."""
-        if is_whole(self.cycle):
-            self._door.rests(self._visit)
-        super().on_response_complete()
-        self._tell()
-
-    def send_400_response(self, msg: str) -> None:
-        """See the library: what came is no HTTP."""
-        self._door.refused(self._visit, "garbage", msg)
-        super().send_400_response(msg)
-
-    def _tell(self) -> None:
-        if is_whole(self.cycle) and not self.cycle.response_complete:
-            self._door.asked(self._visit)
-
-
-def is_whole(cycle: RequestResponseCycle | None) -> bool:
-    """The latest request that began has come with all of its body."""
-    return cycle is not None and not cycle.more_body
-
-
-async def answer(server: Server, listening: socket.socket, log: RefusalLog, tls: ssl.SSLContext | None) -> None:
-    """Serve whoever comes to the socket, until the server is told to stop. ``server`` was given no socket. ``tls``: the
-    library's own contexts take TLS 1.2, too; None = plain HTTP.
-    """
+async def serve(server: Server, listening: socket.socket, log: RefusalLog, tls: ssl.SSLContext | None) -> None:
+    """Serve the connections of ``listening`` until ``server`` stops. ``tls`` None: plain HTTP."""
     server.config.load()
-    server.config.ssl = tls
+    server.config.ssl = tls  # uvicorn's own contexts accept TLS 1.2
     listening.setblocking(False)
-    accepting = asyncio.ensure_future(_accept(server, listening, ConnectionLimiter(asyncio.get_running_loop(), log)))
+    accepting = asyncio.ensure_future(_accept(server, listening, ConnectionLimiter(log)))
     accepting.add_done_callback(lambda _: setattr(server, "should_exit", True))
     try:
         await server.serve(sockets=[])
@@ -197,47 +61,138 @@ async def answer(server: Server, listening: socket.socket, log: RefusalLog, tls:
         accepting.result()
 
 
-async def _accept(server: Server, listening: socket.socket, door: ConnectionLimiter) -> None:
-    loop = asyncio.get_running_loop()
-    coming: set[asyncio.Task[None]] = set()
-    try:
-        while True:
-            try:
-                sock, address = await loop.sock_accept(listening)
-            except OSError as error:
-                LOG.warning("the monitor can't accept a connection: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            visit = Visit(f"{address[0]}:{address[1]}", sock.close)
-            if not door.enter(visit):
-                sock.close()
-                continue
-            task = asyncio.create_task(_bring_in(server, sock, door, visit))
-            visit.end = task.cancel
-            coming.add(task)
-            task.add_done_callback(coming.discard)
-            task.add_done_callback(partial(_close_if_cancelled, sock))
-            await asyncio.sleep(0)  # those who are inside go on, however many come at once
-    finally:
-        for task in coming:
-            task.cancel()
+async def _accept(server: Server, listening: socket.socket, limiter: ConnectionLimiter) -> None:
+    while True:
+        try:
+            sock, address = await asyncio.get_running_loop().sock_accept(listening)
+        except OSError as error:
+            LOG.warning("the monitor can't accept a connection: %s", error)
+            await asyncio.sleep(_ACCEPT_RETRY_S)
+            continue
+        limiter.open(LimitedConnection(server, limiter, sock, f"{address[0]}:{address[1]}"))
+        await asyncio.sleep(0)  # one connection a turn of the loop: a flood does not delay open connections
 
 
-def _close_if_cancelled(sock: socket.socket, ended: asyncio.Task[None]) -> None:
-    if ended.cancelled():
-        sock.close()
+class ConnectionLimiter:
+    """The open connections, in the order in which they entered their phase. Used by the event loop's thread alone."""
+
+    def __init__(self, log: RefusalLog) -> None:
+        self._log = log
+        self._connections: dict[LimitedConnection, None] = {}
+
+    def open(self, connection: LimitedConnection) -> None:
+        """Admit a new connection; when all slots are in use, close an older one, or the new one."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            surplus = surplus_connection(self._connections)
+            if surplus is None:
+                connection.refuse("busy", f"{CONNECTIONS_MAX} connections wait for their answers")
+                return
+            surplus.refuse("surplus", f"more than {CONNECTIONS_MAX} connections, and this one waits for longest")
+        self._connections[connection] = None
+        connection.start()
+
+    def move_to_end(self, connection: LimitedConnection) -> None:
+        """An open connection enters a phase."""
+        if connection in self._connections:
+            del self._connections[connection]
+            self._connections[connection] = None
+
+    def remove(self, connection: LimitedConnection) -> None:
+        """The connection is closed; idempotent."""
+        self._connections.pop(connection, None)
+
+    def report(self, peer: str, kind: str, reason: str) -> None:
+        """Log a refusal; of many such of one address, one line now and then."""
+        self._log.refused(peer, kind, f"the monitor: {reason}")
 
 
-async def _bring_in(server: Server, sock: socket.socket, door: ConnectionLimiter, visit: Visit) -> None:
-    """Through TLS, if there is any, and on to the HTTP protocol. Cancelled when the visit is shown out before that."""
-    config = server.config
-    try:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: Visitor(config, server.server_state, door, visit), sock, ssl=config.ssl
-        )
-    except (OSError, ssl.SSLError) as error:
-        door.refused(visit, "tls", f"no connection came about: {error}")
-        door.leave(visit)
-    except asyncio.CancelledError:
-        door.leave(visit)
-        raise
+def surplus_connection(connections: Iterable[LimitedConnection]) -> LimitedConnection | None:
+    """The connection to close when a slot is needed: the first that does not wait for its answer. None: all wait."""
+    return next((connection for connection in connections if connection.phase is not Phase.ANSWER), None)
+
+
+class LimitedConnection(H11Protocol):
+    """uvicorn's HTTP protocol on one connection, with time limits; it closes its socket."""
+
+    def __init__(self, server: Server, limiter: ConnectionLimiter, sock: socket.socket, peer: str) -> None:
+        super().__init__(server.config, server.server_state, {})
+        self.phase = Phase.REQUEST
+        self._limiter, self._sock, self._peer = limiter, sock, peer
+        self._limit: asyncio.TimerHandle | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with TLS, or with HTTP where there is none."""
+        self._enter(Phase.REQUEST)
+        self._opening = asyncio.create_task(self._open())
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """Log the reason and close at once, in any phase."""
+        self._limiter.report(self._peer, kind, reason)
+        self._forget()
+        if self in self.connections:  # of uvicorn: HTTP has begun
+            self.transport.abort()
+        elif self._opening is None:
+            self._sock.close()
+        else:
+            self._opening.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        super().connection_lost(exc)
+        self._forget()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.REQUEST)
+        super().data_received(data)
+        self._check_request()
+
+    def on_response_complete(self) -> None:
+        """See H11Protocol: the transport has the complete answer."""
+        if not self.cycle.more_body:
+            self._enter(Phase.IDLE)
+        super().on_response_complete()
+        self._check_request()
+
+    def send_400_response(self, msg: str) -> None:
+        """See H11Protocol: the bytes are no HTTP."""
+        self._limiter.report(self._peer, "garbage", msg)
+        super().send_400_response(msg)
+
+    async def _open(self) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: self, self._sock, ssl=self.config.ssl)
+        except OSError as error:
+            self._limiter.report(self._peer, "tls", f"no connection came about: {error}")
+            self._forget()
+
+    def _check_request(self) -> None:
+        if self.phase is not Phase.ANSWER and waits_for_answer(self.cycle):
+            self._enter(Phase.ANSWER)
+
+    def _enter(self, phase: Phase) -> None:
+        """Idle connections keep the time limit of their answer; after ``IDLE_S`` uvicorn closes them."""
+        self.phase = phase
+        self._limiter.move_to_end(self)
+        if phase is not Phase.IDLE:
+            self._cancel_limit()
+            seconds = REQUEST_S if phase is Phase.REQUEST else ANSWER_S
+            self._limit = self.loop.call_later(seconds, self._close_late)
+
+    def _close_late(self) -> None:
+        self.refuse("late", self.phase.value)
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _forget(self) -> None:
+        self._limiter.remove(self)
+        self._cancel_limit()
+
+
+def waits_for_answer(cycle: RequestResponseCycle | None) -> bool:
+    """Whether the latest request is complete, its body included, and its answer is not."""
+    return cycle is not None and not cycle.more_body and not cycle.response_complete

@@ -1,7 +1,6 @@
-"""The last half hour, for the plots: one point a look, lag by cluster.
+"""The lag of each cluster over the last half hour, for the plots: one point a sample.
 
-Arrives: observations. Leaves: columns of numbers. Memory is bounded by points and clusters; nothing survives a crash,
-a plot begins anew with its master.
+Memory is bounded by points and clusters. A plot starts again with its master.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bookkeeper.monitor.observation import Lag
 
 POINTS_MAX = 900
 CLUSTERS_MAX = 50
-"""Clusters in one point, by name; those beyond are left out of the plots, not of the tables."""
+"""Clusters in one point, the first by name; the plots leave out further ones, the tables do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Point:
 
 
 def point_of(at_ms: int, lags: Iterable[Lag]) -> Point:
-    """Sums of records and bytes over a cluster's tables, the greatest of their seconds."""
+    """The lag of each cluster: sums of records and bytes over its tables, the maximum of their seconds."""
     found: dict[str, tuple[int, int, float]] = {}
     for lag in sorted(lags, key=lambda lag: lag.cluster):
         if lag.cluster not in found and len(found) >= CLUSTERS_MAX:
@@ -38,24 +37,24 @@ def point_of(at_ms: int, lags: Iterable[Lag]) -> Point:
 
 
 class History:
-    """The latest points. One thread adds; readers get copies."""
+    """The latest points. One thread adds points; readers get copies."""
 
     def __init__(self, points_max: int = POINTS_MAX) -> None:
         self._points: deque[Point] = deque(maxlen=points_max)
 
     def add(self, point: Point) -> None:
-        """The newest point; the oldest goes when there are too many."""
+        """Add the newest point; beyond ``points_max`` the oldest one goes."""
         self._points.append(point)
 
     def columns(self) -> dict[str, Any]:
-        """``at_ms``, and of each cluster its ``records``, ``bytes`` and ``seconds``; None where it was not defined."""
+        """``at_ms``, and the lag of each cluster as lists; None at times at which the cluster was not defined."""
         points = tuple(self._points)
         clusters = sorted({cluster for point in points for cluster in point.lags})
         none = (None, None, None)
         series = []
         for cluster in clusters:
             triples = [point.lags.get(cluster, none) for point in points]
-            columns = {name: [triple[place] for triple in triples] for place, name in enumerate(_NAMES)}
+            columns = {name: [triple[index] for triple in triples] for index, name in enumerate(_NAMES)}
             series.append({"cluster": cluster, **columns})
         return {"at_ms": [point.at_ms for point in points], "series": series}
 

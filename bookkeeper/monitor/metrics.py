@@ -1,7 +1,7 @@
-"""Prometheus metrics of the latest look. :data:`METRICS` is the list in the documentation, too.
+"""Prometheus metrics of the latest sample. :data:`METRICS` is the list in the documentation, too.
 
-Arrives: a sample. Leaves: the text format. Labels are tables, peers, phases and reasons: bounded by the configuration,
-never by files. Known third party: prometheus_client, here only.
+Labels are tables, peers, phases and reasons, so the configuration bounds their number, never the files. Known third
+party: prometheus_client, here only.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its kind (gauge or counter), its labels, what it means, and where its values come from. A counter
-    begins anew with each reign.
+    """One metric: its kind (gauge or counter), its labels, its meaning, and the function that reads its values. A
+    counter starts again with each reign.
     """
 
     name: str
@@ -43,12 +43,12 @@ def _lags(number: Callable[[Lag], float]) -> Callable[[Sample, Books], Rows]:
     return lambda _sample, books: [((lag.table, lag.cluster), number(lag)) for lag in books.lags]
 
 
-def _kept(unit: str) -> Callable[[Sample, Books], Rows]:
-    return lambda sample, _books: [((kind,), sums[unit]) for kind, sums in views.kept_sums(sample.kept).items()]
+def _retained(unit: str) -> Callable[[Sample, Books], Rows]:
+    return lambda sample, _books: [((kind,), sums[unit]) for kind, sums in views.retained_sums(sample.retained).items()]
 
 
 def _quarantined(_sample: Sample, books: Books) -> Rows:
-    states = [held.state for held in books.quarantined]
+    states = [quarantined.state for quarantined in books.quarantined]
     return [((state,), states.count(state)) for state in sorted(set(states))]
 
 
@@ -59,28 +59,28 @@ METRICS = (
         "replication_lag_records",
         "gauge",
         PAIR,
-        "Records of the table that the peer has not got yet",
+        "Records of the table that the peer lacks",
         _lags(lambda lag: lag.records),
     ),
     Metric(
         "replication_lag_bytes",
         "gauge",
         PAIR,
-        "Size of the logs' blocks with records that the peer has not got yet",
+        "Size of the logs' blocks with records that the peer lacks",
         _lags(lambda lag: lag.bytes),
     ),
     Metric(
         "replication_lag_seconds",
         "gauge",
         PAIR,
-        "Age of the oldest record that the peer lacks, at most",
+        "Upper bound of the age of the oldest record that the peer lacks",
         _lags(lambda lag: lag.seconds),
     ),
     Metric(
         "replication_files",
         "gauge",
         (*PAIR, "phase"),
-        "Log files that are not done with, by phase",
+        "Log files with replication work, by phase",
         lambda _sample, books: [
             ((lag.table, lag.cluster, phase), count) for lag in books.lags for phase, count in lag.phases.items()
         ],
@@ -89,14 +89,14 @@ METRICS = (
         "shipped_records",
         "counter",
         ("peer",),
-        "Records that the peer acknowledged, as workers report them",
+        "Records that the peer acknowledged, from workers' reports",
         lambda _sample, books: [((peer.cluster,), peer.records) for peer in books.peers],
     ),
     Metric(
         "shipped_bytes",
         "counter",
         ("peer",),
-        "Bytes sent to the peer, those sent again included",
+        "Bytes sent to the peer, including bytes sent again",
         lambda _sample, books: [((peer.cluster,), peer.sent_bytes) for peer in books.peers],
     ),
     Metric(
@@ -110,11 +110,11 @@ METRICS = (
         "peer_failures",
         "gauge",
         ("peer",),
-        "Tries that failed in a row; 0 when the last one worked",
+        "Consecutive failed tries; 0 after a successful one",
         lambda _sample, books: [((peer.cluster,), peer.failures) for peer in books.peers],
     ),
-    Metric("quarantined_ranges", "gauge", ("state",), "Ranges that block their queue or are set aside", _quarantined),
-    Metric("tservers", "gauge", (), "Tservers that live", lambda _sample, books: _one(len(books.tservers))),
+    Metric("quarantined_ranges", "gauge", ("state",), "Ranges that block their queue or were skipped", _quarantined),
+    Metric("tservers", "gauge", (), "Live tservers", lambda _sample, books: _one(len(books.tservers))),
     Metric(
         "tablets",
         "gauge",
@@ -126,7 +126,7 @@ METRICS = (
         "unassigned_tablets",
         "gauge",
         ("table",),
-        "Tablets that no tserver serves",
+        "Tablets without a tserver",
         lambda _sample, books: [((table.name,), table.unassigned) for table in books.tables],
     ),
     Metric(
@@ -136,13 +136,15 @@ METRICS = (
         "Log files with replication books",
         lambda _sample, books: _one(books.files_outstanding),
     ),
-    Metric("kept_files", "gauge", ("reason",), "Files that are kept, by reason; one may have several", _kept("files")),
-    Metric("kept_bytes", "gauge", ("reason",), "Size of the files that are kept, by reason", _kept("bytes")),
+    Metric(
+        "kept_files", "gauge", ("reason",), "Files that are kept, by reason; one may have several", _retained("files")
+    ),
+    Metric("kept_bytes", "gauge", ("reason",), "Size of the files that are kept, by reason", _retained("bytes")),
     Metric(
         "deleted_files",
         "counter",
         (),
-        "Files that the collector deleted",
+        "Files that the garbage collector deleted",
         lambda _sample, books: _one(books.files_deleted),
     ),
     Metric(
@@ -167,7 +169,7 @@ METRICS = (
         "cycle_seconds",
         "gauge",
         ("kind",),
-        "How long the last cycle of a kind took",
+        "Duration of the last cycle of a kind",
         lambda _sample, books: [
             (("full",), books.cycles.full_ms / 1000),
             (("quick",), books.cycles.quick_ms / 1000),
@@ -177,31 +179,31 @@ METRICS = (
         "books_age_seconds",
         "gauge",
         (),
-        "How long ago the master began the full look at the books that these numbers are from",
+        "Age of these numbers: time since the master began the full read of the books that they are from",
         lambda _sample, books: _one(books.age_ms / 1000),
     ),
     Metric(
         "problems",
         "gauge",
         (),
-        "Errors that the overview shows; 0 is well",
+        "Errors on the overview page; 0 is healthy",
         lambda _sample, books: _one(len(books.problems)),
     ),
     Metric(
-        "look_seconds",
+        "sample_seconds",
         "gauge",
         (),
-        "How long the monitor's last look at the master took",
+        "Duration of the monitor's last sample of the master",
         lambda sample, _books: _one(sample.took_ms / 1000),
     ),
 )
-"""Of the leader; each name is preceded by ``bookkeeper_``, and that of a counter followed by ``_total``."""
+"""Metrics of the leader. Each name gets the prefix ``bookkeeper_``, and that of a counter the suffix ``_total``."""
 
 PREFIX = "bookkeeper_"
 
 
 def exposition(sample: Sample) -> bytes:
-    """The text format of all metrics."""
+    """All metrics of a sample in the text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Latest(sample))
     return generate_latest(registry)
@@ -212,15 +214,15 @@ class _Latest(Collector):
         self._sample = sample
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        seen = self._sample.seen
-        labels = {"cluster": seen.cluster, "instance_id": seen.instance_id, "master": seen.address}
-        yield _family("leads", "gauge", "1 when this master leads, else 0", [(labels, float(seen.leads))])
-        meaning = "1 when this master leads and has read the books, else 0: then it has no other numbers"
-        yield _family("master_knows", "gauge", meaning, [(labels, float(seen.books is not None))])
-        if seen.books is None:
+        observation = self._sample.observation
+        labels = {"cluster": observation.cluster, "instance_id": observation.instance_id, "master": observation.address}
+        yield _family("leads", "gauge", "1 when this master leads, else 0", [(labels, float(observation.leads))])
+        meaning = "1 when this master leads and has read the books, else 0; at 0 there are no other metrics"
+        yield _family("master_has_books", "gauge", meaning, [(labels, float(observation.books is not None))])
+        if observation.books is None:
             return
         for metric in METRICS:
-            rows = metric.values(self._sample, seen.books)
+            rows = metric.values(self._sample, observation.books)
             found = [(dict(zip(metric.labels, texts, strict=True)), value) for texts, value in rows]
             yield _family(metric.name, metric.kind, metric.meaning, found, metric.labels)
 

@@ -1,7 +1,6 @@
-"""What the monitor shows, as values: one look at a master and its cluster, and the files that its collector keeps.
+"""The values that the monitor shows: an observation of a master and its cluster, and the files that it retains.
 
-Arrives: what a :class:`Source` (the master) knows. Leaves: frozen values; whoever shows them needs no lock and asks
-nobody. Nothing survives a crash.
+A :class:`Source` (the master) makes them. They are frozen, so a reader needs no lock and no call.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderSeen:
-    """Who leads: ``address`` of its calls, and ``monitor`` is the URL of its pages, "" when none is known."""
+class LeaderInfo:
+    """The leader: ``address`` takes calls, ``monitor`` is the URL of its pages ("" = unknown)."""
 
     address: str
     epoch: int
@@ -23,8 +22,8 @@ class LeaderSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TServerSeen:
-    """A live tserver and how many tablets it holds."""
+class TServerInfo:
+    """A live tserver and the number of tablets that it serves."""
 
     session: str
     address: str
@@ -32,8 +31,8 @@ class TServerSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSeen:
-    """A table. ``unassigned`` tablets are at no tserver now."""
+class TableInfo:
+    """A table. ``unassigned`` counts its tablets without a tserver."""
 
     name: str
     table_id: str
@@ -44,8 +43,8 @@ class TableSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSeen:
-    """A cluster that is defined. ``records`` to ``resends`` count this reign's reports; ``failures`` are in a row."""
+class PeerInfo:
+    """A defined cluster. ``records`` to ``resends`` count the reports of this reign; ``failures`` are consecutive."""
 
     cluster: str
     quorum: str
@@ -60,8 +59,8 @@ class PeerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What one table's files lack at one cluster: sums of records and bytes, the greatest of the seconds; and how many
-    files are in which phase.
+    """The lag of one table at one cluster: sums of records and bytes over its files, the maximum of their seconds, and
+    the number of files in each phase.
     """
 
     table: str
@@ -73,13 +72,13 @@ class Lag:
 
     @property
     def files(self) -> int:
-        """Files that are not done with, whatever their phase."""
+        """Files in all phases."""
         return sum(self.phases.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """How the master's thread fares in this reign; ms are of the last one of a kind."""
+    """The cycles of the master's thread in this reign; ``full_ms`` and ``quick_ms`` are durations of the last ones."""
 
     full: int = 0
     quick: int = 0
@@ -91,13 +90,13 @@ class Cycles:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What only the leader knows. ``statuses`` are those of the most lag, ``lags`` count all of them; ``age_ms`` since
-    the master began the look at the books that they are from.
+    """The replication state that only the leader has. ``statuses`` are those with the most lag, ``lags`` sum up all of
+    them; ``age_ms`` is the time since the master began to read the books for them.
     """
 
-    tservers: tuple[TServerSeen, ...] = ()
-    tables: tuple[TableSeen, ...] = ()
-    peers: tuple[PeerSeen, ...] = ()
+    tservers: tuple[TServerInfo, ...] = ()
+    tables: tuple[TableInfo, ...] = ()
+    peers: tuple[PeerInfo, ...] = ()
     targets: tuple[ReplicationConfig, ...] = ()
     statuses: tuple[TargetStatus, ...] = ()
     lags: tuple[Lag, ...] = ()
@@ -112,8 +111,8 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look. ``books`` is None when this master does not lead, could not read, or leads and has not read the books
-    yet; ``problem`` says why then.
+    """One observation of a master. ``books`` is None when this master does not lead, could not read the books, or has
+    not read them yet; then ``problem`` is the reason.
     """
 
     at_ms: int
@@ -123,14 +122,14 @@ class Observation:
     address: str
     is_alive: bool
     leads: bool
-    leader: LeaderSeen | None
+    leader: LeaderInfo | None
     books: Books | None
     problem: str
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why a file is kept. ``kind``: replication, recovery, quarantine, writer or deletion; ``who`` needs it."""
+    """Why a file is retained. ``kind``: replication, recovery, quarantine, writer or deletion; ``who`` needs it."""
 
     kind: str
     who: str
@@ -138,8 +137,8 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
-    """A log on disk, or a file that is marked for deletion, and everything for which it is kept."""
+class RetainedFile:
+    """A log on disk, or a file that is marked for deletion, and all reasons to retain it."""
 
     file: str
     bytes: int
@@ -149,13 +148,13 @@ class KeptFile:
 
 
 class Source(Protocol):
-    """A master, as the monitor's one thread asks it. Both raise TransientError when the stores can't be read."""
+    """A master, read by one thread of the monitor. Both methods raise TransientError when the stores can't be read."""
 
     def observe(self) -> Observation:
-        """One look; the leader's books only when this master leads."""
+        """Observe this master now; with books only when it leads."""
 
-    def kept(self) -> tuple[KeptFile, ...]:
-        """What is kept and for whom, the largest first; nothing when this master does not lead."""
+    def retained(self) -> tuple[RetainedFile, ...]:
+        """Retained files with their reasons, the largest first; none when this master does not lead."""
 
 
 @dataclass(slots=True)
@@ -165,24 +164,26 @@ class _Sums:
     seconds: float = 0.0
     phases: dict[str, int] = field(default_factory=dict)
 
+    def add(self, phase: str, records: int, size: int, seconds: float) -> None:
+        self.records += records
+        self.bytes += size
+        self.seconds = max(self.seconds, seconds)
+        self.phases[phase] = self.phases.get(phase, 0) + 1
+
 
 class LagSums:
-    """Folds statuses, in any order, into one :class:`Lag` a table and cluster; memory grows with those pairs only."""
+    """Sums statuses, in any order, into one :class:`Lag` for each table and cluster; memory grows with those pairs."""
 
     def __init__(self, targets: Iterable[tuple[str, str]] = ()) -> None:
-        """``targets``: tables and clusters that are shown without a file as well."""
+        """``targets``: pairs of table and cluster that get a :class:`Lag` without a file, too."""
         self._sums = {pair: _Sums() for pair in targets}
 
     def add(self, table: str, cluster: str, phase: str, records: int, size: int, seconds: float) -> None:
         """One file and target: its lag in records, bytes and seconds."""
-        sums = self._sums.setdefault((table, cluster), _Sums())
-        sums.records += records
-        sums.bytes += size
-        sums.seconds = max(sums.seconds, seconds)
-        sums.phases[phase] = sums.phases.get(phase, 0) + 1
+        self._sums.setdefault((table, cluster), _Sums()).add(phase, records, size, seconds)
 
     def lags(self) -> tuple[Lag, ...]:
-        """Sorted by table and cluster."""
+        """All sums, sorted by table and cluster."""
         return tuple(
             Lag(table, cluster, sums.records, sums.bytes, sums.seconds, dict(sorted(sums.phases.items())))
             for (table, cluster), sums in sorted(self._sums.items())

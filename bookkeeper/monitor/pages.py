@@ -1,8 +1,8 @@
 """The monitor's pages: templates filled with the same views that the JSON endpoints answer.
 
-Arrives: GET requests. Leaves: whole pages, readable without a script; or with ``fragment=1`` only what changes, which
-the script of an open page fetches again and again. No file comes from another host. Known third party: jinja2, here
-only, and the file of plotly.js that the package plotly brings.
+Pages are readable without a script. With ``fragment=1`` an answer has only the part that changes; the script of an open
+page fetches it again and again. No file comes from another host. Known third party: jinja2, here only, and the file of
+plotly.js in the package plotly.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ CACHE_S = 3_600
 
 
 def plotly_file() -> Path | None:
-    """The script that draws the plots, in the package that brings it; None where that is not installed."""
-    found = find_spec("plotly")
-    places = [] if found is None else list(found.submodule_search_locations or [])
-    files = [Path(place) / "package_data" / "plotly.min.js" for place in places]
+    """The script that draws the plots, in the package plotly; None when that is not installed."""
+    package = find_spec("plotly")
+    folders = [] if package is None else list(package.submodule_search_locations or [])
+    files = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]
     return next((file for file in files if file.is_file()), None)
 
 
 class Pages:
-    """What a browser gets. ``select`` reads which rows a request asks for."""
+    """The pages' endpoints. ``select`` reads the filter and page from a request."""
 
     def __init__(self, sampler: Sampler, interval_ms: int, select: Callable[[Request], Selection]) -> None:
         self._sampler, self._interval_ms, self._select = sampler, interval_ms, select
@@ -59,7 +59,7 @@ class Pages:
         self._templates.filters |= {"count": count, "size": size, "age": age, "short": short}
 
     def routes(self) -> list[Route | Mount]:
-        """Paths and what answers there."""
+        """The paths with their endpoints."""
         return [
             *(Route(path, self._page) for path in PAGES),
             Route("/static/plotly.min.js", self._plots),
@@ -67,7 +67,7 @@ class Pages:
         ]
 
     def refused(self, path: str, cluster: str, reason: str) -> Response:
-        """For somebody who may not look: how to get in."""
+        """The page without a valid token: it has a form for the token."""
         text = self._templates.get_template("refused.html").render(path=path, cluster=cluster, reason=reason)
         return Response(text, 401, HEADERS, "text/html; charset=utf-8")
 
@@ -78,22 +78,22 @@ class Pages:
 
     async def _page(self, request: Request) -> Response:
         sample, path = self._sampler.latest, request.url.path
-        wanted = self._select(request)
-        known = sample.seen.books is not None
-        facts = view_of(path, sample, wanted) if known else {}
+        selection = self._select(request)
+        has_books = sample.observation.books is not None
+        facts = view_of(path, sample, selection) if has_books else {}
         context = {
             "overview": views.overview(sample),
-            "wanted": wanted,
+            "selection": selection,
             "pages": PAGES,
             "path": path,
             "title": PAGES[path],
             "phases": PHASES,
             "interval_ms": self._interval_ms,
-            "link": lambda page: "?" + urlencode(query_of(wanted, page)),
+            "link": lambda page: "?" + urlencode(query_of(selection, page)),
             **facts,
         }
-        name = f"{PAGES[path].lower()}.html" if known else "standby.html"
-        code = 200 if known or path == "/" else 503
+        name = f"{PAGES[path].lower()}.html" if has_books else "standby.html"
+        code = 200 if has_books or path == "/" else 503
         text = self._filled(name, context, "fragment" in request.query_params)
         return Response(text, code, HEADERS, "text/html; charset=utf-8")
 
@@ -104,36 +104,36 @@ class Pages:
         return "".join(template.blocks["live"](template.new_context(context)))
 
 
-def view_of(path: str, sample: Sample, wanted: Selection) -> View:
-    """What a page needs beside the overview."""
-    books = sample.seen.books
+def view_of(path: str, sample: Sample, selection: Selection) -> View:
+    """The values of a page beside the overview."""
+    books = sample.observation.books
     assert books is not None
     if path == "/tables":
         return {"tables": views.tables(books)}
     if path == "/files":
         names = {"table_names": [table.name for table in books.tables], "peers": [peer.cluster for peer in books.peers]}
-        return {"view": views.files(books, wanted), "ranges": views.quarantine(books), **names}
+        return {"view": views.files(books, selection), "ranges": views.quarantine(books), **names}
     if path == "/kept":
-        return {"view": views.kept(sample, wanted)}
+        return {"view": views.retained(sample, selection)}
     return {"peers": views.peers(books)}
 
 
-def query_of(wanted: Selection, page: int) -> dict[str, str | int]:
+def query_of(selection: Selection, page: int) -> dict[str, str | int]:
     """The query of another page of the same rows."""
-    chosen = {"table": wanted.table, "cluster": wanted.cluster, "phase": wanted.phase}
-    return {**{name: text for name, text in chosen.items() if text}, "page": page, "rows": wanted.rows}
+    chosen = {"table": selection.table, "cluster": selection.cluster, "phase": selection.phase}
+    return {**{name: text for name, text in chosen.items() if text}, "page": page, "rows": selection.rows}
 
 
-# ---- how values are written
+# ---- formats of values
 
 
 def count(number: int) -> str:
-    """With commas."""
+    """A number with commas."""
     return f"{number:,}"
 
 
 def size(number: float) -> str:
-    """Bytes in the unit that needs the fewest digits."""
+    """Bytes in the unit with the fewest digits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
@@ -153,5 +153,5 @@ def age(seconds: float) -> str:
 
 
 def short(uri: str) -> str:
-    """The end of a file's name: its directory and itself."""
+    """The last two parts of a URI: the file and its directory."""
     return "/".join(uri.rsplit("/", 2)[-2:])

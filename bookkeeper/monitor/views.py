@@ -1,7 +1,6 @@
-"""What each page and each JSON document says, from the latest look.
+"""The content of each page and JSON document, made of a :class:`Sample`: plain values for JSON and templates. Pure.
 
-Arrives: a :class:`Sample`. Leaves: plain values that JSON and templates take. Pure. Names are those of the replication
-status; units stand last in them. Described in docs/monitor.md.
+Names are those of the replication status, with units last. docs/monitor.md describes them.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.monitor.observation import Books, KeptFile, Lag, Observation
+from bookkeeper.monitor.observation import Books, Lag, Observation, RetainedFile
 from bookkeeper.monitor.sampler import Sample
 from bookkeeper.rpc.contract.messages import QuarantinedRange, TargetStatus
 
 View = dict[str, Any]
 
 ROWS_MAX = 500
-"""Rows of one page at most, whatever is asked for."""
+"""Maximum rows of one page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows of a long list; "" = all. ``page`` counts from 1."""
+    """A filter and a page of a long list; "" = all rows. ``page`` counts from 1."""
 
     table: str = ""
     cluster: str = ""
@@ -33,44 +32,49 @@ class Selection:
 
 
 def health(sample: Sample, now_ns: int, stale_after_ms: float) -> tuple[bool, View]:
-    """Whether this process works: its session is valid, and its monitor looked not long ago (boot clock)."""
-    age_ms = (now_ns - sample.looked_ns) // 1_000_000
-    healthy = sample.seen.is_alive and age_ms <= stale_after_ms
-    return healthy, {"healthy": healthy, "session": sample.seen.session, "looked_ms_ago": age_ms}
+    """Whether this process works: its session is valid and its last sample is recent (boot clock)."""
+    age_ms = (now_ns - sample.sampled_ns) // 1_000_000
+    healthy = sample.observation.is_alive and age_ms <= stale_after_ms
+    return healthy, {"healthy": healthy, "session": sample.observation.session, "looked_ms_ago": age_ms}
 
 
-def readiness(seen: Observation) -> tuple[bool, View]:
-    """Whether the cluster can be used through this master: somebody leads, and if it is this one, its cycles work."""
+def readiness(observation: Observation) -> tuple[bool, View]:
+    """Whether clients can use the cluster: a master leads; if this one does, its cycles work and a tserver lives."""
     reason = ""
-    if not seen.is_alive:
+    if not observation.is_alive:
         reason = "the session of this master is over"
-    elif seen.leader is None:
-        reason = seen.problem or "no master of this cluster leads now"
-    elif seen.leads and seen.books is None:
-        reason = seen.problem
-    elif seen.books is not None and seen.books.cycles.failed_in_row:
-        reason = f"the last {seen.books.cycles.failed_in_row} cycles failed: {'; '.join(seen.books.problems)}"
-    elif seen.books is not None and not seen.books.tservers:
+    elif observation.leader is None:
+        reason = observation.problem or "no master of this cluster leads now"
+    elif observation.leads and observation.books is None:
+        reason = observation.problem
+    elif observation.books is not None and observation.books.cycles.failed_in_row:
+        books = observation.books
+        reason = f"the last {books.cycles.failed_in_row} cycles failed: {'; '.join(books.problems)}"
+    elif observation.books is not None and not observation.books.tservers:
         reason = "no tserver lives"
-    return not reason, {"ready": not reason, "leads": seen.leads, "reason": reason}
+    return not reason, {"ready": not reason, "leads": observation.leads, "reason": reason}
 
 
 def overview(sample: Sample) -> View:
-    """The cluster in a few numbers. Also of a master that stands by: then only who it is and who leads."""
-    seen = sample.seen
+    """The cluster in a few numbers. A master that stands by has only its own identity and the leader's."""
+    observation = sample.observation
     view: View = {
-        "cluster": seen.cluster,
-        "instance_id": seen.instance_id,
-        "at_ms": seen.at_ms,
-        "master": seen.address,
-        "session": seen.session,
-        "leads": seen.leads,
+        "cluster": observation.cluster,
+        "instance_id": observation.instance_id,
+        "at_ms": observation.at_ms,
+        "master": observation.address,
+        "session": observation.session,
+        "leads": observation.leads,
         "leader": None
-        if seen.leader is None
-        else {"address": seen.leader.address, "epoch": seen.leader.epoch, "monitor": seen.leader.monitor},
-        "problem": seen.problem,
+        if observation.leader is None
+        else {
+            "address": observation.leader.address,
+            "epoch": observation.leader.epoch,
+            "monitor": observation.leader.monitor,
+        },
+        "problem": observation.problem,
     }
-    books = seen.books
+    books = observation.books
     if books is None:
         return view
     cycles = books.cycles
@@ -83,8 +87,8 @@ def overview(sample: Sample) -> View:
         "peers": len(books.peers),
         "outstanding_files": books.files_outstanding,
         "quarantined_ranges": len(books.quarantined),
-        "kept_files": len(sample.kept),
-        "kept_bytes": sum(file.bytes for file in sample.kept),
+        "kept_files": len(sample.retained),
+        "kept_bytes": sum(file.bytes for file in sample.retained),
         "files_deleted": books.files_deleted,
         "tservers": [
             {"session": tserver.session, "address": tserver.address, "tablets": tserver.tablets}
@@ -128,7 +132,7 @@ def tables(books: Books) -> list[View]:
 
 
 def peers(books: Books) -> list[View]:
-    """Each cluster that is defined, by name, and how it fares."""
+    """Each defined cluster with its lag, failures and counts, by name."""
     return [
         {
             "cluster": peer.cluster,
@@ -149,7 +153,7 @@ def peers(books: Books) -> list[View]:
 
 
 def lag_of(lags: Iterable[Lag]) -> View:
-    """Sums of records and bytes, the greatest of the seconds, files that are behind."""
+    """Sums of records and bytes, the maximum of the seconds, the number of files with lag."""
     found = list(lags)
     return {
         "lag_records": sum(lag.records for lag in found),
@@ -167,26 +171,26 @@ def phases_of(lags: Iterable[Lag]) -> dict[str, int]:
     return dict(sorted(count.items()))
 
 
-def files(books: Books, wanted: Selection) -> View:
-    """Files and targets that are not done with, the greatest lag first. ``left_out``: rows that were not looked at in
-    detail, because too many have more lag.
+def files(books: Books, selection: Selection) -> View:
+    """Files and targets with replication work, the greatest lag first. ``left_out``: the number of rows that have less
+    lag than those in the books' ``statuses`` and are in the sums only.
     """
-    rows = [status for status in books.statuses if is_wanted(status, wanted)]
-    known = sum(lag.files for lag in books.lags)
-    return paged(rows, wanted, "files", file_row) | {"left_out": max(0, known - len(books.statuses))}
+    rows = [status for status in books.statuses if is_selected(status, selection)]
+    total = sum(lag.files for lag in books.lags)
+    return paged(rows, selection, "files", file_row) | {"left_out": max(0, total - len(books.statuses))}
 
 
-def is_wanted(status: TargetStatus, wanted: Selection) -> bool:
-    """Whether a selection has the row."""
+def is_selected(status: TargetStatus, selection: Selection) -> bool:
+    """Whether the row passes the selection's filter."""
     return (
-        wanted.table in ("", status.table)
-        and wanted.cluster in ("", status.target.cluster)
-        and wanted.phase in ("", status.phase)
+        selection.table in ("", status.table)
+        and selection.cluster in ("", status.target.cluster)
+        and selection.phase in ("", status.phase)
     )
 
 
 def file_row(status: TargetStatus) -> View:
-    """One file on its way to one target."""
+    """The replication of one file to one target."""
     return {
         "file": status.file,
         "table": status.table,
@@ -210,36 +214,36 @@ def file_row(status: TargetStatus) -> View:
 
 
 def quarantine(books: Books) -> list[View]:
-    """Ranges that block their queue or are set aside."""
-    return [quarantined_row(held) for held in books.quarantined]
+    """Ranges that block their queue or were skipped."""
+    return [quarantined_row(quarantined) for quarantined in books.quarantined]
 
 
-def quarantined_row(held: QuarantinedRange) -> View:
+def quarantined_row(quarantined: QuarantinedRange) -> View:
     """One range."""
     return {
-        "range_id": held.range_id,
-        "table": held.table,
-        "cluster": held.target.cluster,
-        "file": held.file,
-        "first": held.blocks.first,
-        "last": held.blocks.last,
-        "state": held.state,
-        "error_code": held.error_code,
-        "error": held.error,
-        "tries": held.tries,
+        "range_id": quarantined.range_id,
+        "table": quarantined.table,
+        "cluster": quarantined.target.cluster,
+        "file": quarantined.file,
+        "first": quarantined.blocks.first,
+        "last": quarantined.blocks.last,
+        "state": quarantined.state,
+        "error_code": quarantined.error_code,
+        "error": quarantined.error,
+        "tries": quarantined.tries,
     }
 
 
-def kept(sample: Sample, wanted: Selection) -> View:
-    """What the collector keeps and for whom, the largest first."""
-    return paged(sample.kept, wanted, "files", kept_row) | {
-        "at_ms": sample.kept_at_ms,
-        "problem": sample.kept_problem,
-        "reasons": kept_sums(sample.kept),
+def retained(sample: Sample, selection: Selection) -> View:
+    """Retained files with their reasons, the largest first."""
+    return paged(sample.retained, selection, "files", retained_row) | {
+        "at_ms": sample.retained_at_ms,
+        "problem": sample.retained_problem,
+        "reasons": retained_sums(sample.retained),
     }
 
 
-def kept_sums(found: Iterable[KeptFile]) -> dict[str, View]:
+def retained_sums(found: Iterable[RetainedFile]) -> dict[str, View]:
     """Files and bytes by kind of reason; a file with several reasons counts in each."""
     sums: dict[str, View] = {}
     for file in found:
@@ -250,7 +254,7 @@ def kept_sums(found: Iterable[KeptFile]) -> dict[str, View]:
     return dict(sorted(sums.items()))
 
 
-def kept_row(file: KeptFile) -> View:
+def retained_row(file: RetainedFile) -> View:
     """One file."""
     return {
         "file": file.file,
@@ -261,10 +265,10 @@ def kept_row(file: KeptFile) -> View:
     }
 
 
-def paged(rows: Sequence[Any], wanted: Selection, name: str, form: Any) -> View:
-    """One page of rows, and where it lies. A page beyond the last is the last."""
-    size = min(max(1, wanted.rows), ROWS_MAX)
+def paged(rows: Sequence[Any], selection: Selection, name: str, form: Any) -> View:
+    """One page of rows with its number and the totals. A page beyond the last one is the last one."""
+    size = min(max(1, selection.rows), ROWS_MAX)
     pages = max(1, -(-len(rows) // size))
-    page = min(max(1, wanted.page), pages)
+    page = min(max(1, selection.page), pages)
     chosen = rows[(page - 1) * size : page * size]
     return {name: [form(row) for row in chosen], "total": len(rows), "page": page, "pages": pages}

@@ -1,8 +1,8 @@
-"""The monitor's address, and the thread behind it: it listens at once, and loads and looks only when somebody comes.
+"""The monitor's listening socket and its threads, inside the master's process.
 
-Arrives: settings, a source. Leaves: a page server inside the master's process. It costs nothing until somebody comes;
-then one thread looks and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. Whatever dies in here is
-logged and begun anew after a pause: the master goes on without it. Nothing survives a crash.
+It listens at once, but loads its libraries and samples the master only after the first connection. Then one thread
+samples and one answers, behind :mod:`bookkeeper.monitor.connection_limiter`. A failure in the monitor is logged, and it
+restarts after a pause; the master goes on without it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-AGAIN_MS = 5_000
-"""ms until a monitor that could not listen, or died, begins anew."""
+RESTART_MS = 5_000
+"""ms until a monitor that could not listen, or failed, restarts."""
 
 BACKLOG = 64
 STOP_S = 5.0
 
 
 class Monitor:
-    """One master's page. ``start`` and ``stop`` once each; with port 0 there is none, unless ``port`` is given."""
+    """The monitor of one master; ``start`` and ``stop`` once each. With port 0 in the settings and no ``port`` it does
+    nothing.
+    """
 
     def __init__(
         self,
@@ -46,12 +48,12 @@ class Monitor:
         port: int | None = None,
         tls: TlsFiles | None = None,
     ) -> None:
-        """``viewers``: who may look. ``port``: another one than that of the settings, for a second master; 0 = any
-        free one. ``tls`` None: plain HTTP.
+        """``viewers``: secrets with valid tokens. ``port`` replaces that of the settings, for a second master; 0 = any
+        free port. ``tls`` None: plain HTTP.
         """
         self._tls = tls
         self._settings, self._source, self._clock, self._viewers = settings, source, clock, viewers
-        self._is_wanted = port is not None or settings.port > 0
+        self._is_enabled = port is not None or settings.port > 0
         self._port = settings.port if port is None else port
         self._stop = threading.Event()
         self._woken, self._wake = socket.socketpair()
@@ -61,20 +63,20 @@ class Monitor:
 
     @property
     def url(self) -> str:
-        """Where it answers, "" while it does not listen."""
+        """The address of the pages, "" while the monitor does not listen."""
         listening = self._listening
         if listening is None:
             return ""
         return url_of(self._settings.host, self._port, self._tls is not None)
 
     def start(self) -> None:
-        """Listen, unless there is to be no page. A port that is taken is tried again later, and nobody waits for it."""
-        if self._is_wanted:
+        """Listen, if enabled. When the port is in use, the monitor's thread tries again later."""
+        if self._is_enabled:
             self._listen()
             self._thread.start()
 
     def stop(self) -> None:
-        """End the page; requests under way are not waited for."""
+        """Stop at once, without waiting for requests under way."""
         self._stop.set()
         self._wake.send(b"x")
         server = self._server
@@ -92,21 +94,21 @@ class Monitor:
             listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
-            LOG.warning("no monitor at %s:%d yet: %s", host, self._port, error.strerror or error)
+            LOG.warning("the monitor can't listen at %s:%d yet: %s", host, self._port, error.strerror or error)
             return
         self._port = listening.getsockname()[1]
         self._listening = listening
-        LOG.info("the monitor answers at %s%s", self.url, "" if self._viewers.accepted else ", whoever asks")
+        LOG.info("the monitor answers at %s%s", self.url, "" if self._viewers.accepted else ", without a token")
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                if self._listening is not None and self._somebody_comes(self._listening):
+                if self._listening is not None and self._wait_for_connection(self._listening):
                     self._serve(self._listening)
             except BaseException:
-                LOG.critical("the monitor died and begins anew; replication is not concerned", exc_info=True)
+                LOG.critical("the monitor failed and restarts; replication goes on", exc_info=True)
             self._close()
-            if not self._clock.wait(self._stop, AGAIN_MS):
+            if not self._clock.wait(self._stop, RESTART_MS):
                 self._listen()
 
     def _close(self) -> None:
@@ -114,12 +116,12 @@ class Monitor:
             self._listening.close()
             self._listening = None
 
-    def _somebody_comes(self, listening: socket.socket) -> bool:
+    def _wait_for_connection(self, listening: socket.socket) -> bool:
         ready, _, _ = select.select([listening, self._woken], [], [])
         return listening in ready and not self._stop.is_set()
 
     def _serve(self, listening: socket.socket) -> None:
-        import asyncio  # only a master that somebody looks at pays for these
+        import asyncio  # only a master with a viewer pays for these
 
         import uvicorn
 
@@ -128,7 +130,7 @@ class Monitor:
         from bookkeeper.monitor.sampler import Sampler
 
         sampler = Sampler(self._source, self._clock, self._settings.sample_interval_ms)
-        sampler.look()
+        sampler.sample()
         config = uvicorn.Config(
             build_app(sampler, self._clock, self._settings.sample_interval_ms, self._viewers),
             log_config=None,
@@ -142,27 +144,29 @@ class Monitor:
             timeout_graceful_shutdown=1,
         )
         server = self._server = uvicorn.Server(config)
-        over = threading.Event()
-        looking = threading.Thread(target=self._look, args=(sampler, server, over), name="monitor-looks", daemon=True)
-        looking.start()
+        stop = threading.Event()
+        sampling = threading.Thread(
+            target=self._run_sampler, args=(sampler, server, stop), name="monitor-sampler", daemon=True
+        )
+        sampling.start()
         try:
             if not self._stop.is_set():
                 asyncio.run(
-                    connection_limiter.answer(server, listening, RefusalLog(self._clock), server_context(self._tls))
+                    connection_limiter.serve(server, listening, RefusalLog(self._clock), server_context(self._tls))
                 )
         finally:
-            over.set()
-            looking.join()
+            stop.set()
+            sampling.join()
             self._server = None
 
-    def _look(self, sampler: Sampler, server: uvicorn.Server, over: threading.Event) -> None:
+    def _run_sampler(self, sampler: Sampler, server: uvicorn.Server, stop: threading.Event) -> None:
         try:
-            sampler.run(over)
+            sampler.run(stop)
         except BaseException:
-            LOG.critical("the monitor's look at the master failed; it begins anew", exc_info=True)
+            LOG.critical("the monitor can't sample the master and restarts", exc_info=True)
             server.should_exit = True
 
 
 def url_of(host: str, port: int, has_tls: bool) -> str:
-    """The address of a monitor, without a token."""
+    """The URL of a monitor, without a token."""
     return f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -115,31 +115,31 @@ def peer_credentials(settings: Settings) -> Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CredentialFiles:
     """What a client was given by name; what is None is looked for elsewhere."""
 
     secret_file: Path | None = None
     tls_ca: Path | None = None
     tls_certificate: Path | None = None
 
-    def or_named(self, environment: Mapping[str, str]) -> Given:
+    def or_named(self, environment: Mapping[str, str]) -> CredentialFiles:
         """The same, with what the environment names in place of what is not given."""
 
         def named(variable: str) -> Path | None:
             return Path(environment[variable]) if environment.get(variable) else None
 
-        return Given(
+        return CredentialFiles(
             self.secret_file or named(SECRET_FILE_VARIABLE),
             self.tls_ca or named(TLS_CA_VARIABLE),
             self.tls_certificate or named(TLS_CERTIFICATE_VARIABLE),
         )
 
 
-def client_credentials(settings: Settings | None, given: Given | None = None) -> Credentials:
+def client_credentials(settings: Settings | None, given: CredentialFiles | None = None) -> Credentials:
     """For a client: what it was given, else what is in the cluster's directory (``settings``), else what the
     environment names. Raises NotFoundError, RefusedError, InvalidInputError.
     """
-    given = given or Given()
+    given = given or CredentialFiles()
     named = given.or_named(os.environ)
     if settings is None:
         return replace(_shown(named.secret_file), tls=caller_context(_tls_given(named)))
@@ -153,7 +153,7 @@ def client_credentials(settings: Settings | None, given: Given | None = None) ->
     return replace(_shown(named.secret_file), tls=tls)
 
 
-def _tls_given(given: Given) -> TlsFiles | None:
+def _tls_given(given: CredentialFiles) -> TlsFiles | None:
     return None if given.tls_ca is None else TlsFiles(given.tls_ca, given.tls_certificate)
 
 

@@ -92,7 +92,7 @@ def test_a_stranger_sees_nothing_and_finds_its_address_in_the_log_without_what_i
     assert get(f"{scene.url}/ready") == (200, {"ready": True})
     assert get(f"{scene.url}/health") == (200, {"healthy": True})
     log = scene.west.log_text("master")
-    assert "the monitor shows nothing without its token, and none was shown; closed" in log
+    assert "the monitor shows nothing without its token, and the request has none; closed" in log
     assert scene.token not in log
 
 

@@ -113,7 +113,7 @@ def test_an_open_page_follows_what_is_written(browser: Chrome, scene: Scene) -> 
     scene.put(5, ROWS)
     until(browser, f"return {number(scene.table, 'lag_records')} >= {before + 5}")
     assert browser.execute_script("return window.opened")
-    assert browser.find_element(By.ID, "told").text == "live"
+    assert browser.find_element(By.ID, "status-line").text == "live"
 
 
 def test_on_a_phone_no_page_is_wider_than_the_screen(browser: Chrome, scene: Scene) -> None:

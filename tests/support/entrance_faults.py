@@ -141,17 +141,17 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         lambda self: None,  # noqa: ARG005
         "handshakes that nobody ends take the places of others",
     ),
-    "silent-strangers-keep-their-places": (
+    "silent-clients-keep-their-slots": (
         "bookkeeper.monitor.connection_limiter",
-        "who_makes_room",
-        lambda visits: None,  # noqa: ARG005
-        "strangers who say nothing keep everybody from the monitor",
+        "surplus_connection",
+        lambda connections: None,  # noqa: ARG005
+        "clients that send nothing keep all others from the monitor",
     ),
-    "strangers-take-their-time": (
+    "slow-requests-keep-their-slots": (
         "bookkeeper.monitor.connection_limiter",
-        "request_s",
-        lambda: 3_600.0,
-        "whoever sends the monitor a byte now and then stays as long as it likes",
+        "LimitedConnection._close_late",
+        lambda self: None,  # noqa: ARG005
+        "a client that sends the monitor a byte now and then stays for ever",
     ),
     "any-certificate-will-do": (
         "bookkeeper.security.tls",
@@ -203,7 +203,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "scripts-read-the-cookie": (
         "bookkeeper.monitor.auth_middleware",
-        "hand_out",
+        "set_cookie",
         lambda answer, name, value, is_secure: answer.set_cookie(name, value),  # noqa: ARG005
         "pages of other sites make a browser show the cookie, scripts read it",
     ),
@@ -215,7 +215,7 @@ ENTRANCE_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "strangers-hear-more": (
         "bookkeeper.monitor.app",
-        "told",
+        "visible_part",
         lambda request, view, verdict: view,  # noqa: ARG005
         "health and readiness tell whoever asks what only viewers may know",
     ),

@@ -106,7 +106,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "damage-is-waited-for": Fault(
         "bookkeeper.client.tablet_extents",
-        "is_hopeless",
+        "is_unservable",
         lambda since_ns, now_ns: False,  # noqa: ARG005
         "whoever needs a tablet that a damaged file keeps away hears nothing of it for minutes",
     ),
@@ -217,7 +217,7 @@ FAULTS: dict[str, Fault] = {
     "everything-merges": Fault(
         "bookkeeper.storage.wal.writing.block_merge",
         "mergeable",
-        lambda left, right: True,  # noqa: ARG005
+        lambda unwritten, right: True,  # noqa: ARG005
         "R18: a block claims more, or less, of a stream than it holds",
     ),
     # ---- the tserver: writing, receiving, loading

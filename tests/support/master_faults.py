@@ -326,7 +326,7 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "the-monitor-never-rests": (
         "bookkeeper.monitor.sampler",
-        "rest_ms",
+        "pause_ms",
         lambda interval_ms, took_ms: interval_ms,  # noqa: ARG005
         "docs/monitor.md: whoever looks must not take the master's time",
     ),

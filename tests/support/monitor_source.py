@@ -9,22 +9,22 @@ from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.monitor.observation import (
     Books,
     Cycles,
-    KeptFile,
     Lag,
-    LeaderSeen,
+    LeaderInfo,
     Observation,
-    PeerSeen,
+    PeerInfo,
     Reason,
-    TableSeen,
-    TServerSeen,
+    RetainedFile,
+    TableInfo,
+    TServerInfo,
 )
 from bookkeeper.rpc.contract.messages import QuarantinedRange, ReplicationConfig, TargetStatus
 from bookkeeper.security.viewers import Viewers
 
 EAST = TargetKey("east", "7", "1", 1)
-SHOWN = LeaderSeen("127.0.0.1:9797", 3, "http://127.0.0.1:9100/")
-WHOEVER = Viewers(None, "west", "i-west")
-"""A monitor that asks no viewer for a token."""
+SHOWN = LeaderInfo("127.0.0.1:9797", 3, "http://127.0.0.1:9100/")
+NO_TOKEN = Viewers(None, "west", "i-west")
+"""A monitor without authentication."""
 
 
 def status(file: str, phase: str = "waiting", records: int = 10, table: str = "cities") -> TargetStatus:
@@ -50,9 +50,9 @@ def status(file: str, phase: str = "waiting", records: int = 10, table: str = "c
     )
 
 
-def kept(file: str, size: int, *kinds: str) -> KeptFile:
+def kept(file: str, size: int, *kinds: str) -> RetainedFile:
     """A sealed file."""
-    return KeptFile(file, size, True, "tserver-2", tuple(Reason(kind, "east", "table cities") for kind in kinds))
+    return RetainedFile(file, size, True, "tserver-2", tuple(Reason(kind, "east", "table cities") for kind in kinds))
 
 
 def books(*statuses: TargetStatus) -> Books:
@@ -67,9 +67,9 @@ def books(*statuses: TargetStatus) -> Books:
         phases,
     )
     return Books(
-        tservers=(TServerSeen("tserver-2", "127.0.0.1:9001", 4),),
-        tables=(TableSeen("cities", "1", "online", 4, 1, ("geo", "default")),),
-        peers=(PeerSeen("east", "127.0.0.1:9798", "id-east", 2, "no route", 900, 5_000, 60_000, 40),),
+        tservers=(TServerInfo("tserver-2", "127.0.0.1:9001", 4),),
+        tables=(TableInfo("cities", "1", "online", 4, 1, ("geo", "default")),),
+        peers=(PeerInfo("east", "127.0.0.1:9798", "id-east", 2, "no route", 900, 5_000, 60_000, 40),),
         targets=(ReplicationConfig("cities", EAST, (), "cities"),),
         statuses=statuses,
         lags=(lag,),
@@ -88,21 +88,21 @@ STANDING_BY = replace(LEADING, leads=False, books=None, address="127.0.0.1:9796"
 
 @dataclass(slots=True)
 class SetSource:
-    """Says what it is set to; ``error`` is raised instead of what is kept."""
+    """A source with set values; reading the retained files raises ``error`` if set."""
 
-    seen: Observation = LEADING
-    files: tuple[KeptFile, ...] = ()
+    observation: Observation = LEADING
+    files: tuple[RetainedFile, ...] = ()
     error: BookkeeperError | None = None
-    looks: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def observe(self) -> Observation:
         """As set."""
-        self.looks.append("observe")
-        return self.seen
+        self.calls.append("observe")
+        return self.observation
 
-    def kept(self) -> tuple[KeptFile, ...]:
+    def retained(self) -> tuple[RetainedFile, ...]:
         """As set."""
-        self.looks.append("kept")
+        self.calls.append("retained")
         if self.error is not None:
             raise self.error
         return self.files

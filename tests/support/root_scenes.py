@@ -1,4 +1,4 @@
-"""Books that operations about the end of streams and logs find: rows of what went, or came (see ``operation_scenes``)."""
+"""Books that operations about the end of streams and logs find: rows of gone or received logs (see ``operation_scenes``)."""
 
 from __future__ import annotations
 

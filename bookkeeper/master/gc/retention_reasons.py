@@ -14,7 +14,7 @@ from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.quarantine.quarantined_ranges import RangeKey
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.monitor.observation import KeptFile, Reason
+from bookkeeper.monitor.observation import Reason, RetainedFile
 
 KEPT_MAX = 20_000
 """Files with their reasons in one answer, the largest first."""
@@ -86,7 +86,7 @@ class RetentionReasons:
 
     def kept(
         self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]
-    ) -> list[KeptFile]:
+    ) -> list[RetainedFile]:
         """Every log and every marked file with its reasons, the largest first."""
         candidates = set(marked)
         found = []
@@ -97,10 +97,10 @@ class RetentionReasons:
             if log.uri in candidates:
                 reasons.append(Reason("deletion", "collector", "marked; goes with one of its next runs"))
             candidates.discard(log.uri)
-            found.append(KeptFile(log.uri, sizes.get(log.uri, 0), log.sealed, log.session, tuple(reasons)))
+            found.append(RetainedFile(log.uri, sizes.get(log.uri, 0), log.sealed, log.session, tuple(reasons)))
         for uri in candidates:
             reasons = [*self.reasons(uri), Reason("deletion", "collector", "marked; goes with one of its next runs")]
-            found.append(KeptFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
+            found.append(RetainedFile(uri, sizes.get(uri, 0), True, "", tuple(reasons)))
         return sorted(found, key=lambda file: (-file.bytes, file.file))[:KEPT_MAX]
 
 

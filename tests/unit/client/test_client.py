@@ -105,11 +105,11 @@ def test_the_leader_is_followed_to_another_master() -> None:
         first, second = cluster.masters
         assert client.tables.list() == (TABLE,)
         first.leads, second.leads = False, True
-        looks = [0]
+        attempts = [0]
 
         def elect(name: str) -> None:
-            looks[0] += name == "leader"
-            if looks[0] == 3:
+            attempts[0] += name == "leader"
+            if attempts[0] == 3:
                 cluster.leader = cluster.master_servers[1].address
 
         first.hook = elect
@@ -192,7 +192,7 @@ def test_waiting_looks_at_marks_taken_once_until_nothing_of_them_is_left() -> No
 
         cluster.masters[0].pending = pending
         seen: list[int] = []
-        assert not client.replication.wait("t", "east", progress=lambda left: seen.append(len(left)))
+        assert not client.replication.wait("t", "east", progress=lambda unwritten: seen.append(len(unwritten)))
         assert seen == [1, 1, 1, 0]
         assert asked == [(FileMark("t.wal", 10),)] * 4
         assert cluster.masters[0].calls.count("replication_mark") == 1
@@ -209,8 +209,8 @@ def test_waiting_ends_at_its_limit_with_what_is_left_and_survives_a_lost_answer(
 
         master.hook = lose
         master.pending = lambda marks: tuple(_status(mark.file) for mark in marks)
-        left = client.replication.wait("t", "east", marks=[FileMark("x", 1)], timeout_ms=300)
-        assert [status.file for status in left] == ["x"]
+        unwritten = client.replication.wait("t", "east", marks=[FileMark("x", 1)], timeout_ms=300)
+        assert [status.file for status in unwritten] == ["x"]
         assert lost[0] == 2
         assert master.calls.count("replication_mark") == 0
 

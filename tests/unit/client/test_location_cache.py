@@ -60,7 +60,7 @@ def test_what_is_remembered_is_asked_for_anew_after_a_while(monkeypatch: pytest.
         _rows(client)
         _rows(client)
         assert cluster.masters[0].calls.count("locate") == 1
-        monkeypatch.setattr(location_cache, "REMEMBERED_MS", -1)
+        monkeypatch.setattr(location_cache, "CACHED_MS", -1)
         _rows(client)
         assert cluster.masters[0].calls.count("locate") == 2
 
@@ -130,7 +130,7 @@ def _scan_while_made_again() -> list[bytes]:
 
 
 def test_one_scan_never_shows_two_tables() -> None:
-    with pytest.raises(NotFoundError, match="made again"):
+    with pytest.raises(NotFoundError, match="created again"):
         _scan_while_made_again()
     with fault("a-name-is-one-table-for-ever"):
         found = _scan_while_made_again()

@@ -133,16 +133,16 @@ def test_a_tablet_that_nobody_serves_is_waited_for() -> None:
     with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
         _filled(cluster)
         cluster.move(_0=None)
-        looks = [0]
+        attempts = [0]
 
         def appear(name: str) -> None:
-            looks[0] += name in ("locate", "locate_tablet")
-            if looks[0] == 3:
+            attempts[0] += name in ("locate", "locate_tablet")
+            if attempts[0] == 3:
                 cluster.move(_0=0)
 
         cluster.masters[0].hook = appear
         assert _rows(client.scan("t")) == LETTERS
-        assert looks[0] == 3
+        assert attempts[0] == 3
 
 
 def test_a_scan_that_is_left_early_ends() -> None:

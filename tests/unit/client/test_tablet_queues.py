@@ -25,7 +25,7 @@ class Queues(RuleBasedStateMachine):
         self.queues = TabletQueues()
         self.added: dict[bytes, int] = dict.fromkeys(ROWS, 0)
         self.arrived: dict[bytes, list[int]] = {row: [] for row in ROWS}
-        self.flying: dict[Extent, list[tuple[bytes, int]]] = {}
+        self.in_flight: dict[Extent, list[tuple[bytes, int]]] = {}
 
     @rule(rows=st.lists(st.sampled_from(ROWS), min_size=1, max_size=8))
     def add(self, rows: list[bytes]) -> None:
@@ -51,19 +51,19 @@ class Queues(RuleBasedStateMachine):
     @rule(address=st.sampled_from(ADDRESSES), bytes_max=st.sampled_from([1, 200, 10**6]))
     def take(self, address: str, bytes_max: int) -> None:
         for extent, batch in self.queues.take(address, bytes_max):
-            assert extent not in self.flying, "two batches of one tablet on their way"
+            assert extent not in self.in_flight, "two batches of one tablet on their way"
             rows, values = batch.column("row").to_pylist(), batch.column("value").to_pylist()
             assert all(extent.contains(row) for row in rows)
-            self.flying[extent] = [(row, int(value)) for row, value in zip(rows, values, strict=True)]
+            self.in_flight[extent] = [(row, int(value)) for row, value in zip(rows, values, strict=True)]
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), applied=st.booleans())
     def answer(self, data: st.DataObject, applied: bool) -> None:
-        extent = data.draw(st.sampled_from(sorted(self.flying, key=lambda e: e.end_row or b"\xff")))
+        extent = data.draw(st.sampled_from(sorted(self.in_flight, key=lambda e: e.end_row or b"\xff")))
         self.land(extent, applied)
 
     def land(self, extent: Extent, applied: bool) -> None:
-        records = self.flying.pop(extent)
+        records = self.in_flight.pop(extent)
         if applied:
             for row, number in records:
                 self.arrived[row].append(number)
@@ -78,23 +78,23 @@ class Queues(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_bytes_are_counted(self) -> None:
-        left = list(self.queues.left())
-        assert self.queues.bytes_left == sum(batch.nbytes for batch in left)
-        assert self.queues.is_empty == (sum(batch.num_rows for batch in left) == 0)
+        unwritten = list(self.queues.unwritten())
+        assert self.queues.unwritten_bytes == sum(batch.nbytes for batch in unwritten)
+        assert self.queues.is_empty == (sum(batch.num_rows for batch in unwritten) == 0)
         for row in ROWS:
-            waiting = [int(record["value"]) for batch in left for record in batch.to_pylist() if record["row"] == row]
+            waiting = [int(one["value"]) for batch in unwritten for one in batch.to_pylist() if one["row"] == row]
             assert [*self.arrived[row], *waiting] == list(range(1, self.added[row] + 1))
 
     def teardown(self) -> None:
-        for extent in list(self.flying):
+        for extent in list(self.in_flight):
             self.land(extent, applied=True)
         self.queues.relocate(TableMap(tuple(extents_of(b"c")), ("one:1", "two:2"), (1, 1)))
         while not self.queues.is_empty:
             assert not self.queues.stuck()
             self.take("one:1", 10**6)
             self.take("two:2", 10**6)
-            assert self.flying
-            for extent in list(self.flying):
+            assert self.in_flight
+            for extent in list(self.in_flight):
                 self.land(extent, applied=True)
         self.what_arrived_is_in_order_and_once()
 

@@ -43,11 +43,11 @@ def _orders(cluster: FakeCluster) -> dict[bytes, list[int]]:
 
 def _times(count: int, error: BookkeeperError) -> Callable[[Sequence[WriteBatch]], None]:
     """Raise the error at the first ``count`` writes."""
-    left = [count]
+    unwritten = [count]
 
     def fail(_: Sequence[WriteBatch]) -> None:
-        if left[0]:
-            left[0] -= 1
+        if unwritten[0]:
+            unwritten[0] -= 1
             raise error
 
     return fail
@@ -180,7 +180,7 @@ def test_a_table_without_a_tserver_is_waited_for_and_then_given_up() -> None:
         assert _orders(cluster)[b"r"][0] == 1
 
 
-def _helpless(cluster: FakeCluster) -> None:
+def _make_unservable(cluster: FakeCluster) -> None:
     """The first tablet, given to a tserver that can't load it."""
     first, _ = cluster.extents
     cluster.problems[first] = "log x is damaged; restore the file"
@@ -192,7 +192,7 @@ def test_a_tablet_that_a_person_has_to_help_ends_the_writer_long_before_its_dead
 ) -> None:
     monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 200)
     with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
-        _helpless(cluster)
+        _make_unservable(cluster)
         writer = client.writer("t", deadline_ms=3_600_000)
         writer.add_all([_put(b"a", 1), _put(b"z", 2)])
         with pytest.raises(CorruptionError, match=r"^1 records .*: log x is damaged; restore the file"):
@@ -204,7 +204,7 @@ def test_a_tablet_that_a_person_has_to_help_ends_the_writer_long_before_its_dead
 def test_a_problem_that_is_over_in_time_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tablet_extents, "UNSERVABLE_MS", 3_600_000)
     with FakeCluster(*extents_of(b"m")) as cluster, Client.connect(cluster.quorum) as client:
-        _helpless(cluster)
+        _make_unservable(cluster)
         with client.writer("t", batch_bytes=1) as writer:
             writer.add(_put(b"a", 1))
             wait_until(lambda: cluster.masters[0].calls.count("locate") > 3, "a few looks")
@@ -220,8 +220,8 @@ def test_a_refusal_ends_the_writer_at_once_and_names_what_is_left() -> None:
         writer.add_all([_put(b"a", 1), _put(b"z", 2), _put(b"z", 3)])
         with pytest.raises(RefusedError, match=r"records of table t were not written: the table is read-only"):
             writer.close()
-        left = [r["value"] for batch in writer.unwritten() for r in batch.to_pylist()]
-        assert left[-2:] == [b"2", b"3"]
+        unwritten = [r["value"] for batch in writer.unwritten() for r in batch.to_pylist()]
+        assert unwritten[-2:] == [b"2", b"3"]
         assert cluster.tservers[1].writes == 0
 
 
@@ -257,7 +257,7 @@ def test_memory_is_bounded_adding_waits_for_slow_tservers() -> None:
             for number in range(300):
                 writer.add(_put(b"r", number, 1_000))
                 added[0] += 1
-                most[0] = max(most[0], writer._queues.bytes_left)
+                most[0] = max(most[0], writer._queues.unwritten_bytes)
 
         adding = threading.Thread(target=add)
         adding.start()

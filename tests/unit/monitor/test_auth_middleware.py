@@ -62,7 +62,7 @@ def guest(tmp_path: Path) -> Iterator[Guest]:
     monitor.stop()
 
 
-def test_a_stranger_gets_nothing_but_the_way_in(guest: Guest) -> None:
+def test_a_request_without_a_token_gets_instructions_only(guest: Guest) -> None:
     for path in CLOSED:
         code, headers, text = guest.ask(path)
         assert code == 401, f"{path}: a stranger gets a page"
@@ -71,7 +71,7 @@ def test_a_stranger_gets_nothing_but_the_way_in(guest: Guest) -> None:
         assert "bookkeeper monitor DIR" in text
         assert "cities" not in text
         assert guest.ask(path, "POST")[0] == 401
-    assert json.loads(guest.ask("/api/peers")[2])["error"].startswith("none was shown: ")
+    assert json.loads(guest.ask("/api/peers")[2])["error"].startswith("the request has none: ")
     assert 'action="/files"' in guest.ask("/files")[2]
 
 
@@ -111,7 +111,7 @@ def test_a_browser_gets_a_cookie_and_the_address_without_the_token(guest: Guest)
     assert guest.code("/files", cookie=cookie.value + "x") == 401
 
 
-def test_the_way_in_leads_to_no_other_host(guest: Guest) -> None:
+def test_the_redirect_leads_to_no_other_host(guest: Guest) -> None:
     for path in ("//evil.example/", "/%5cevil.example/", "/%2f%2fevil.example/", "/%0d%0aX-Evil:%201"):
         _, headers, _ = guest.ask(f"{path}?token={guest.token}")
         assert headers["location"].startswith("/")
@@ -139,9 +139,7 @@ def test_a_forgotten_token_ends_with_the_next_request(guest: Guest) -> None:
     assert guest.code("/", cookie=cookie_of(before)) == 401
 
 
-def test_the_log_has_a_line_for_a_stranger_and_nothing_of_what_it_showed(
-    guest: Guest, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_has_a_line_for_a_refusal_without_its_token(guest: Guest, caplog: pytest.LogCaptureFixture) -> None:
     shown = guest.token[:-1]
     with caplog.at_level(logging.DEBUG):
         for _ in range(5):
@@ -160,7 +158,7 @@ def test_the_log_has_a_line_for_a_stranger_and_nothing_of_what_it_showed(
 @pytest.mark.parametrize(
     ("switch", "law", "says"),
     [
-        ("the-monitor-asks-nobody", test_a_stranger_gets_nothing_but_the_way_in, "a stranger gets a page"),
+        ("the-monitor-asks-nobody", test_a_request_without_a_token_gets_instructions_only, "a stranger gets a page"),
         ("any-token-will-do", test_a_wrong_token_is_none, "a wrong token lets somebody in"),
         (
             "tokens-stay-in-the-address",
@@ -191,11 +189,11 @@ def test_without_a_rule_the_log_says_too_much(
     guest: Guest, switch: str, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fault(switch), pytest.raises(AssertionError, match=says):
-        test_the_log_has_a_line_for_a_stranger_and_nothing_of_what_it_showed(guest, caplog)
+        test_the_log_has_a_line_for_a_refusal_without_its_token(guest, caplog)
 
 
 @pytest.mark.parametrize("name", ["monitor.authentication", "security.authentication"])
-def test_a_setting_opens_it_to_whoever_comes(tmp_path: Path, name: str) -> None:
+def test_a_setting_opens_it_without_a_token(tmp_path: Path, name: str) -> None:
     settings = new_settings(tmp_path, "west", overrides={name: "none"})
     monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), viewers_of(settings), 0)
     monitor.start()
@@ -206,7 +204,7 @@ def test_a_setting_opens_it_to_whoever_comes(tmp_path: Path, name: str) -> None:
         monitor.stop()
 
 
-def test_where_there_is_no_secret_nobody_looks(tmp_path: Path) -> None:
+def test_without_a_secret_no_request_is_authenticated(tmp_path: Path) -> None:
     settings = new_settings(tmp_path, "west")
     monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), viewers_of(settings), 0)
     monitor.start()

@@ -15,7 +15,7 @@ from bookkeeper.monitor import pages
 from bookkeeper.monitor.pages import PAGES, age, size
 from bookkeeper.monitor.web_server import Monitor
 from tests.support.monitor_scene import read
-from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, WHOEVER, SetSource, books, kept, status
+from tests.support.monitor_source import LEADING, NO_TOKEN, QUARANTINED, STANDING_BY, SetSource, books, kept, status
 
 SOURCE = SetSource(
     replace(
@@ -30,7 +30,7 @@ SOURCE = SetSource(
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    monitor = Monitor(MonitorSettings(), SOURCE, SystemClock(), WHOEVER, 0)
+    monitor = Monitor(MonitorSettings(), SOURCE, SystemClock(), NO_TOKEN, 0)
     monitor.start()
     yield monitor.url.rstrip("/")
     monitor.stop()
@@ -86,7 +86,7 @@ def test_a_fragment_is_the_part_that_changes(url: str) -> None:
 
 
 def test_a_master_that_stands_by_leads_to_the_leader_on_every_page() -> None:
-    monitor = Monitor(MonitorSettings(), SetSource(STANDING_BY), SystemClock(), WHOEVER, 0)
+    monitor = Monitor(MonitorSettings(), SetSource(STANDING_BY), SystemClock(), NO_TOKEN, 0)
     monitor.start()
     try:
         for path in PAGES:

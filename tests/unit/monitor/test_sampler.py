@@ -12,7 +12,7 @@ from bookkeeper.errors import UnavailableError
 from bookkeeper.monitor import sampler as module
 from bookkeeper.monitor.lag_history import CLUSTERS_MAX, History, point_of
 from bookkeeper.monitor.observation import Lag
-from bookkeeper.monitor.sampler import Sampler, rest_ms
+from bookkeeper.monitor.sampler import Sampler, pause_ms
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
 from tests.support.monitor_source import LEADING, STANDING_BY, SetSource, books, kept, status
@@ -22,49 +22,49 @@ def lag(cluster: str, records: int, table: str = "t") -> Lag:
     return Lag(table, cluster, records, records * 10, records / 2, {"waiting": 1})
 
 
-def test_a_look_that_takes_long_is_followed_by_a_long_rest() -> None:
+def test_a_long_pause_follows_a_slow_sample() -> None:
     def share_of_a_core(took_ms: float) -> float:
-        return took_ms / (took_ms + module.rest_ms(2_000, took_ms))
+        return took_ms / (took_ms + module.pause_ms(2_000, took_ms))
 
-    assert rest_ms(2_000, 1) == 2_000
+    assert pause_ms(2_000, 1) == 2_000
     assert max(share_of_a_core(took_ms) for took_ms in (1, 50, 500, 5_000)) <= 0.05
     with fault("the-monitor-never-rests"):
         assert share_of_a_core(5_000) > 0.5
 
 
-def test_what_is_kept_is_read_when_it_is_due_and_an_error_there_is_told() -> None:
+def test_retained_files_are_read_when_due_and_an_error_is_reported() -> None:
     clock, source = TestClock(), SetSource(files=(kept("a", 1, "recovery"),))
-    looking = Sampler(source, clock, 1)
-    assert [file.file for file in looking.look().kept] == ["a"]
-    looking.look()
-    assert source.looks == ["observe", "kept", "observe"]
-    clock.jump(module.KEPT_INTERVAL_MS + 1)
+    sampler = Sampler(source, clock, 1)
+    assert [file.file for file in sampler.sample().retained] == ["a"]
+    sampler.sample()
+    assert source.calls == ["observe", "retained", "observe"]
+    clock.jump(module.RETAINED_INTERVAL_MS + 1)
     source.error = UnavailableError("the books are busy")
-    sample = looking.look()
-    assert (sample.kept_problem, len(sample.kept)) == ("the books are busy", 1)
+    sample = sampler.sample()
+    assert (sample.retained_problem, len(sample.retained)) == ("the books are busy", 1)
 
 
-def test_readers_share_the_latest_look_and_only_a_leader_adds_to_the_history() -> None:
+def test_readers_share_the_latest_sample_and_only_a_leader_adds_to_the_history() -> None:
     source = SetSource()
-    looking = Sampler(source, SystemClock(), 1)
-    assert looking.latest is looking.latest
-    source.seen = STANDING_BY
-    assert looking.look().seen is STANDING_BY
-    assert len(looking.history.columns()["at_ms"]) == 1
+    sampler = Sampler(source, SystemClock(), 1)
+    assert sampler.latest is sampler.latest
+    source.observation = STANDING_BY
+    assert sampler.sample().observation is STANDING_BY
+    assert len(sampler.history.columns()["at_ms"]) == 1
 
 
-def test_it_looks_again_and_again_until_it_is_stopped() -> None:
+def test_it_samples_until_it_is_stopped() -> None:
     stop = threading.Event()
 
     class Counting(SetSource):
         def observe(self):  # type: ignore[no-untyped-def]
-            if len(self.looks) > 4:
+            if len(self.calls) > 4:
                 stop.set()
             return super().observe()
 
-    source = Counting(seen=replace(LEADING, books=books(status("a"))))
+    source = Counting(observation=replace(LEADING, books=books(status("a"))))
     Sampler(source, SystemClock(), 1).run(stop)
-    assert source.looks.count("observe") >= 4
+    assert source.calls.count("observe") >= 4
 
 
 def test_points_sum_the_tables_of_a_cluster_and_history_is_bounded() -> None:

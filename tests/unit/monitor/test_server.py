@@ -22,14 +22,15 @@ from bookkeeper.monitor import web_server as module
 from bookkeeper.monitor.metrics import METRICS, PREFIX
 from bookkeeper.monitor.web_server import Monitor
 from tests.support.certificates import Authority
-from tests.support.monitor_source import LEADING, QUARANTINED, STANDING_BY, WHOEVER, SetSource, books, kept, status
+from tests.support.monitor_source import LEADING, NO_TOKEN, QUARANTINED, STANDING_BY, SetSource, books, kept, status
 
 LIMIT_S = 60
+OF_EVERY_MASTER = {f"{PREFIX}leads", f"{PREFIX}master_has_books"}
 
 
 @contextmanager
 def serving(source: SetSource, port: int | None = 0) -> Iterator[Monitor]:
-    monitor = Monitor(MonitorSettings(), source, SystemClock(), WHOEVER, port)
+    monitor = Monitor(MonitorSettings(), source, SystemClock(), NO_TOKEN, port)
     monitor.start()
     try:
         yield monitor
@@ -46,8 +47,10 @@ def get(monitor: Monitor, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def test_a_leader_answers_every_endpoint() -> None:
-    seen = replace(LEADING, books=replace(books(status("file:///a.wal", "backing_off")), quarantined=(QUARANTINED,)))
-    with serving(SetSource(seen, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+    observation = replace(
+        LEADING, books=replace(books(status("file:///a.wal", "backing_off")), quarantined=(QUARANTINED,))
+    )
+    with serving(SetSource(observation, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
         for path in ("overview", "tables", "peers", "files", "quarantine", "kept", "history"):
             code, body = get(monitor, f"api/{path}")
             assert (code, bool(json.loads(body))) == (200, True), path
@@ -59,12 +62,12 @@ def test_a_leader_answers_every_endpoint() -> None:
 
 
 def test_metrics_are_those_of_the_list_and_parse() -> None:
-    seen = replace(LEADING, books=replace(books(status("file:///a.wal")), quarantined=(QUARANTINED,)))
-    with serving(SetSource(seen, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
+    observation = replace(LEADING, books=replace(books(status("file:///a.wal")), quarantined=(QUARANTINED,)))
+    with serving(SetSource(observation, (kept("file:///a.wal", 9, "recovery"),))) as monitor:
         code, text = get(monitor, "metrics")
     assert code == 200
     found = {family.name: family for family in text_string_to_metric_families(text)}
-    assert found.keys() == {PREFIX + metric.name for metric in METRICS} | {f"{PREFIX}leads", f"{PREFIX}master_knows"}
+    assert found.keys() == {PREFIX + metric.name for metric in METRICS} | OF_EVERY_MASTER
     for metric in METRICS:
         family = found[PREFIX + metric.name]
         assert family.type == metric.kind
@@ -78,7 +81,7 @@ def test_a_master_that_stands_by_is_well_and_says_who_leads() -> None:
     with serving(SetSource(STANDING_BY)) as monitor:
         code, body = get(monitor, "api/files")
         assert (code, json.loads(body)["monitor"]) == (503, "http://127.0.0.1:9100/")
-        assert get(monitor, "health")[0] == 200, "whatever the wall clock shows: the look is of 1970"
+        assert get(monitor, "health")[0] == 200, "whatever the wall clock shows: the sample is of 1970"
         assert get(monitor, "ready")[0] == 200
         assert "bookkeeper_leads" in get(monitor, "metrics")[1]
         assert json.loads(get(monitor, "api/overview")[1])["leads"] is False
@@ -88,9 +91,9 @@ def test_a_leader_that_has_read_nothing_shows_no_number_and_is_not_ready() -> No
     problem = "this master has just begun to lead and has not read the books yet"
     with serving(SetSource(replace(LEADING, books=None, problem=problem))) as monitor:
         families = {family.name: family for family in text_string_to_metric_families(get(monitor, "metrics")[1])}
-        assert families.keys() == {f"{PREFIX}leads", f"{PREFIX}master_knows"}, "no lag rather than a lag of 0"
+        assert families.keys() == OF_EVERY_MASTER, "no lag rather than a lag of 0"
         assert families[f"{PREFIX}leads"].samples[0].value == 1
-        assert families[f"{PREFIX}master_knows"].samples[0].value == 0
+        assert families[f"{PREFIX}master_has_books"].samples[0].value == 0
         code, body = get(monitor, "ready")
         assert (code, json.loads(body)["reason"]) == (503, problem)
         for path in ("api/tables", "api/peers", "api/files", "api/quarantine", "api/kept"):
@@ -103,13 +106,13 @@ def test_a_leader_that_has_read_nothing_shows_no_number_and_is_not_ready() -> No
             assert problem in get(monitor, path)[1]
 
 
-def test_nothing_is_loaded_or_asked_until_somebody_comes() -> None:
+def test_nothing_is_loaded_or_sampled_before_the_first_connection() -> None:
     source = SetSource()
     with serving(source) as monitor:
-        assert source.looks == []
+        assert source.calls == []
         port = int(monitor.url.rstrip("/").rpartition(":")[2])
         get(monitor, "ready")
-        assert source.looks
+        assert source.calls
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port))
 
@@ -119,8 +122,8 @@ def test_without_a_port_there_is_none() -> None:
         assert monitor.url == ""
 
 
-def test_a_port_that_is_taken_harms_nobody_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN_MS", 20)
+def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESTART_MS", 20)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(SetSource(), port) as monitor:
@@ -133,15 +136,15 @@ def test_a_port_that_is_taken_harms_nobody_and_is_tried_again(monkeypatch: pytes
             assert get(monitor, "ready")[0] == 200
 
 
-def test_a_look_that_breaks_ends_the_page_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN_MS", 20)
+def test_a_failed_sample_ends_the_page_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESTART_MS", 20)
 
     class Breaking(SetSource):
         def observe(self):  # type: ignore[no-untyped-def]
-            seen = super().observe()
-            if len(self.looks) == 1:
+            observation = super().observe()
+            if len(self.calls) == 1:
                 raise KeyError("gone")
-            return seen
+            return observation
 
     with serving(Breaking()) as monitor:
         clock, never = SystemClock(), threading.Event()
@@ -158,7 +161,7 @@ def test_a_look_that_breaks_ends_the_page_for_a_moment_only(monkeypatch: pytest.
 def test_with_tls_it_shows_its_certificate_and_speaks_nothing_else(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path / "ca")
     files = authority.sign("west")
-    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), WHOEVER, 0, files)
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), NO_TOKEN, 0, files)
     monitor.start()
     try:
         assert monitor.url.startswith("https://127.0.0.1:")
@@ -180,7 +183,7 @@ def test_with_tls_it_shows_its_certificate_and_speaks_nothing_else(tmp_path: Pat
 def test_with_certified_callers_it_asks_for_their_certificate(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path / "ca")
     files = replace(authority.sign("west"), clients_certified=True)
-    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), WHOEVER, 0, files)
+    monitor = Monitor(MonitorSettings(), SetSource(LEADING), SystemClock(), NO_TOKEN, 0, files)
     monitor.start()
     try:
         context = ssl.create_default_context(cafile=str(files.ca))

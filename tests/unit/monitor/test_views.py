@@ -24,8 +24,8 @@ def test_sums_count_every_file_and_a_target_without_files_is_shown_with_nothing(
 
 
 def test_the_overview_of_a_leader_has_sums_and_that_of_another_master_only_who_leads() -> None:
-    seen = replace(LEADING, books=books(status("a", "waiting", 4), status("b", "done", 0)))
-    view = views.overview(Sample(seen, 1.0, (kept("a", 70, "replication"), kept("b", 30, "recovery"))))
+    observation = replace(LEADING, books=books(status("a", "waiting", 4), status("b", "done", 0)))
+    view = views.overview(Sample(observation, 1.0, (kept("a", 70, "replication"), kept("b", 30, "recovery"))))
     assert (view["lag_records"], view["files_behind"], view["outstanding_files"]) == (4, 1, 2)
     assert (view["kept_files"], view["kept_bytes"], view["unassigned_tablets"]) == (2, 100, 1)
     other = views.overview(Sample(STANDING_BY, 1.0))
@@ -46,7 +46,7 @@ def test_files_are_chosen_and_paged_and_a_page_beyond_the_last_is_the_last() -> 
     assert views.files(found, Selection(rows=-5, page=-1))["page"] == 1
 
 
-def test_rows_of_one_page_are_bounded_and_what_was_not_looked_at_in_detail_is_told() -> None:
+def test_rows_of_one_page_are_bounded_and_left_out_rows_are_counted() -> None:
     found = books(*(status(str(number)) for number in range(views.ROWS_MAX + 1)))
     assert len(views.files(found, Selection(rows=10**9))["files"]) == views.ROWS_MAX
     cut = replace(found, statuses=found.statuses[:10])
@@ -55,7 +55,7 @@ def test_rows_of_one_page_are_bounded_and_what_was_not_looked_at_in_detail_is_to
 
 def test_a_file_with_several_reasons_counts_in_each() -> None:
     sample = Sample(LEADING, 1.0, (kept("a", 7, "recovery", "replication"), kept("b", 5, "recovery")))
-    assert views.kept(sample, Selection())["reasons"] == {
+    assert views.retained(sample, Selection())["reasons"] == {
         "recovery": {"files": 2, "bytes": 12},
         "replication": {"files": 1, "bytes": 7},
     }
@@ -69,23 +69,23 @@ def test_tables_and_peers_say_what_belongs_to_them() -> None:
     json.dumps([table, peer, views.quarantine(replace(found, quarantined=(QUARANTINED,)))])
 
 
-def test_a_master_is_ready_when_somebody_leads_and_its_own_cycles_work() -> None:
+def test_a_master_is_ready_when_a_master_leads_and_its_own_cycles_work() -> None:
     assert views.readiness(LEADING)[0]
     assert views.readiness(STANDING_BY)[0]
     failing = replace(books(), cycles=Cycles(failed_in_row=2), problems=("last_cycle_error: disk full",))
-    for seen, reason in (
+    for observation, reason in (
         (replace(STANDING_BY, leader=None), "this master stands by"),
         (replace(LEADING, books=None, problem="the store is busy"), "the store is busy"),
         (replace(LEADING, books=failing), "the last 2 cycles failed: last_cycle_error: disk full"),
         (replace(LEADING, books=replace(books(), tservers=())), "no tserver lives"),
         (replace(LEADING, is_alive=False), "the session of this master is over"),
     ):
-        ready, view = views.readiness(seen)
+        ready, view = views.readiness(observation)
         assert (ready, view["reason"]) == (False, reason)
 
 
-def test_a_process_is_healthy_while_its_session_is_valid_and_its_monitor_looks() -> None:
-    sample = Sample(LEADING, 1.0, looked_ns=5_000_000)
+def test_a_process_is_healthy_while_its_session_is_valid_and_its_monitor_samples() -> None:
+    sample = Sample(LEADING, 1.0, sampled_ns=5_000_000)
     assert views.health(sample, 14_000_000, 10)[0]
     assert not views.health(sample, 16_000_000, 10)[0]
-    assert not views.health(replace(sample, seen=replace(LEADING, is_alive=False)), 5_000_000, 10)[0]
+    assert not views.health(replace(sample, observation=replace(LEADING, is_alive=False)), 5_000_000, 10)[0]

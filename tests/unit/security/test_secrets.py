@@ -19,7 +19,7 @@ from bookkeeper.config import new_settings
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.access import (
     SECRET_FILE_VARIABLE,
-    Given,
+    CredentialFiles,
     client_credentials,
     entrance_of,
     peer_credentials,
@@ -379,9 +379,9 @@ def test_what_a_client_is_given_goes_before_the_directory_and_that_before_the_en
     monkeypatch.setenv(SECRET_FILE_VARIABLE, str(named))
     assert shown(None) == ["bb" * 8, "cc" * 8]
     assert shown(settings) == [own]
-    assert shown(settings, Given(given_file)) == ["aa" * 8]
+    assert shown(settings, CredentialFiles(given_file)) == ["aa" * 8]
     with pytest.raises(NotFoundError):
-        client_credentials(None, Given(tmp_path / "nothing"))
+        client_credentials(None, CredentialFiles(tmp_path / "nothing"))
 
 
 def test_without_authentication_nothing_is_asked_or_shown(tmp_path: Path) -> None:
