@@ -141,7 +141,7 @@ def foreign_writes(module: Module) -> Iterator[str]:
                 yield f"{module.name}: {ast.unparse(node)}"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in SETTERS and not is_me(node.args[0]):
             written, field = ast.unparse(node.args[0]), node.args[1]
-            name = field.value if isinstance(field, ast.Constant) else f"[{ast.unparse(field)}]"
+            name = str(ast.literal_eval(field)) if isinstance(field, ast.Constant) else f"[{ast.unparse(field)}]"
             if name not in own:
                 yield f"{module.name}: {written}.{name}"
 
