@@ -1,4 +1,4 @@
-"""Books that operations about the end of streams and logs find: rows of gone or received logs (see ``operation_scenes``)."""
+"""Books for operations about the end of streams and logs: rows of gone and received logs; see ``operation_scenes``."""
 
 from __future__ import annotations
 

@@ -21,8 +21,6 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.web_server: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.pages: self._templates.filters": "jinja's environment",
     "bookkeeper.replay.spark.spark_session: server.handle_error": "py4j's callback server",
-    "bookkeeper.rpc.dispatch: _CALL.caller": "a threading.local of the module",
-    "bookkeeper.rpc.dispatch: _CALL.memory": "a threading.local of the module",
     "bookkeeper.runtime.process_exit: late.daemon": "a thread",
     "bookkeeper.security.tls: context.check_hostname": "an SSL context",
     "bookkeeper.security.tls: context.minimum_version": "an SSL context",
@@ -34,51 +32,17 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.storage.wal.writing.block_merge: header.record_count": "a protobuf message",
     "bookkeeper.storage.wal.writing.block_merge: header.write_time_ms": "a protobuf message",
     "bookkeeper.storage.wal.writing.wal_writer: complete.format_version": "a protobuf message",
-    "bookkeeper.master.__main__: master.service.monitor_url": DEBT,
-    "bookkeeper.master.books.books_cycle: entry.closed_in": DEBT,
-    "bookkeeper.master.books.books_cycle: entry.safe": DEBT,
-    "bookkeeper.master.cycle.work_dispatch: retry.next_try_ns": DEBT,
-    "bookkeeper.master.cycle.work_dispatch: shipment.behind_since_ns": DEBT,
-    "bookkeeper.master.cycle.work_dispatch: shipment.flight": DEBT,
-    "bookkeeper.master.cycle.work_dispatch: shipment.seen_needed": DEBT,
-    "bookkeeper.master.index.snapshot: copied.amounts": DEBT,
-    "bookkeeper.master.index.snapshot: copied.closed_in": DEBT,
-    "bookkeeper.master.index.snapshot: copied.progress": DEBT,
-    "bookkeeper.master.index.snapshot: copied.safe": DEBT,
-    "bookkeeper.master.index.snapshot: entry.barriers": DEBT,
-    "bookkeeper.master.index.snapshot: entry.closed_in": DEBT,
-    "bookkeeper.master.index.snapshot: entry.progress": DEBT,
     "bookkeeper.peers.bookkeeper: sent.total": DEBT,
-    "bookkeeper.rpc.connection: self.admission.channel": DEBT,
-    "bookkeeper.rpc.connection: self.admission.lacks_tls": DEBT,
-    "bookkeeper.rpc.connection: self.conversation.account": DEBT,
-    "bookkeeper.rpc.connection: self.conversation.admitted": DEBT,
-    "bookkeeper.rpc.rpc_server: connection.closing": DEBT,
-    "bookkeeper.storage.wal.writing.group_committer: entry.durability": DEBT,
     "bookkeeper.tserver.bulk.bulk_loader: own.is_named": DEBT,
-    "bookkeeper.tserver.bulk.bulk_loader: self._tablet.accepting": DEBT,
-    "bookkeeper.tserver.bulk.bulk_loader: tablet.books": DEBT,
-    "bookkeeper.tserver.maintenance.compactor: tablet.books": DEBT,
-    "bookkeeper.tserver.maintenance.compactor: tablet.compacted": DEBT,
-    "bookkeeper.tserver.maintenance.flusher: point.segments": DEBT,
-    "bookkeeper.tserver.maintenance.flusher: point.state": DEBT,
-    "bookkeeper.tserver.write.commit: context.wal_uri": DEBT,
-    "bookkeeper.tserver.write.commit: self._context.view": DEBT,
-    "bookkeeper.tserver.write.commit: self._tablet.accepting": DEBT,
 }
 """Places that may set a field of another object, ``module: expression``, each with its reason."""
 
 COLLABORATORS_MAX = 8
 
 CROWDED: dict[str, int] = {
-    "bookkeeper.master.cycle.cycle: Cycle": 12,
-    "bookkeeper.master.cycle.work_dispatch: Dispatcher": 9,
-    "bookkeeper.master.leadership: Leadership": 15,
-    "bookkeeper.master.operations.context: Context": 10,
     "bookkeeper.tserver.bulk.bulk_loader: BulkLoader": 9,
     "bookkeeper.tserver.bulk.segment_receiver: SegmentReceiver": 9,
     "bookkeeper.tserver.receive.receiver: Receiver": 10,
-    "bookkeeper.tserver.service: Parts": 20,
 }
 """Classes that take more collaborators, ``module: class``, each with its number."""
 
@@ -141,11 +105,7 @@ def foreign_writes(module: Module) -> Iterator[str]:
                 yield f"{module.name}: {ast.unparse(node)}"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in SETTERS and not is_me(node.args[0]):
             written, field = ast.unparse(node.args[0]), node.args[1]
-            name = (
-                field.value
-                if isinstance(field, ast.Constant) and isinstance(field.value, str)
-                else f"[{ast.unparse(field)}]"
-            )
+            name = str(ast.literal_eval(field)) if isinstance(field, ast.Constant) else f"[{ast.unparse(field)}]"
             if name not in own:
                 yield f"{module.name}: {written}.{name}"
 
