@@ -1,7 +1,7 @@
 """The sections of the processes in the settings file: master, tserver, replay process.
 
-Arrives: parsed TOML. Leaves: frozen sections, parts of :class:`~bookkeeper.config.sections.Settings`. Each field says
-what it means, its unit, and why that default.
+They are parts of :class:`~bookkeeper.config.sections.Settings`. Each field has a meaning, a unit and the reason for its
+default.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ class MasterSettings(Section):
 
     host: str = setting(
         "127.0.0.1",
-        "Host of the master's fixed address: what peers call quorum",
-        "as rpc.bind_host",
+        "Host of the master's fixed address, which peers use as quorum",
+        "as for rpc.bind_host",
         min_length=1,
     )
     port: Port = setting(
         9797,
         "Port of the master's fixed address; each cluster on a machine needs its own",
-        "any free one will do, and init chooses one for each cluster",
+        "init chooses a free port for each cluster",
     )
     scan_interval_ms: Millis = setting(
         5_000,
-        "Time between cycles when nobody nudges",
+        "Time between cycles without a nudge",
         "a lost nudge costs this much latency, and an idle scan is cheap",
     )
     cycle_min_interval_ms: Millis = setting(
         50,
-        "Time between the starts of two cycles, however many nudges arrive",
-        "bounds the load on the books, and adds little to the lag of a row",
+        "Minimum time between the starts of two cycles, also with many nudges",
+        "bounds the load on the books, and adds little to the lag of a record",
     )
     gc_interval_ms: Millis = setting(
         10_000, "Time between runs of the garbage collector", "only disk space waits for it"
@@ -47,17 +47,17 @@ class MasterSettings(Section):
     )
     backoff_max_ms: Millis = setting(
         30_000,
-        "Time between retries at most",
-        "how late a peer that came back is noticed in the worst case",
+        "Maximum time between retries",
+        "the longest time until the master notices that a peer is back",
     )
     work_queue_files_max: Count = setting(
-        1_000, "Files handed to workers at once", "the others wait in the books and cost no memory here"
+        1_000, "Maximum files assigned to workers at a time", "further files wait in the books and use no memory here"
     )
     work_items_max: Count = setting(256, "Ranges in one assign_work call", "keeps messages small")
     assigner: Literal["sequential", "unordered"] = setting(
         "sequential",
-        "sequential: of the files that a target lacks, the oldest goes first; unordered: any",
-        "a backlog drains from its old end; either keeps the order of each tablet's records",
+        "sequential: the oldest unreplicated file of a target goes first; unordered: any file may go first",
+        "a backlog drains from its old end; both keep the order of each tablet's records",
     )
 
     @property
@@ -72,74 +72,78 @@ class TServerSettings(Section):
     wal_roll_bytes: Bytes = setting(
         1024 * MIB,
         "A WAL is rolled beyond this size",
-        "as in Accumulo; bounds what recovery has to read, two seconds, and how much one slow peer pins; at the end "
-        "of each file a backlog waits for the master's word",
+        "as in Accumulo; recovery reads at most two seconds, and a slow peer retains at most one file more; at the end "
+        "of each file a backlog waits for the master",
     )
     wal_roll_age_ms: Millis = setting(
-        3_600_000, "A WAL with data is rolled beyond this age", "a quiet cluster lets files go too"
+        3_600_000, "A WAL with data is rolled beyond this age", "a quiet cluster can delete its files, too"
     )
     wal_sync_interval_ms: Millis = setting(
         100,
         "Time between background syncs of data that no caller waits for; only synced data is replicated",
-        "ten syncs a second cost a disk little, and writers without sync get a lag like the others'",
+        "ten syncs a second are a small load for a disk, and the lag of writes without sync stays like that of others",
     )
     needed_interval_ms: Millis = setting(
         20,
         "Time between updates of needed offsets in the books",
-        "the batching part of the replication lag: fifty writes a second at most",
+        "it is a part of the replication lag, and allows at most fifty writes a second",
     )
     disk_reserve_bytes: Bytes = setting(
         64 * MIB,
-        "Space that writes leave free on the disk of the logs; when less is left they are refused (no_space)",
-        "books, segments and seals find room then; replication goes on, logs are let go, a full disk may mend itself",
+        "Free space that writes leave on the disk of the logs; with less they fail with no_space",
+        "books, segments and seals still find space, so replication goes on and logs are deleted, which frees the disk",
     )
     commit_queue_bytes_max: Bytes = setting(
         128 * MIB,
-        "Size of what waits for the commit thread; beyond it writers are told to back off (overloaded)",
-        "a few large batches of several writers, and bounded memory",
+        "Maximum bytes that wait for the commit thread; beyond it writes fail with overloaded",
+        "a few large batches of several writers, in bounded memory",
     )
     memtable_flush_bytes: Bytes = setting(
         64 * MIB,
         "A tablet's memtable is flushed to segments beyond this size",
-        "segments large enough to be few, memory small enough for tens of busy tablets",
+        "few large segments, and little enough memory for tens of busy tablets",
     )
     row_bytes_max: Bytes = setting(
-        64 * KIB, "Largest row, family, qualifier or visibility", "keys are held in memory and compared"
+        64 * KIB, "Maximum size of a row, family, qualifier or visibility", "keys are compared in memory"
     )
     value_bytes_max: Bytes = setting(8 * MIB, "Largest value", "one must fit in a message")
     future_timestamp_max_ms: Annotated[int, Field(ge=0, le=100 * 366 * 24 * 3_600_000), Unit("ms")] = setting(
         24 * 3_600_000,
-        "How far a timestamp may lie ahead of this cluster's clock: in what users write and import, and in what peers "
-        "send; 0: any",
-        "a delete far ahead hides a cell for ever, and no clock that anybody looks after is wrong by a day",
+        "Maximum time by which a timestamp may be ahead of this cluster's clock, in writes, imports and replicated "
+        "records; 0: no limit",
+        "a delete far in the future hides a cell for ever, and a maintained clock is never wrong by a day",
     )
     scan_page_bytes_max: Bytes = setting(
-        4 * MIB, "Largest page of a scan, whatever the reader asks for", "a page is held in memory on both sides"
+        4 * MIB,
+        "Maximum size of a page of a scan, also if the reader asks for more",
+        "both sides have a page in memory",
     )
     stream_idle_timeout_ms: Millis = setting(
         60_000,
         "Time after which an idle incoming stream must be opened again",
-        "bounds how long a message may live (R20), at one more call a minute",
+        "bounds the lifetime of a message (R20) for one more call a minute",
     )
     streams_max: Count = setting(
         20_000,
-        "Streams of all peers that may be open at one tserver; beyond it a peer is told to back off (overloaded)",
-        "a file of a source for one target is one stream; each takes a kilobyte",
+        "Maximum open streams of all peers at one tserver; beyond it a peer's calls fail with overloaded",
+        "each file of a source for a target is a stream and takes a kilobyte",
     )
     peer_streams_max: Count = setting(
-        5_000, "The same for each peer", "a backlog of thousands of files, and three other peers find places, too"
+        5_000,
+        "Maximum open streams of one peer at one tserver",
+        "a backlog of thousands of files, and space for three other peers",
     )
     paths_apart_ms: Millis = setting(
         7 * 24 * 3_600_000,
-        "Time after which it counts no more, for what came by several paths, that a cluster can't be asked or is not "
-        "heard of; clusters that answer, or are only away, are waited for without end",
-        "a cluster that is gone for good leaves nothing behind for ever; one that is mended within days brings nothing "
+        "Time after which the memory of records that came by several paths no longer waits for a cluster that can't be "
+        "asked or is unknown; it waits without limit for clusters that answer or are only unreachable",
+        "a cluster that is gone permanently retains no memory, and one that is repaired within days sends no record "
         "twice",
     )
     lane_ranges_max: Count = setting(
         256,
-        "Ranges queued for one peer cluster; beyond it assign_work answers overloaded",
-        "as many as one assign_work call brings, and a dead peer holds little memory",
+        "Maximum ranges queued for one peer cluster; beyond it assign_work fails with overloaded",
+        "as many as one assign_work call has, and a dead peer takes little memory",
     )
 
 
@@ -149,18 +153,18 @@ class ReplaySettings(Section):
     spark_master: str = setting(
         "local[*]",
         "Spark master; a cluster's URL needs WALs on a filesystem that its workers share",
-        "needs nothing else to run",
+        "needs no other software",
         min_length=1,
     )
     heap_mib: Annotated[int, Field(ge=480, le=1024 * 1024), Unit("MiB")] = setting(
         512, "Heap of the driver's JVM", "the data passes through Python, not through the heap"
     )
     tasks_max: Annotated[int, Field(ge=2, le=4096)] = setting(
-        8, "Task slots of local[*], 180 MB each", "more than cores, because a slot mostly waits for a peer"
+        8, "Task slots of local[*], 180 MB each", "more than cores, because a task mostly waits for a peer"
     )
     run_budget_ms: Millis = setting(
         4_000,
-        "Time after which a run comes back with what it shipped so far",
+        "Time after which a run returns its progress",
         "long enough to amortise the job, short enough that the books, other tables of the peer and the operator see "
         "progress",
     )
@@ -169,26 +173,26 @@ class ReplaySettings(Section):
     )
     message_retries: Annotated[int, Field(ge=0, le=100)] = setting(
         4,
-        "Tries again for one message before the range is reported as failed and the master backs off",
-        "together they wait up to 1.5 s, about as long as a tserver takes to come back",
+        "Retries of one message before the range counts as failed and the master backs off",
+        "together they wait up to 1.5 s, about the time of a tserver's restart",
     )
     retry_base_ms: Millis = setting(
-        100, "Time before the first of these retries; doubles, with jitter", "a busy peer has caught its breath"
+        100, "Time before the first of these retries; doubles, with jitter", "a busy peer has less load by then"
     )
-    retry_max_ms: Millis = setting(2_000, "Time between these retries at most", "a task slot is held meanwhile")
+    retry_max_ms: Millis = setting(2_000, "Maximum time between these retries", "a waiting task occupies its slot")
     message_timeout_ms: Millis = setting(
         30_000, "Time to wait for a peer's acknowledgement of one message", "its disk may be busy"
     )
     run_timeout_ms: Millis = setting(
         180_000,
         "Time to wait for one replay call; then the process counts as hung and is replaced",
-        "a run's budget, and every retry of a message that is answered late",
+        "a run's budget, plus all retries of a message with late answers",
     )
     start_timeout_ms: Millis = setting(
         300_000, "Time to wait for the Spark session", "it takes 10 s on an idle machine, two minutes on a busy one"
     )
     journal_bytes: Bytes = setting(
         64 * MIB,
-        "Size of logs/shipped.jsonl and its older parts; the oldest quarter is forgotten beyond it",
-        "about 150,000 ranges, and nothing but sums for people depends on it",
+        "Maximum size of logs/shipped.jsonl and its older parts; beyond it the oldest quarter is deleted",
+        "about 150,000 ranges, and only displayed sums depend on it",
     )

@@ -1,7 +1,7 @@
-"""The sections of the settings file, their fields and their defaults.
+"""The sections of the settings file, their fields and their defaults, as one frozen :class:`Settings` tree.
 
-Arrives: parsed TOML. Leaves: one frozen :class:`Settings` tree in which every key is known, of the right type and in
-range. Each field says what it means, its unit, and why that default: see :mod:`bookkeeper.config.setting`.
+Every key is known, of the right type and in range. Each field has a meaning, a unit and the reason for its default: see
+:mod:`bookkeeper.config.setting`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from urllib.parse import quote, unquote
 from pydantic import Field, model_validator
 
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
-from bookkeeper.config.setting import KIB, MIB, Count, Millis, Name, Section, Unit, given, setting
+from bookkeeper.config.setting import KIB, MIB, Count, Millis, Name, Section, Unit, required, setting
 
 
 class InstanceSettings(Section):
-    """Who this cluster is."""
+    """The identity of this cluster."""
 
-    name: Name = given("Name of this cluster for people (instance.replication.name); names may repeat")
-    instance_id: Name = given("Identity for ever, made by init: provenance and handshakes use it; keep it")
+    name: Name = required(
+        "Display name of this cluster (instance.replication.name); several clusters may have the same"
+    )
+    instance_id: Name = required("Permanent identity, made by init, for provenance and handshakes; never change it")
 
 
 class MetadataSettings(Section):
-    """Where the books are kept."""
+    """The store of the books."""
 
     url: str = setting(
         "sqlite:///metadata.db",
         "sqlite:///FILE (relative to this directory) or hbase://HOST:PORT/PREFIX (HBase's Thrift server), "
-        "percent-escaped; init makes the table there, and no other one is ever taken for it",
-        "SQLite needs no other process, and syncs what it acknowledges; an HBase in a single JVM does not",
+        "percent-escaped; init makes the table there, and processes refuse any other table",
+        "SQLite needs no other process, and an acknowledged write is on disk; with HBase in a single JVM it is not",
         pattern=r"^(sqlite:///.+|hbase://[^/]+:\d+/[^/]+)$",
     )
 
@@ -47,16 +49,16 @@ class CoordinationSettings(Section):
     session_lease_ms: Millis = setting(
         8_000,
         "Time without a renewal until a process that still exists counts as dead",
-        "a killed one counts as dead at once, this is for stopped or hung ones, and seven renewals may be missed on a "
-        "busy two-core machine",
+        "a killed process counts as dead at once; the lease is for stopped or hung processes, and a busy two-core "
+        "machine may miss seven renewals",
     )
     session_renew_ms: Millis = setting(
         1_000, "Time between renewals; at most a third of the lease", "one small write a second costs nothing"
     )
     session_margin_ms: Millis = setting(
         1_000,
-        "Time that others wait beyond a lease",
-        "an acknowledgement that was checked just in time has left by then",
+        "Time that other processes wait after the end of a lease",
+        "an acknowledgement checked at the end of the lease is sent by then",
     )
     busy_timeout_ms: Millis = setting(
         5_000,
@@ -80,45 +82,45 @@ class RpcSettings(Section):
     bind_host: str = setting(
         "127.0.0.1",
         "Address that servers bind and announce",
-        "the cluster is on one machine; what goes over a network has to be encrypted (security.tls_certificate)",
+        "the cluster is on one machine; traffic over a network must be encrypted (security.tls_certificate)",
     )
     frame_bytes_max: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB), Unit("bytes")] = setting(
-        32 * MIB, "Largest frame that is accepted or sent", "four times the largest usual message"
+        32 * MIB, "Maximum size of a frame, sent or received", "four times the largest usual message"
     )
     secret_memory_bytes: Memory = setting(
         0,
-        "Memory of large messages (above 64 KiB) that all connections of one server with the same secret hold, on "
-        "their way in or out; beyond it calls are told to back off (overloaded); 0: four times frame_bytes_max",
-        "32 usual messages, and whoever has another secret finds room, too",
+        "Memory for large messages (above 64 KiB), incoming and outgoing, of all connections of one server with the "
+        "same secret; beyond it calls fail with overloaded; 0: four times frame_bytes_max",
+        "32 usual messages, and callers with another secret still find memory",
     )
     memory_bytes: Memory = setting(
         0,
-        "The same for all connections of one server; 0: eight times frame_bytes_max",
+        "Memory for large messages of all connections of one server; 0: eight times frame_bytes_max",
         "64 usual messages, twice the threads that serve them",
     )
     threads_max: Count = setting(
-        32, "Threads that serve calls in one process", "waiting for a disk, not for a core, is their usual state"
+        32, "Threads that serve calls in one process", "they mostly wait for a disk, not for a core"
     )
     connections_max: Count = setting(
         512,
-        "Open connections of one server; more are turned away with a log line",
-        "a client keeps few, and 1,024 descriptors are what a process may usually open",
+        "Maximum open connections of one server; it closes further ones and logs a line",
+        "a client has few connections, and a process may usually open 1,024 descriptors",
     )
     connect_timeout_ms: Millis = setting(2_000, "Time to wait for a connection", "a lost SYN is sent again after 1 s")
     handshakes_max: Count = setting(
         64,
-        "Connections of one server whose handshake is not over; beyond it the oldest one is closed",
-        "a handshake takes milliseconds, so whoever is the oldest of so many is silent",
+        "Maximum unfinished handshakes of one server; beyond it the oldest connection closes",
+        "a handshake takes milliseconds, so the oldest of so many connections is silent",
     )
     handshake_timeout_ms: Millis = setting(
         5_000,
         "Time from the start of a connection to the end of its handshake; then the connection closes",
-        "a thousand times what it takes, for a network that loses packets",
+        "a thousand times its usual duration, for a network that loses packets",
     )
     timeout_ms: Millis = setting(
         30_000,
-        "Time to wait for the answer to a call, unless the call says otherwise",
-        "longer than a busy disk takes, shorter than a person waits",
+        "Time to wait for the answer to a call without a time-out of its own",
+        "longer than a busy disk takes, shorter than a user waits",
     )
     frame_timeout_ms: Millis = setting(
         10_000,
@@ -127,8 +129,8 @@ class RpcSettings(Section):
     )
     idle_timeout_ms: Millis = setting(
         600_000,
-        "Time after which a server closes a connection that nobody used",
-        "clients reconnect unnoticed, and the forgotten ones do not pile up",
+        "Time after which a server closes an unused connection",
+        "clients reconnect without an error, and forgotten connections do not accumulate",
     )
 
     @model_validator(mode="after")
@@ -140,18 +142,18 @@ class RpcSettings(Section):
 
 
 class SecuritySettings(Section):
-    """Who may come in (docs/security.md)."""
+    """Authentication and encryption (docs/security.md)."""
 
     authentication: Literal["secret", "none"] = setting(
         "secret",
         "secret: every connection begins with a proof that both sides have a shared secret, see DIR/secrets; none: "
-        "whoever reaches a port may do everything",
-        "a port that somebody can reach is found",
+        "every caller that reaches a port has all rights",
+        "attackers find open ports",
     )
     tls_certificate: str = setting(
         "",
         "PEM file of this cluster's certificate (relative to this directory), which names its addresses; empty: no TLS",
-        "on one machine nobody listens in between",
+        "traffic on one machine needs no encryption",
     )
     tls_key: str = setting("", "PEM file of the certificate's key, mode 0600", "there is no TLS")
     tls_ca: str = setting(
@@ -159,14 +161,14 @@ class SecuritySettings(Section):
     )
     tls_clients: Literal["any", "certified"] = setting(
         "any",
-        "any: who calls shows a secret; certified: and a certificate that tls_ca has signed",
-        "a secret says who it is",
+        "any: a caller proves a secret; certified: it also needs a certificate signed by tls_ca",
+        "the secret identifies the caller",
     )
     beyond_loopback: Literal["tls", "plaintext"] = setting(
         "tls",
-        "tls: processes and the monitor bind addresses beyond loopback only with TLS; plaintext: without it, too, and "
-        "whoever is on the network reads everything",
-        "a network on which nobody listens is a thing to be sure of",
+        "tls: processes and the monitor bind addresses beyond loopback only with TLS; plaintext: also without TLS, and "
+        "every machine on the network can read the traffic",
+        "an operator must decide that a network is trusted",
     )
 
     @model_validator(mode="after")
@@ -177,61 +179,61 @@ class SecuritySettings(Section):
 
 
 class ReplicationSettings(Section):
-    """What happens to records that can't be replicated."""
+    """The treatment of records that can't be replicated."""
 
     quarantine: Literal["manual", "auto"] = setting(
         "manual",
-        "manual: a range of records that fails for good blocks its queue until a person decides, and the status says "
-        "why and how; auto: it is set aside, its file is kept, and what follows it goes on",
-        "order matters more than time: a range that comes later, or never, is for a person to judge",
+        "manual: a range of records that fails permanently blocks its queue until an operator decides, and the status "
+        "shows the reason; auto: the range is held, its file is retained, and its queue goes on",
+        "order matters more than time: an operator decides whether a range may come later, or never",
     )
     quarantine_tries: Count = setting(
         5,
-        "Times that the same blocks have to fail for good, in a row, before they count as blocking",
-        "a peer that is being repaired or upgraded gets half a minute, with the growing pauses between tries",
+        "Consecutive permanent failures of the same blocks before they count as blocking",
+        "with the growing pauses between tries a peer has half a minute for a repair or an upgrade",
     )
 
 
 class MonitorSettings(Section):
-    """The page that every master serves (docs/monitor.md)."""
+    """The pages that every master serves (docs/monitor.md)."""
 
     host: str = setting(
         "127.0.0.1",
         "Address that the monitor binds",
-        "what is not reached is not attacked",
+        "no other machine can reach it",
         min_length=1,
     )
     port: Annotated[int, Field(ge=0, le=65535)] = setting(
         0,
-        "Port of the monitor; 0 = there is none; each cluster on a machine needs its own",
-        "init chooses a free one for each cluster",
+        "Port of the monitor; 0 = no monitor; each cluster on a machine needs its own",
+        "init chooses a free port for each cluster",
     )
     authentication: Literal["secret", "none"] = setting(
         "secret",
-        "secret: who looks shows a token that bookkeeper monitor DIR prints; none: whoever reaches the port may "
-        "look at names, numbers and errors of this cluster",
-        "a port that somebody can reach is found",
+        "secret: a viewer needs the token that bookkeeper monitor DIR prints; none: every viewer that reaches the port "
+        "sees names, numbers and errors of this cluster",
+        "attackers find open ports",
     )
     sample_interval_ms: Millis = setting(
         2_000,
-        "Time between looks at the master while somebody looks at the monitor",
-        "a person sees it move, and one look costs milliseconds",
+        "Time between samples of the master while the monitor is in use",
+        "a viewer sees changes soon, and a sample takes milliseconds",
     )
 
 
 class FilesSettings(Section):
-    """Files that are brought and taken: importdirectory, exporttable, importtable, parquet:// peers."""
+    """Files of importdirectory, exporttable, importtable and parquet:// peers."""
 
     roots: tuple[str, ...] = setting(
         ("exchange",),
         "Directories below which the cluster reads and writes such files, symbolic links resolved: absolute, or "
         "relative to this directory; a URI for another filesystem (s3://bucket/prefix)",
-        "who may use a cluster can not read and write all that its processes may",
+        "users of a cluster must not read and write all files that its processes can",
         strict=False,
     )
 
     @model_validator(mode="after")
-    def _roots_are_places(self) -> Self:
+    def _roots_are_directories(self) -> Self:
         for root in self.roots:
             if not root or "\0" in root or ".." in root.split("/"):
                 raise ValueError(f"files.roots holds {root!r}: want directories, or URIs of them, without ..")
@@ -239,7 +241,7 @@ class FilesSettings(Section):
 
 
 class StandaloneSettings(Section):
-    """What ``bookkeeper standalone`` starts."""
+    """The processes that ``bookkeeper standalone`` starts."""
 
     tservers: Annotated[int, Field(ge=1, le=64)] = setting(
         1, "Tservers to run; each is a process of its own", "the smallest cluster that works"
@@ -247,7 +249,7 @@ class StandaloneSettings(Section):
 
 
 class Sections(Section):
-    """The content of the file."""
+    """All sections of the file."""
 
     instance: InstanceSettings
     metadata: MetadataSettings = Field(default_factory=MetadataSettings)
@@ -274,7 +276,7 @@ class Sections(Section):
 
 
 class Settings(Sections):
-    """The settings and the directory they were read from (absolute)."""
+    """The settings, and the absolute path of their directory."""
 
     directory: Path
 
@@ -291,15 +293,15 @@ class Settings(Sections):
 
     @property
     def wal_dir(self) -> Path:
-        """Holds ``<session id>/<n>.wal``."""
+        """Directory of ``<session id>/<n>.wal``."""
         return self.directory / "wal"
 
     @property
     def tables_dir(self) -> Path:
-        """Holds ``<table id>/<tablet dir>/<file>.parquet``."""
+        """Directory of ``<table id>/<tablet dir>/<file>.parquet``."""
         return self.directory / "tables"
 
     @property
     def logs_dir(self) -> Path:
-        """Holds one log file for each process that standalone runs."""
+        """Directory with one log file for each process that standalone runs."""
         return self.directory / "logs"

@@ -42,7 +42,7 @@ def setting(default: object, meaning: str, why: str, **rules: Any) -> Any:
     return Field(default=default, description=meaning, json_schema_extra={"why": why}, **rules)
 
 
-def given(meaning: str) -> Any:
+def required(meaning: str) -> Any:
     """A field that has no default: ``bookkeeper init`` writes it."""
     return Field(description=meaning)
 
