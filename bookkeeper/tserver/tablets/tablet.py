@@ -276,8 +276,8 @@ class ServedTablet:
         self._applied_seq = state.last_seq
         self.last_wals = tuple(WalPlace(*place) for place in state.last_wals)
         self._staged_wal = self.last_wals[0].file if len(self.last_wals) == 1 else ""
-        if root in state.held:
-            self.held.apply({root: state.held[root]})
+        if root in state.origin_intervals:
+            self.held.apply({root: state.origin_intervals[root]})
         self.apply_high_water(stream, offset)
 
     # ---- applying: commit thread, in the same order
@@ -335,7 +335,7 @@ class ServedTablet:
             high_water=dict(self.high_water),
             last_wals=tuple((place.file, place.offset) for place in self.last_wals),
             ahead=dict(self.ahead),
-            held=self.held.remembered(),
+            origin_intervals=self.held.remembered(),
         )
         self._state_changed = False
         self.point = FlushPoint(frozen, state, logs)
