@@ -1,7 +1,7 @@
-"""Time as an argument: every timestamp, timeout and lease is read from a :class:`Clock` that is handed in.
+"""Time as an argument: a caller passes a :class:`Clock`, and every timestamp, timeout and lease comes from it.
 
 ``wall_ms`` is for people and for record timestamps, ``boot_ns`` for leases and timeouts: it never goes back,
-goes on while the machine sleeps, and is the same for all processes of one machine.
+also counts while the machine sleeps, and is the same for all processes of one machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Clock(Protocol):
         """Nanoseconds since boot, suspended time included; never goes back."""
 
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
-        """Wait until ``event`` is set or ``timeout_ms`` have passed; tell whether it was set."""
+        """Wait until ``event`` is set or ``timeout_ms`` have passed; returns whether it is set."""
 
 
 class SystemClock:
@@ -41,17 +41,17 @@ class SystemClock:
 
 
 def thread_cpu_ns() -> int:
-    """Nanoseconds that the calling thread has computed; waits for locks, stores and disks do not count."""
+    """CPU time of the calling thread in nanoseconds; waits for locks, stores and disks do not count."""
     return time.thread_time_ns()
 
 
 class SteadyWall:
-    """What the wall clock shows at least, whoever set it ahead since this was made: for what can't be undone."""
+    """Wall time that ignores forward jumps since its creation; use it for irreversible decisions."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._boot_began_ms = clock.wall_ms() - clock.boot_ns() // 1_000_000
+        self._boot_time_ms = clock.wall_ms() - clock.boot_ns() // 1_000_000
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch: the wall clock's, but never more than have passed on the boot clock."""
-        return min(self._clock.wall_ms(), self._boot_began_ms + self._clock.boot_ns() // 1_000_000)
+        """Milliseconds since the Unix epoch: the wall clock, but at most the start time plus the boot clock."""
+        return min(self._clock.wall_ms(), self._boot_time_ms + self._clock.boot_ns() // 1_000_000)

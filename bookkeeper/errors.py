@@ -1,7 +1,7 @@
 """Every error of the project. Each is a :class:`TransientError` or a :class:`PermanentError`.
 
-A message names the thing, the reason and the next step. Only a :class:`TransientError` is ever retried. Each class has
-a stable ``code``, so an error has the same class in the process that called as in the process that raised it.
+A message names the thing, the reason and the next step. Callers retry only a :class:`TransientError`. Each class has a
+stable ``code``, so an error has the same class in the calling process as in the process that raised it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 class BookkeeperError(Exception):
-    """Base of all errors; ``details`` are short machine-readable facts that travel with the message."""
+    """Base of all errors; ``details`` are short machine-readable values beside the message."""
 
     code = "error"
 
@@ -22,13 +22,13 @@ class BookkeeperError(Exception):
 
 
 class TransientError(BookkeeperError):
-    """Trying again later, unchanged, may succeed."""
+    """The same call may succeed later."""
 
     code = "transient"
 
 
 class PermanentError(BookkeeperError):
-    """Trying again unchanged can't succeed."""
+    """The same call can't succeed."""
 
     code = "permanent"
 
@@ -40,39 +40,39 @@ class UnavailableError(TransientError):
 
 
 class NoSpaceError(UnavailableError):
-    """A disk is full: nothing was written, nothing is half done, and it succeeds unchanged once there is room."""
+    """A disk is full: the call changed nothing, and the same call succeeds once there is space."""
 
     code = "no_space"
 
 
 class LostBooksError(TransientError):
-    """The metadata table is not that of this cluster any more: it was dropped, emptied or replaced. Nothing was written
-    there, and the call succeeds unchanged once the right table is back.
+    """The metadata table is not that of this cluster any more: it was dropped, emptied or replaced. The call wrote
+    nothing, and the same call succeeds once the right table is back.
     """
 
     code = "lost_books"
 
 
 class NotLeaderError(TransientError):
-    """The master that was asked does not lead."""
+    """The called master does not lead."""
 
     code = "not_leader"
 
 
 class NotReadyError(TransientError):
-    """The process leads and has not yet read what it needs for an answer; an empty answer would not be true."""
+    """The leader has not yet read the data for an answer; an empty answer would be wrong."""
 
     code = "not_ready"
 
 
 class NotServingError(TransientError):
-    """The tserver that was asked does not hold the tablet (moved, loading, or not assigned yet)."""
+    """The called tserver does not serve the tablet (moved, loading, or not assigned yet)."""
 
     code = "not_serving"
 
 
 class LeaseLostError(TransientError):
-    """The process lost its session: it must not acknowledge or decide anything any more."""
+    """The process lost its session: it must not acknowledge or decide anything."""
 
     code = "lease_lost"
 
@@ -84,19 +84,19 @@ class OverloadedError(TransientError):
 
 
 class ConflictError(TransientError):
-    """A versioned value was changed by somebody else in between; read it again."""
+    """Another process changed a versioned value meanwhile; read it again."""
 
     code = "conflict"
 
 
 class GapError(TransientError):
-    """A replicated range starts above what is here (rule R19); ``details["high_water"]`` says what is."""
+    """A replicated range starts above the receiver's high-water (rule R19), which is ``details["high_water"]``."""
 
     code = "gap"
 
     @property
     def high_water(self) -> int:
-        """Highest source offset that is durable here without a gap."""
+        """Highest source offset that is durable at the receiver without a gap."""
         return int(self.details["high_water"])
 
 
@@ -113,25 +113,25 @@ class NotFoundError(PermanentError):
 
 
 class TableGoneError(NotFoundError):
-    """A peer has no table of the id to which a target goes: it was deleted there, or made anew under another id."""
+    """A peer has no table with the id of a target: the table was deleted, or created again with another id."""
 
     code = "table_gone"
 
 
 class ExistsError(PermanentError):
-    """A thing of that name exists already."""
+    """An object of that name exists already."""
 
     code = "exists"
 
 
 class InvalidInputError(PermanentError):
-    """An argument, setting or message is malformed; nothing was changed."""
+    """An argument, setting or message is malformed; the call changed nothing."""
 
     code = "invalid_input"
 
 
 class CorruptionError(PermanentError):
-    """Bytes that must parse do not."""
+    """Bytes do not parse, or do not match their checksum."""
 
     code = "corruption"
 
@@ -155,36 +155,36 @@ class ConditionalRefusedError(RefusedError):
 
 
 class NotAdmittedError(PermanentError):
-    """Who came was not let in, or who answered did not prove who it is: a secret is missing, unknown or wrong."""
+    """A server refused a caller, or a server did not prove its identity: a secret is missing, unknown or wrong."""
 
     code = "not_admitted"
 
 
 class UnauthorizedError(PermanentError):
-    """Who asks was let in, and may not ask for this."""
+    """The secret of the caller does not allow the call."""
 
     code = "unauthorized"
 
 
 class IncompatibleError(PermanentError):
-    """The other side speaks a protocol or format version that this one does not know."""
+    """The other side uses a protocol or format version that this side does not support."""
 
     code = "incompatible"
 
 
 class DeclinedError(PermanentError):
-    """What was offered is not taken in this form; the same may come in another one (segments as records)."""
+    """The receiver declines an offer in this form; the same data may come in another form (records, not segments)."""
 
     code = "declined"
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the system refused because a disk is full, or a quota of it."""
+    """Whether the system reports a full disk or an exhausted quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def unavailable(what: str, error: OSError) -> UnavailableError:
-    """What to raise when the system refuses something that changed nothing; a full disk is told as one."""
+def unavailable(action: str, error: OSError) -> UnavailableError:
+    """The error to raise when the system refuses an action that changed nothing; NoSpaceError when a disk is full."""
     if is_full(error):
-        return NoSpaceError(f"{what}: no space is left on that disk; make room there, and it goes on by itself")
-    return UnavailableError(f"{what}: {error}")
+        return NoSpaceError(f"{action}: no space is left on that disk; make room there, and it continues by itself")
+    return UnavailableError(f"{action}: {error}")

@@ -1,4 +1,4 @@
-"""The nouns that cross rooms: extents, targets, stamps, streams, and the Arrow schema of a mutation.
+"""Values that several rooms share: extents, targets, streams, and the Arrow schema of a mutation.
 
 Pure values without IO. A *record* is one entry (one column of one row) of a WAL; offsets count records from 1.
 Rules: R5, R13, R18 and R23.
@@ -26,12 +26,12 @@ MUTATION_SCHEMA = pa.schema(
         pa.field("value", pa.binary(), nullable=False),
     ]
 )
-"""Records in the WAL, on the wire and in a client's batch. A null timestamp asks the tserver to set it."""
+"""Records in the WAL, on the wire and in a client's batch. The tserver sets a null timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalityGroup:
-    """A named group of families that are stored together, and that a target may get without the others."""
+    """A named group of families that are stored together; a target may replicate some groups only."""
 
     name: str
     families: tuple[bytes, ...]
@@ -51,7 +51,7 @@ class Extent:
         return RowRange(self.prev_row, self.end_row)
 
     def contains(self, row: bytes) -> bool:
-        """Tell whether ``row`` lies in this tablet."""
+        """Whether the tablet contains ``row``."""
         return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
 
 
@@ -63,11 +63,11 @@ class RowRange:
     end_row: bytes | None
 
     def contains(self, row: bytes) -> bool:
-        """Tell whether ``row`` lies in it."""
+        """Whether the range contains ``row``."""
         return (self.prev_row is None or row > self.prev_row) and (self.end_row is None or row <= self.end_row)
 
     def part_in(self, other: RowRange) -> RowRange | None:
-        """The rows that both have; None when there is none."""
+        """The intersection with another range; None when it is empty."""
         prev_row = max(self.prev_row or b"", other.prev_row or b"") or None
         end_row = min((end for end in (self.end_row, other.end_row) if end is not None), default=None)
         if prev_row is not None and end_row is not None and prev_row >= end_row:
@@ -76,7 +76,7 @@ class RowRange:
 
 
 def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
-    """The same rows in as few ranges as can be, in order."""
+    """The union of the ranges as the fewest ranges, in order."""
     joined: list[RowRange] = []
     for new in sorted(ranges, key=lambda found: (found.prev_row or b"", found.end_row is None, found.end_row or b"")):
         last = joined[-1] if joined else None
@@ -89,7 +89,7 @@ def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Some rows of a tablet that hold a stream up to ``offset``, beyond what all its rows hold (rule R18)."""
+    """Rows of a tablet whose high-water of a stream is ``offset``, above that of the tablet (rule R18)."""
 
     rows: RowRange
     offset: int
@@ -101,7 +101,7 @@ def _escape(part: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TargetKey:
-    """Where a file goes: cluster alias, table there, table here, and the incarnation of the pair (rule R5)."""
+    """The destination of a file: cluster alias, table there, table here, and incarnation (rule R5)."""
 
     cluster: str
     remote_table_id: str
@@ -130,8 +130,8 @@ class BlockTarget:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TargetShare:
-    """How much of a file, from its beginning up to some block, is one target's: records, and the size in bytes of the
-    blocks that hold them, without headers.
+    """The share of one target in a file, from its beginning up to some block: records, and the bytes of the blocks with
+    these records, without headers.
     """
 
     target: TargetKey
@@ -141,7 +141,7 @@ class TargetShare:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A configured target: its key, the groups that travel now, and who the peer really is (rule R23)."""
+    """A configured target: its key, the groups that are replicated now, and the instance of the peer (rule R23)."""
 
     key: TargetKey
     groups: tuple[str, ...] | None
@@ -151,7 +151,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, order=True)
 class StreamKey:
-    """Identity under which a receiver remembers what it has of one source file (rules R5 and R18)."""
+    """The identity of a source file at a receiver, which records its high-water under it (rules R5 and R18)."""
 
     source_instance_id: str
     file: str
@@ -181,8 +181,8 @@ class StreamKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BlockRange:
-    """Whole blocks of a WAL: records ``first`` to ``last``, both inclusive, in the bytes ``[start_position,
-    end_position)``; a position is 0 when it is not known.
+    """Complete blocks of a WAL: records ``first`` to ``last``, both inclusive, in the bytes ``[start_position,
+    end_position)``; position 0 = unknown.
     """
 
     first: int
@@ -193,7 +193,7 @@ class BlockRange:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which part of a stream a received block is: everything in ``(after_offset, to_offset]`` for its tablet."""
+    """The part of a stream in a received block: all records in ``(after_offset, to_offset]`` for its tablet."""
 
     stream: StreamKey
     after_offset: int

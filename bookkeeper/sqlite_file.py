@@ -1,11 +1,10 @@
-"""The SQLite files of a cluster: whose they are, and whether they are whole, before anything in them is believed.
+"""Checks of the SQLite files of a cluster, before a process uses their content: the kind of file, and its integrity.
 
-Arrives: a file that is opened. Leaves: nothing, or CorruptionError that names the file, the reason and the next step.
-SQLite notices damage where it breaks the form of a page, not a flipped bit inside of a value; and of its write-ahead
-file (``-wal``, what a killed process leaves) it passes over everything from the first bad frame on. So checksums of
-our own lie beside what counts, pages are compared with each other when a cluster starts, and a frame that is bad
-although a later transaction follows it is said. Nothing is changed on disk but by :func:`claim`, in a new file.
-Layout of the write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". Law: L7.
+CorruptionError names the file, the reason and the next step. SQLite notices damage to the form of a page, but not a
+flipped bit in a value; and in its write-ahead file (``-wal``, left by a killed process) it ignores all frames from the
+first bad one on. So each record has a checksum of its own, a starting cluster compares the pages with each other, and a
+bad frame before a later transaction is an error. Only :func:`claim` changes a file, and only a new one. Layout of the
+write-ahead file: https://sqlite.org/fileformat2.html, "The Write-Ahead Log". Law: L7.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from bookkeeper.errors import CorruptionError, IncompatibleError, NoSpaceError, UnavailableError
 
 JOURNAL_SUFFIX = "-wal"
-PASSING_CODES = frozenset(
+TRANSIENT_CODES = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -35,56 +34,56 @@ PASSING_CODES = frozenset(
         sqlite3.SQLITE_PERM,
     }
 )
-"""What a call may meet although the file is whole. Our statements fit our schema: all else is damage."""
+"""Error codes of a call on an undamaged file. All statements fit the schema, so any other code means damage."""
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
-"""First word of a write-ahead file, and the byte order of its checksums."""
+"""The magic number of a write-ahead file, and the byte order of its checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """One kind of file: what people call it, SQLite's application id, version, and the statements that make it."""
+    """One kind of file: its name in messages, SQLite's application id, version, and the statements that create it."""
 
-    what: str
+    title: str
     application_id: int
     version: int
     schema: tuple[str, ...]
 
 
-def damaged(path: Path, what: str, reason: object) -> CorruptionError:
-    """The error for a file that is not as it was written."""
-    text = f"the {what} {path} is damaged: {reason}; stop the cluster and restore its directory from a backup"
+def damaged(path: Path, title: str, reason: object) -> CorruptionError:
+    """The error for a damaged file."""
+    text = f"the {title} {path} is damaged: {reason}; stop the cluster and restore its directory from a backup"
     return CorruptionError(text, {"file": str(path), "reason": str(reason)})
 
 
-def passes(error: sqlite3.DatabaseError) -> bool:
+def is_transient(error: sqlite3.DatabaseError) -> bool:
     """Whether the call may succeed later: the file is busy, its disk is full, or it can't be reached now."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING_CODES
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in TRANSIENT_CODES
 
 
-def passing(path: Path, what: str, error: sqlite3.DatabaseError) -> UnavailableError:
-    """The error for a call that may succeed later; a full disk is told as one."""
+def transient_error(path: Path, title: str, error: sqlite3.DatabaseError) -> UnavailableError:
+    """The error for a call that may succeed later; NoSpaceError when the disk is full."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
-        text = f"the disk of the {what} {path} is full ({error}); make room there, and it goes on by itself"
+        text = f"the disk of the {title} {path} is full ({error}); make room there, and it continues by itself"
         return NoSpaceError(text)
-    return UnavailableError(f"the {what} {path} can't be used now: {error}")
+    return UnavailableError(f"the {title} {path} can't be used now: {error}")
 
 
 def is_new(connection: sqlite3.Connection, path: Path, kind: FileKind) -> bool:
-    """Whether a file is empty; else it is one of this kind. Raises CorruptionError (a foreign or damaged file),
-    IncompatibleError, and what SQLite raises.
+    """Whether a file is empty; a file that is not empty is of this kind. Raises CorruptionError (a foreign or damaged
+    file), IncompatibleError, and what SQLite raises.
     """
-    with transaction(connection, "DEFERRED"):  # one moment: somebody else may be making the tables
+    with transaction(connection, "DEFERRED"):  # one snapshot: another process may create the tables now
         return _is_new(connection, path, kind)
 
 
 def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
-    """Make an empty file one of this kind, or check that it is one. Raises as :func:`is_new`."""
+    """Create the tables in an empty file, or check that the file is of this kind. Raises as :func:`is_new`."""
     if is_new(connection, path, kind):
         with transaction(connection):
-            if _is_new(connection, path, kind):  # nobody else was faster
+            if _is_new(connection, path, kind):  # no other process was faster
                 for statement in kind.schema:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {kind.application_id}")
@@ -93,8 +92,8 @@ def claim(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, behaviour: str = "IMMEDIATE") -> Iterator[None]:
-    """One transaction: committed when the block ends, rolled back when it raises. ``behaviour``: as SQLite's ``BEGIN``
-    has it; DEFERRED, of reads alone, sees one moment.
+    """One transaction: committed when the block ends, rolled back when it raises. ``behaviour`` is that
+    of SQLite's ``BEGIN``; DEFERRED, with reads only, sees one snapshot.
     """
     connection.execute(f"BEGIN {behaviour}")
     try:
@@ -112,19 +111,19 @@ def _is_new(connection: sqlite3.Connection, path: Path, kind: FileKind) -> bool:
     if found == [0, 0] and not schema:
         return True
     if found[0] != kind.application_id and not (found[0] == 0 and 0 < found[1] < kind.version):
-        raise damaged(path, kind.what, "it is a database of something else")
+        raise damaged(path, kind.title, "it is a database of another program")
     if found[1] != kind.version:
-        raise IncompatibleError(f"{path} has format {found[1]}; this version knows {kind.version} only")
+        raise IncompatibleError(f"{path} has format {found[1]}; this version supports {kind.version} only")
     if schema != set(kind.schema):
-        raise damaged(path, kind.what, "its tables are not those that were made")
+        raise damaged(path, kind.title, "its tables are not those of this version")
     return False
 
 
-def check_pages(connection: sqlite3.Connection, path: Path, what: str) -> None:
+def check_pages(connection: sqlite3.Connection, path: Path, title: str) -> None:
     """Compare all pages with each other; takes as long as reading the file. Raises CorruptionError."""
     problem = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     if problem != "ok":
-        raise damaged(path, what, " ".join(problem.split()))
+        raise damaged(path, title, " ".join(problem.split()))
 
 
 # ---- the write-ahead file
@@ -137,13 +136,13 @@ class _Frame:
     is_commit: bool
     stored: tuple[int, int]
     content: bytes
-    """What the checksum is about: the first eight bytes of the frame's header, and the page."""
+    """The bytes under the checksum: the first eight bytes of the frame's header, and the page."""
 
 
-def check_journal(path: Path, what: str) -> None:
-    """Before SQLite opens the database ``path``, with nobody else at work on it: whether all that is in its write-ahead
-    file counts. Raises CorruptionError where a frame does not match its checksum and something follows it that was
-    written when it had long been durable. A bad frame in the last transaction is what a power failure leaves.
+def check_journal(path: Path, title: str) -> None:
+    """Check the write-ahead file of the database ``path`` before SQLite opens it, while no other process uses it.
+    Raises CorruptionError when a bad frame precedes a later transaction, because the frame was durable before that was
+    written. A power failure may leave a bad frame in the last transaction.
     """
     journal = path.with_name(path.name + JOURNAL_SUFFIX)
     raw = journal.read_bytes() if journal.is_file() else b""
@@ -151,11 +150,11 @@ def check_journal(path: Path, what: str) -> None:
         return
     bad = first_bad_frame(raw)
     if bad is not None:
-        raise damaged(journal, f"write-ahead file of the {what}", f"frame {bad} does not match its checksum")
+        raise damaged(journal, f"write-ahead file of the {title}", f"frame {bad} does not match its checksum")
 
 
 def first_bad_frame(raw: bytes) -> int | None:
-    """The number of the first frame (from 1; 0 = the header) that is bad although it had been durable; or None."""
+    """The number of the first bad frame (from 1; 0 = the header) that was durable; None when there is none."""
     magic, _, page_bytes, _, *salts, first, second = _HEADER.unpack_from(raw)
     order = _MAGIC.get(magic, "<")
     sound = magic in _MAGIC and _sum(raw[:24], (0, 0), order) == (first, second)
@@ -179,13 +178,13 @@ def _frames(raw: bytes, page_bytes: int) -> Iterator[_Frame]:
 
 
 def _follows(frames: Iterator[_Frame], bad: _Frame | None, order: str, salts: tuple[int, int] | None = None) -> bool:
-    """Whether a frame is proven behind the end of the transaction of ``bad``: each transaction is durable before the
-    next one is written. A frame is proven by the checksum stored in the one before it.
+    """Whether a valid frame follows the transaction of ``bad``: each transaction is durable before SQLite writes the
+    next one. A frame is valid when its checksum continues the checksum of the frame before it.
     """
     last, ended = bad, bad is None or (bad.is_commit and bad.salts == salts)
     for frame in frames:
-        ours = salts is None or frame.salts == salts
-        if last is not None and ours and _sum(frame.content, last.stored, order) == frame.stored:
+        same_log = salts is None or frame.salts == salts
+        if last is not None and same_log and _sum(frame.content, last.stored, order) == frame.stored:
             if ended:
                 return True
             ended = frame.is_commit
@@ -205,7 +204,7 @@ def _sum(content: bytes, seed: Sequence[int], order: str) -> tuple[int, int]:
 
 
 def row_sum(parts: Sequence[object], seed: int = 0) -> int:
-    """CRC-32 of a row: texts, bytes, numbers and nothing, told apart by their kind and length."""
+    """CRC-32 of a row of texts, bytes, numbers and None; the type and the length of each part count."""
     for part in parts:
         raw = part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass")
         seed = zlib.crc32(raw, zlib.crc32(b"%s %d" % (type(part).__name__.encode(), len(raw)), seed))

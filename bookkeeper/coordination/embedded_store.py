@@ -15,10 +15,19 @@ from pathlib import Path
 
 import tenacity
 
-from bookkeeper.sqlite_file import FileKind, check_pages, claim, damaged, passes, passing, row_sum, transaction
+from bookkeeper.sqlite_file import (
+    FileKind,
+    check_pages,
+    claim,
+    damaged,
+    is_transient,
+    row_sum,
+    transaction,
+    transient_error,
+)
 
 KIND = FileKind(
-    what="coordination store",
+    title="coordination store",
     application_id=0x424B434F,
     version=2,
     schema=(
@@ -79,10 +88,10 @@ class EmbeddedStore:
             connection.execute("PRAGMA journal_mode=WAL")
             claim(connection, self._path, KIND)
             connection.execute("BEGIN")
-            check_pages(connection, self._path, KIND.what)
+            check_pages(connection, self._path, KIND.title)
             stored = connection.execute("SELECT value FROM digest").fetchone()
             if not is_whole(connection, stored):
-                raise damaged(self._path, KIND.what, "its content does not match its checksum")
+                raise damaged(self._path, KIND.title, "its content does not match its checksum")
             connection.execute("ROLLBACK")
         except BaseException:
             connection.close()
@@ -111,9 +120,9 @@ class EmbeddedStore:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.ProgrammingError) and not passes(error):
-                raise damaged(self._path, KIND.what, error) from error
-            raise passing(self._path, KIND.what, error) from error
+            if not isinstance(error, sqlite3.ProgrammingError) and not is_transient(error):
+                raise damaged(self._path, KIND.title, error) from error
+            raise transient_error(self._path, KIND.title, error) from error
 
     def close(self) -> None:
         """Release the file; every later use raises UnavailableError."""
@@ -138,7 +147,7 @@ def is_whole(connection: sqlite3.Connection, stored: tuple[int] | None) -> bool:
 
 
 def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.DatabaseError) and passes(error)
+    return isinstance(error, sqlite3.DatabaseError) and is_transient(error)
 
 
 def increment(connection: sqlite3.Connection, counter: str) -> int:

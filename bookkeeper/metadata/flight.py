@@ -1,7 +1,4 @@
-"""How long a write to the books may be on its way (rule R4).
-
-Arrives: the settings. Leaves: a time after which what a dead process began to write has arrived, or never will.
-"""
+"""The time limit of a write to the books in flight (rule R4): after it, a write of a dead process arrives no more."""
 
 from __future__ import annotations
 
@@ -9,6 +6,6 @@ from bookkeeper.config import Settings
 
 
 def books_flight_ms(settings: Settings) -> int:
-    """Rule R4: longer than any write to the books can be in flight: a lease, the margin, and a store's last retry."""
+    """Rule R4: an upper bound for a write in flight: twice the lease and the margin, and a store's last retry."""
     coordination = settings.coordination
     return 2 * (coordination.session_lease_ms + coordination.session_margin_ms) + 60_000

@@ -1,12 +1,12 @@
-"""Row keys, columns and ranks of the metadata table: made and parsed here, side by side, and nowhere else.
+"""Row keys, columns and ranks of the metadata table: each encoder stands beside its parser.
 
-Arrives: table ids, rows, file URIs, targets, streams. Leaves: keys that sort as what they name and parse back
-exactly; a parser accepts only what its maker makes. Makers raise InvalidInputError, parsers CorruptionError.
+Keys sort in the order of the encoded rows and files, and a parser accepts exactly the output of its encoder. Encoders
+raise InvalidInputError, parsers CorruptionError.
 
 Order: the tablets of a table are contiguous and sorted by end row, the last tablet last (``;`` < ``<``, and table
 ids hold neither nor anything between). ``~repl_``, ``~del_`` and, per source instance, ``~recv_`` rows are sorted by
-the UTF-8 bytes of the file, as ``repl:`` columns are: the two sides of the master's merge-join agree. Every section
-starts with ``~``, above all table ids. Rules: R1, R2 and R5.
+the UTF-8 bytes of the file, as ``repl:`` columns are: the two sides of the master's merge-join have the same order.
+Every section starts with ``~``, which sorts after all table ids. Rules: R1, R2 and R5.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ FATE_OP = Column("fate", b"op")
 FATE_STEP = Column("fate", b"step")
 FATE_REIGN_ROW = b"~fate"
 FATE_REIGN = Column("fate", b"reign")
-"""Its rank is one of the last reign that has taken over all `~fate_` rows before it began any of its own."""
+"""Its rank is that of the last reign that has taken over all `~fate_` rows before it started an operation."""
 DEL = Column("del", b"")
 OWNER = Column(OWNER_FAMILY, b"instance")
 ROUND = Column(OWNER_FAMILY, b"round")
 ROOT_HERE = Column("recv", b"here")
-"""``recv:here`` of a ``~root`` row: records of the log have come to this cluster, and more may."""
+"""``recv:here`` of a ``~root`` row: this cluster has records of the log, and more may arrive."""
 _BY = b"by:"
-"""Begins the qualifier of :func:`sender_column`."""
+"""Prefix of the qualifier of :func:`sender_column`."""
 
 ONCE_RANK = 1
-"""Rank of cells that are written once and never change."""
+"""Rank of cells that a process writes once."""
 
 SERIAL_VALUE = b""
-"""Value of ``tablet:serial``: its rank says everything, it counts the sessions that held the tablet (rule R1)."""
+"""Value of ``tablet:serial``; its rank counts the sessions that loaded the tablet (rule R1)."""
 
 OFFSET_MAX = 2**61 - 1
-"""Highest record offset whose ranks stay below those of CLOSED."""
+"""Highest record offset with ranks below those of CLOSED."""
 
 FLUSHES_PER_SERIAL_BITS = 32
-"""A holder's flush ids lie between its serial, shifted by this many bits, and the next one's."""
+"""The flush ids of a session lie between its serial, shifted by this number of bits, and the next serial."""
 
 _TABLE_ID = re.compile(rb"[a-z0-9]+")
 _TABLET_ROW = re.compile(rb"([a-z0-9]+)(?:<|;(.*))", re.DOTALL)
@@ -90,14 +90,14 @@ def parse_tablet_row(key: bytes) -> tuple[str, bytes | None]:
 
 
 def placed(row: Row) -> int | None:
-    """The rank of a tablet's location (rule R1: it is never given away twice at one rank); None when it has none."""
+    """The rank of a tablet's location (rule R1: each assignment has a rank of its own); None when it has none."""
     cell = row.cells.get(LOCATION)
     return None if cell is None else cell.rank
 
 
 def is_tablet(row: Row) -> bool:
-    """Whether a row, read with the family ``tablet``, is a tablet's, and not a *remnant*: what stays of a tablet that
-    was merged into a later one, its serial and the files that it needs replicated.
+    """Whether a row, read with the family ``tablet``, is a tablet and not a *remnant*: the serial of a tablet that was
+    merged into a later one, and the files that it needs replicated.
     """
     return PREV_ROW in row.cells
 
@@ -113,7 +113,7 @@ def log_column(wal: str) -> Column:
 
 
 def repl_column(wal: str) -> Column:
-    """``repl:<wal>`` of a tablet row: what the tablet needs replicated of a file."""
+    """``repl:<wal>`` of a tablet row: the part of a file that the tablet needs replicated."""
     return Column("repl", _file(wal))
 
 
@@ -153,7 +153,7 @@ def parse_target(qualifier: bytes) -> TargetKey:
     except ValueError as error:
         raise CorruptionError(f"not a target: {qualifier!r} ({error})") from error
     if not exact:
-        raise CorruptionError(f"not a target: {qualifier!r} (it would be written {target.encode()!r})")
+        raise CorruptionError(f"not a target: {qualifier!r} (its encoding is {target.encode()!r})")
     return target
 
 
@@ -188,12 +188,14 @@ def parse_recv_cell(key: bytes, qualifier: bytes) -> StreamKey:
     except (ValueError, InvalidInputError) as error:
         raise CorruptionError(f"not a stream: {key!r} {qualifier!r} ({error})") from error
     if made != CellKey(key, Column("recv", qualifier)):
-        raise CorruptionError(f"not a stream: {key!r} {qualifier!r} (it would be written {made})")
+        raise CorruptionError(f"not a stream: {key!r} {qualifier!r} (its encoding is {made})")
     return stream
 
 
 def root_row(log: RootLog) -> bytes:
-    """``~root_<instance>_<file>``, as :func:`recv_row` escapes them: a log of which several paths bring records."""
+    """``~root_<instance>_<file>``, with the escapes of :func:`recv_row`: a log with records that arrive on several
+    paths.
+    """
     return ROOT_PREFIX + _instance(log.instance_id) + b"_" + _file(log.file)
 
 
@@ -212,13 +214,13 @@ def parse_root_row(key: bytes) -> RootLog:
 
 
 def handed_cell(log: RootLog, instance_id: str, file: str) -> CellKey:
-    """``recv:to:<instance>:<file>`` of a ``~root`` row: a log of this cluster took records there, and is gone."""
+    """``recv:to:<instance>:<file>`` of a ``~root`` row: a deleted log of this cluster that sent records there."""
     qualifier = b"to:" + b":".join(quote(part, safe="").encode() for part in (instance_id, file))
     return CellKey(root_row(log), Column("recv", qualifier))
 
 
 def sender_column(instance_id: str) -> Column:
-    """``recv:by:<instance>`` of a ``~root`` row: that cluster has brought records of the log here."""
+    """``recv:by:<instance>`` of a ``~root`` row: that cluster sent records of the log here."""
     return Column("recv", _BY + quote(instance_id, safe="").encode())
 
 
@@ -231,7 +233,7 @@ def parse_sender(column: Column) -> str:
     """The instance of :func:`sender_column`. Raises CorruptionError."""
     instance_id = unquote(_text(column.qualifier.removeprefix(_BY), "a recv column"))
     if sender_column(instance_id) != column:
-        raise CorruptionError(f"not who brought records: {column.qualifier!r}")
+        raise CorruptionError(f"not a sender of records: {column.qualifier!r}")
     return instance_id
 
 
@@ -239,7 +241,7 @@ def parse_handed(qualifier: bytes) -> tuple[str, str]:
     """Instance and log of :func:`handed_cell`."""
     kind, *parts = _text(qualifier, "a recv column").split(":")
     if kind != "to" or len(parts) != 2:
-        raise CorruptionError(f"not where a log went: {qualifier!r}")
+        raise CorruptionError(f"not the destination of a log: {qualifier!r}")
     return unquote(parts[0]), unquote(parts[1])
 
 
@@ -254,7 +256,7 @@ def parse_fate_row(key: bytes) -> str:
 
 
 def owner_row() -> bytes:
-    """``~owner``: whose books these are. Made with the table by ``init``, and by nothing else."""
+    """``~owner``: the owner of the books. Only ``init`` writes it, when it creates the table."""
     return b"~owner"
 
 
@@ -279,7 +281,7 @@ def parse_quar_row(key: bytes) -> str:
 
 
 def quar_column(target: TargetKey, first: int) -> Column:
-    """``quar:<target>:<first>``: the range from record ``first`` on that ``target`` did not get."""
+    """``quar:<target>:<first>``: the range from record ``first`` on that ``target`` lacks."""
     return Column("quar", _target(target) + b":%d" % _offset(first, 1))
 
 
@@ -316,24 +318,24 @@ def closed_rank(final: int) -> int:
 
 
 def first_flush_id(serial: int) -> int:
-    """The first flush id of a tablet's holder: above all that an earlier holder may still write, however late."""
+    """The first flush id of a tablet's session: above all flush ids that an earlier session may still write."""
     return serial << FLUSHES_PER_SERIAL_BITS | 1
 
 
 def done_rank(finished: int) -> int:
     """Rank of a ``done:`` cell with that finished offset: one more, so that a stream can have a cell before its first
-    message leaves.
+    message.
     """
     return _offset(finished, 0) + 1
 
 
 def recv_rank(offset: int, done: bool) -> int:
-    """Rank of a ``recv:`` cell: rises with the offset, and "done" is above the same offset undone (rule R1)."""
+    """Rank of a ``recv:`` cell: rises with the offset, and with "done" at the same offset (rule R1)."""
     return 2 * _offset(offset, 0) + 1 + done
 
 
 def master_rank(epoch: int, number: int) -> int:
-    """Rank of what a leader writes: ``epoch`` of the reign (from 1), then ``number`` within it (cycle, step)."""
+    """Rank of a leader's write: ``epoch`` of the reign (from 1), then ``number`` within it (cycle, step)."""
     if not (1 <= epoch < MAX_RANK >> 32 and 0 <= number < 2**32):
         raise InvalidInputError(f"no rank for epoch {epoch}, number {number}")
     return epoch << 32 | number

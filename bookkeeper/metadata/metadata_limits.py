@@ -1,7 +1,7 @@
-"""What no store accepts: checked before anything is written, so that misuse never applies in part.
+"""Checks of arguments before a store writes anything, so that a wrong call never applies in part.
 
-Arrives: the arguments of a call. Leaves: nothing, or InvalidInputError. The limits are those of HBase (row keys of
-a signed 16-bit length, values of 10 MB with their key), rounded down; SQLite keeps them too, so that books can move.
+A wrong argument raises InvalidInputError. The limits are those of HBase (row keys of a signed 16-bit length, values of
+10 MB with their key), rounded down; SQLite has the same limits, so that books can move between stores.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_cells(cells: Sequence[CellKey]) -> None:
 
 
 def check_families(families: Collection[str] | None) -> tuple[str, ...]:
-    """The families to read, sorted and without repeats; None is those of :data:`FAMILIES`. Raises InvalidInputError on
+    """The families to read, sorted and without repeats; None means :data:`FAMILIES`. Raises InvalidInputError on
     unknown ones.
     """
     if families is None:

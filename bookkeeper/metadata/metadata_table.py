@@ -1,8 +1,8 @@
-"""The protocol of the metadata table: cells whose timestamp is a rank, so that *newest wins* is the merge.
+"""The protocol of the metadata table: the timestamp of a cell is a rank, so that *newest wins* merges two values.
 
-Arrives: puts, deletes and purges that share one rank a call. Leaves: rows in order, one cell a column (the
-highest rank that no tombstone hides). No call reads before it writes, and no two cells change together unless
-they are puts of one row in one call (law L8). Rules: R1-R4.
+All puts or deletes of one call share one rank. A read returns rows in order, with one cell for each column: the highest
+rank that no tombstone hides. No call reads before it writes, and two cells change together only if they are puts of one
+row in one call (law L8). Rules: R1-R4.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ MAX_RANK = 2**62 + 2**61
 """Highest rank a put or delete may carry; the rank of a purge lies above it."""
 
 PURGE_RANK = 2**63 - 2
-"""Rank of a purge: as high as a store can hide."""
+"""Rank of a purge: the highest rank that a store can hide."""
 
 CLOSED_RANK = 2**62
 """Added to the final offset to rank a CLOSED status above every OPEN one of the same file."""
 
 FAMILIES = ("tablet", "location", "segment", "log", "repl", "done", "recv", "fate", "del", "quar")
-"""Families of the cells that readers get unless they name others."""
+"""Families that a read returns by default."""
 
 OWNER_FAMILY = "owner"
-"""Family of the one row that says whose books these are; given to those that name it."""
+"""Family of the row with the owner of the books; a read returns it only when it names the family."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,13 +45,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as a scan gives it: its key and the visible cells of the families asked for, never empty."""
+    """One row of a scan: its key and the visible cells of the requested families, never empty."""
 
     key: bytes
     cells: Mapping[Column, Cell]
 
     def family(self, name: str) -> dict[bytes, Cell]:
-        """Qualifier to cell, for one family, in qualifier order."""
+        """The cells of one family by qualifier, in order."""
         return {c.qualifier: cell for c, cell in sorted(self.cells.items()) if c.family == name}
 
 
@@ -73,8 +73,8 @@ class CellKey:
 
 class MetadataTable(Protocol):
     """One key-value table. Safe for use by many threads. Raises TransientError when the store can't be reached
-    (after its own bounded retries) and PermanentError on misuse; a raised write may have been applied in part,
-    and repeating it whole is harmless.
+    (after its own bounded retries) and PermanentError on misuse; a failed write may have been applied in part,
+    and repeating all of it is harmless.
     """
 
     def put(self, rows: Sequence[RowPut], rank: int) -> None:
@@ -84,10 +84,10 @@ class MetadataTable(Protocol):
         """Hide every version of these cells up to and including ``rank``; a later put above it shows."""
 
     def purge(self, cells: Sequence[CellKey]) -> None:
-        """Hide these cells for good, whatever is written later: only for names that are never used again."""
+        """Hide these cells for ever, also from later writes: only for names that are never used again."""
 
     def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
-        """One row, or None when no cell is visible; without ``families`` those of :data:`FAMILIES`."""
+        """One row, or None when no cell is visible; ``families`` None means :data:`FAMILIES`."""
 
     def scan(
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
@@ -103,14 +103,14 @@ class MetadataTable(Protocol):
 
 @runtime_checkable
 class SliceReader(Protocol):
-    """A table that can read a part of a row; rows of the master's interest may hold a hundred thousand cells."""
+    """A table that can read a part of a row; some rows that the master reads have a hundred thousand cells."""
 
     def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
         """The cells of one family with ``start <= qualifier < stop``, or None when none is visible."""
 
 
 def get_slice(table: MetadataTable, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
-    """See :class:`SliceReader`; of a table that can't, the family is read and cut. Raises as ``get`` does."""
+    """See :class:`SliceReader`; reads the complete family from other tables. Raises as ``get`` does."""
     if isinstance(table, SliceReader):
         return table.get_slice(key, family, start, stop)
     row = table.get(key, (family,))
@@ -120,16 +120,16 @@ def get_slice(table: MetadataTable, key: bytes, family: str, start: bytes, stop:
 
 @runtime_checkable
 class PartReader(Protocol):
-    """A table that can hand over a long row in parts, so that who folds it never holds all of it."""
+    """A table that can return a long row in parts, so that a reader needs no memory for all of it."""
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
-        """As ``scan``, but a long row comes as several of the same key that follow each other: all of one moment, each
-        with other columns, in order of family and qualifier. Rule R9 needs all of them.
+        """As ``scan``, but a long row is several consecutive rows with the same key, all from one snapshot, each with
+        other columns, in order of family and qualifier. Rule R9 needs all of them.
         """
 
 
 def scan_parts(table: MetadataTable, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
-    """See :class:`PartReader`; a table that can't hands over whole rows. Raises as ``scan`` does."""
+    """See :class:`PartReader`; other tables return complete rows. Raises as ``scan`` does."""
     if isinstance(table, PartReader):
         return table.scan_parts(start, stop, families)
     return table.scan(start, stop, families)
@@ -137,10 +137,10 @@ def scan_parts(table: MetadataTable, start: bytes, stop: bytes | None, families:
 
 @runtime_checkable
 class OwnerReader(Protocol):
-    """A table that reads its owner row over a new connection: its file may have been replaced by another one."""
+    """A table that reads its owner row over a new connection, because its file may have been replaced."""
 
     def owner_row(self) -> Row | None:
-        """``~owner`` with its family, read anew; raises as ``get`` does, and nothing is said of who the owner is."""
+        """The ``~owner`` row with its family, without a check of the owner; raises as ``get`` does."""
 
 
 def prefix_stop(prefix: bytes) -> bytes | None:

@@ -1,8 +1,6 @@
-"""One place that turns a URL into a metadata table.
+"""Opens or creates the metadata table of a URL: ``sqlite:///FILE`` or ``hbase://HOST:PORT/PREFIX``.
 
-Arrives: ``sqlite:///FILE`` or ``hbase://HOST:PORT/PREFIX``, and an instance id. Leaves: an open table of that instance,
-or a new one. The store's client library is
-imported only when its URL asks for it.
+It imports a store's client library only when the URL names that store.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def sqlite_url(path: Path) -> str:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file of a metadata URL with an absolute path; None when the books are elsewhere."""
+    """The file of a metadata URL with an absolute path; None for other stores."""
     return Path(unquote(urlsplit(url).path[1:])) if url.startswith("sqlite:") else None
 
 
@@ -39,16 +37,16 @@ def open_metadata(
     timeout_ms: int = 15_000,
     retry_for_ms: int = 30_000,
 ) -> MetadataTable:
-    """Open the books of ``instance_id`` at ``url``; nothing is made.
+    """Open the books of ``instance_id`` at ``url``; never creates them.
 
     ``sqlite:///metadata.db`` is a file relative to ``directory``, ``sqlite:////dir/metadata.db`` an absolute one,
     percent-escaped. ``hbase://host:9090/west``: HBase's Thrift server and a prefix for the table's name, so that
-    clusters can share one HBase. ``least_round`` is what the coordination store knows of the books' round (``owner``).
+    clusters can share one HBase. ``least_round`` is the round of the books in the coordination store (``owner``).
     ``timeout_ms`` bounds one request to HBase, ``retry_for_ms`` the tries of one call.
 
     Raises InvalidInputError on any other URL, NotFoundError when there is no table or it has no owner, RefusedError
-    when it is another's or an older copy, IncompatibleError on another format, CorruptionError, and TransientError when
-    the store does not answer.
+    when it has another owner or is an older copy, IncompatibleError on another format, CorruptionError, and
+    TransientError when the store does not answer.
     """
     path = _path_of(url, directory)
     if path is not None:
@@ -65,9 +63,10 @@ def open_metadata(
 def make_metadata(
     url: str, instance_id: str, directory: Path = Path(), *, timeout_ms: int = 15_000, retry_for_ms: int = 30_000
 ) -> None:
-    """Make the books of a new cluster at ``url``, with their owner row. Only ``bookkeeper init`` calls this.
+    """Create the books of a new cluster at ``url``, with their owner row. Only ``bookkeeper init`` calls this.
 
-    Raises ExistsError when books are there, and else as :func:`open_metadata`; repeating it is harmless.
+    Raises ExistsError when there are books of another owner, otherwise as :func:`open_metadata`. Repeating the call is
+    harmless.
     """
     path = _path_of(url, directory)
     if path is not None:
@@ -83,7 +82,7 @@ def make_metadata(
 
 
 def _path_of(url: str, directory: Path) -> Path | None:
-    """The file that a URL names, None when it names an HBase. Raises InvalidInputError."""
+    """The file of a URL, None for an HBase URL. Raises InvalidInputError."""
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         raise InvalidInputError(f"metadata URL {url!r}: '?' and '#' have to be percent-escaped")

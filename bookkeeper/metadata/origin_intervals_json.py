@@ -1,10 +1,8 @@
-"""What a tablet holds of each root, as its state says it: thousands of logs of few directories (rule R22).
+"""The JSON form of a tablet's origin intervals: thousands of logs in few directories (rule R22).
 
 By directory (instance, directory, table, as a root is encoded) and name: ``[last_ms, [[after, through, family,
-runs]]]``; rows and family in base64 or null, runs as ``Runs.flat``. Some 60 bytes a log, and nothing is looked at twice
-that is the same for all.
-
-Arrives: parsed JSON, or what is held. Leaves: the other. Pure; raises CorruptionError.
+runs]]]``; rows and family in base64 or null, runs as ``Runs.flat``. A log takes about 60 bytes. Pure; raises
+CorruptionError.
 """
 
 from __future__ import annotations
@@ -20,40 +18,40 @@ from bookkeeper.model import RowRange
 from bookkeeper.origins import Part, Root, RootIntervals, Runs
 
 
-def encode_origin_intervals(held: Mapping[Root, RootIntervals]) -> dict[str, dict[str, list[Any]]]:
-    """As described."""
+def encode_origin_intervals(origin_intervals: Mapping[Root, RootIntervals]) -> dict[str, dict[str, list[Any]]]:
+    """The JSON object of a tablet's origin intervals."""
     directories: dict[tuple[str, str, str], dict[str, list[Any]]] = {}
-    for root, what in held.items():
+    for root, intervals in origin_intervals.items():
         cut = root.file.rfind("/") + 1
-        place = (root.instance_id, root.file[:cut], root.table_id)
-        parts = [[*_rows(part.rows), _base64(part.family), part.runs.flat()] for part in what.parts]
-        directories.setdefault(place, {})[root.file[cut:]] = [what.last_ms, parts]
-    return {Root(*place).encode(): logs for place, logs in directories.items()}
+        directory = (root.instance_id, root.file[:cut], root.table_id)
+        parts = [[*_rows(part.rows), _base64(part.family), part.runs.flat()] for part in intervals.parts]
+        directories.setdefault(directory, {})[root.file[cut:]] = [intervals.last_ms, parts]
+    return {Root(*directory).encode(): logs for directory, logs in directories.items()}
 
 
 def decode_origin_intervals(found: Mapping[str, Any]) -> dict[Root, RootIntervals]:
     """Inverse of :func:`encode_origin_intervals`; raises CorruptionError."""
-    held: dict[Root, RootIntervals] = {}
+    origin_intervals: dict[Root, RootIntervals] = {}
     for key, logs in found.items():
         try:
-            place = Root.decode(key)
+            directory = Root.decode(key)
             for name, (last_ms, parts) in logs.items():
-                root = Root(place.instance_id, place.file + name, place.table_id)
-                held[root] = RootIntervals(tuple(map(_part, parts)), _number(last_ms))
+                root = Root(directory.instance_id, directory.file + name, directory.table_id)
+                origin_intervals[root] = RootIntervals(tuple(map(_part, parts)), _number(last_ms))
         except (ValueError, TypeError, AttributeError) as error:
-            raise CorruptionError(f"not what is held of {key!r}: {error}") from error
-    return held
+            raise CorruptionError(f"not origin intervals of {key!r}: {error}") from error
+    return origin_intervals
 
 
 def _part(encoded: list[Any]) -> Part:
     prev_row, end_row, family, flat = encoded
-    return Part(_range(prev_row, end_row), _raw(family), Runs.from_flat([_number(given) for given in flat]))
+    return Part(_range(prev_row, end_row), _raw(family), Runs.from_flat([_number(value) for value in flat]))
 
 
-def _number(given: object) -> int:
-    if type(given) is not int or not 0 <= given <= INT_MAX:
-        raise ValueError(f"{given!r} is no whole number from 0 to {INT_MAX}")
-    return given
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= INT_MAX:
+        raise ValueError(f"{value!r} is no whole number from 0 to {INT_MAX}")
+    return value
 
 
 def _rows(rows: RowRange) -> tuple[str | None, str | None]:

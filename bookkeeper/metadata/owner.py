@@ -1,11 +1,10 @@
-"""Whose books a metadata table holds, and whether it is an older copy of them: checked before anything else is done.
+"""Checks that a metadata table has the books of this instance, and not an older copy of them.
 
-Arrives: the owner row as a store reads it, an instance id, the latest round that is known. Leaves: the round of the
-books, or an error that names the table, the reason and the next step. ``init`` makes the row together with the table;
-every other process opens a table that has one. A *round* is a number that only rises: a leader writes the next one into
-the books before it reads all of them, then into the coordination store. So the books are never behind the store, and
-one number ahead of it at most; any other difference proves that one of the two is an older copy. A copy that is younger
-than the latest round can't be told from the original. Pure.
+A process checks this before it does anything else with the table; an error names the table, the reason and the next
+step. ``init`` writes the owner row when it creates the table, and every other process expects one. A *round* is a
+number that only rises: a leader writes the next one into the books before it reads all of them, and then into the
+coordination store. So the round of the books is that of the store or one more; any other difference means that one of
+the two is an older copy. A copy from after the latest round is indistinguishable from the original. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import OWNER_FAMILY, MetadataTable, OwnerReader, Row
 
 FORMAT_VERSION = 3
-"""Of the rows, columns and values that :mod:`bookkeeper.metadata.keys` and ``values`` define."""
+"""Format of the rows, columns and values that :mod:`bookkeeper.metadata.keys` and ``values`` define."""
 
 ROUND_NAME = "books"
-"""Name of the number in the coordination store."""
+"""Name of the round in the coordination store."""
 
 COPY_STEP = (
     "put the newest copy back, or restore the directory of the cluster and its books as they were at one moment "
@@ -27,12 +26,12 @@ COPY_STEP = (
 
 
 def owner_value(instance_id: str) -> bytes:
-    """What ``init`` writes into ``owner:instance``."""
+    """The value of ``owner:instance``, which ``init`` writes."""
     return values.Owner(instance_id, FORMAT_VERSION).encode()
 
 
 def owner_of(row: Row | None) -> values.Owner | None:
-    """The owner that the row names, None when it names none. Raises CorruptionError."""
+    """The owner in the row, None when there is none. Raises CorruptionError."""
     cell = None if row is None else row.cells.get(keys.OWNER)
     return None if cell is None else values.Owner.decode(cell.value)
 
@@ -57,7 +56,7 @@ def check_owner(table: str, row: Row | None, instance_id: str) -> None:
         )
     if owner.format_version != FORMAT_VERSION:
         raise IncompatibleError(
-            f"{table} has format {owner.format_version}; this version knows {FORMAT_VERSION} only: use the version "
+            f"{table} has format {owner.format_version}; this version supports {FORMAT_VERSION} only: use the version "
             "that wrote it"
         )
     raise RefusedError(
@@ -67,33 +66,36 @@ def check_owner(table: str, row: Row | None, instance_id: str) -> None:
 
 
 def is_owned_by(owner: values.Owner | None, instance_id: str) -> bool:
-    """Whether books with this owner are those of the instance, in the format that this version knows."""
+    """Whether the owner is the instance, and its format that of this version."""
     return owner == values.Owner(instance_id, FORMAT_VERSION)
 
 
-def check_round(table: str, held: int, known: int) -> None:
-    """Raise RefusedError when the books, of round ``held``, are an older copy: round ``known`` had begun in them."""
-    if is_older(held, known):
-        raise RefusedError(f"{table} is an older copy: it is of round {held}, and round {known} had begun; {COPY_STEP}")
+def check_round(table: str, round_number: int, latest_round: int) -> None:
+    """Raise RefusedError when the round of the books is lower than the latest one: then they are an older copy."""
+    if is_older(round_number, latest_round):
+        raise RefusedError(
+            f"{table} is an older copy: its round is {round_number}, and the latest round is {latest_round}; "
+            f"{COPY_STEP}"
+        )
 
 
-def is_older(held: int, known: int) -> bool:
-    """Whether books of round ``held`` are older than books in which round ``known`` had begun."""
-    return held < known
+def is_older(round_number: int, latest_round: int) -> bool:
+    """Whether books of this round are an older copy of books that had the latest round."""
+    return round_number < latest_round
 
 
-def is_ahead(held: int, known: int) -> bool:
-    """Whether books of round ``held`` are younger than a coordination store that knows of round ``known``: a cut leaves
-    one number between them, and no more.
+def is_ahead(round_number: int, stored_round: int) -> bool:
+    """Whether books of this round are newer than the coordination store: a crash between two writes leaves a difference
+    of one at most.
     """
-    return held > known + 1
+    return round_number > stored_round + 1
 
 
-def look_at_owner(table: MetadataTable) -> Row | None:
-    """The owner row, read anew. Raises as ``get`` does."""
+def read_owner_row(table: MetadataTable) -> Row | None:
+    """The owner row, read again from the store. Raises as ``get`` does."""
     return table.owner_row() if isinstance(table, OwnerReader) else table.get(keys.owner_row(), (OWNER_FAMILY,))
 
 
 def lost(error: PermanentError) -> LostBooksError:
-    """The same error for a process that had opened the right table: it waits until that one is back."""
+    """The same error for a process that had opened the right table: it waits until the right table is back."""
     return LostBooksError(error.message)

@@ -1,8 +1,7 @@
-"""Strict JSON for the values of cells: what was written, or an error.
+"""Strict JSON for the values of cells: compact UTF-8 with sorted keys, and typed fields.
 
-Arrives: fields to encode, bytes that were read. Leaves: UTF-8 with sorted keys, compact; or typed fields. A missing,
-unknown, repeated or mistyped field raises CorruptionError, because a process that rewrites a value must not drop what
-it does not understand; encoding refuses, with InvalidInputError, what decoding would refuse. Pure.
+A missing, unknown, repeated or mistyped field raises CorruptionError, because a process that rewrites a value must not
+drop fields that it does not support. Encoding raises InvalidInputError for a value that decoding would refuse. Pure.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from bookkeeper.errors import CorruptionError, InvalidInputError
 _T = TypeVar("_T")
 
 INT_MAX = 2**63 - 1
-"""Highest integer a typed field may hold."""
+"""Highest integer of a typed field."""
 
 
 def encode_json(decode: Callable[[bytes], object], fields: dict[str, Any]) -> bytes:
-    """JSON bytes that ``decode`` takes; raises InvalidInputError."""
+    """JSON bytes that ``decode`` accepts; raises InvalidInputError."""
     try:
         raw = json.dumps(fields, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
         decode(raw)
@@ -46,7 +45,7 @@ def _finite(text: str) -> float:
 
 
 def read_object(raw: bytes, what: str) -> dict[str, Any]:
-    """A JSON object, ``what`` for the error; raises CorruptionError."""
+    """A JSON object; ``what`` names it in the error. Raises CorruptionError."""
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
         json.dumps(parsed, ensure_ascii=False).encode()  # a lone surrogate can't be written again
@@ -58,16 +57,16 @@ def read_object(raw: bytes, what: str) -> dict[str, Any]:
 
 
 def read_fields(raw: bytes, what: str, *names: str) -> dict[str, Any]:
-    """As :func:`read_object`, with these fields and no others."""
+    """A JSON object with exactly these fields; raises CorruptionError."""
     fields = read_object(raw, what)
     check_names(fields, raw, what, *names)
     return fields
 
 
 def check_names(fields: Mapping[str, Any], raw: bytes, what: str, *names: str) -> None:
-    """Raise CorruptionError unless these fields are there and no others."""
+    """Raise CorruptionError unless the object has exactly these fields."""
     if fields.keys() != set(names):
-        raise CorruptionError(f"{what} has {', '.join(sorted(names))}, and nothing else: {raw[:200]!r}")
+        raise CorruptionError(f"{what} has {', '.join(sorted(names))}, and no other field: {raw[:200]!r}")
 
 
 def typed(fields: Mapping[Any, Any], name: object, kind: type[_T]) -> _T:

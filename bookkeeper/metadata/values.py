@@ -1,9 +1,8 @@
-"""What the cells hold: frozen values, each beside its encoding.
+"""The values of cells: frozen classes, each with its encoding.
 
-Arrives: values to write, bytes that were read. Leaves: bytes (JSON is UTF-8, sorted keys, compact; a replication
-status is protobuf), or a value. Decoding is strict: a missing, unknown, repeated or mistyped field raises
-CorruptionError, because a process that rewrites a value must not drop what it does not understand. Encoding
-refuses, with InvalidInputError, what decoding would refuse.
+A replication status is protobuf, all others are compact UTF-8 JSON with sorted keys. Decoding is strict: a missing,
+unknown, repeated or mistyped field raises CorruptionError, because a process that rewrites a value must not drop fields
+that it does not support. Encoding raises InvalidInputError for a value that decoding would refuse.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from combiners import ReplicationStatus
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 LOG = b"{}"
-"""Value of a ``log:`` cell: the column says everything."""
+"""Value of a ``log:`` cell: its column has all information."""
 
 EMPTY = b""
-"""Value of a ``del:`` cell: the row says everything."""
+"""Value of a ``del:`` cell: its row has all information."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """``owner:instance``: the instance whose books these are, and the version of their format."""
+    """``owner:instance``: the owner of the books, and the version of their format."""
 
     instance_id: str
     format_version: int
@@ -64,8 +63,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """``location:assigned``: the tserver session a tablet is given to, and where it answers. Without an address the
-    tablet is parked: nobody may load it, and ``session`` is the one that had it.
+    """``location:assigned``: the tserver session of a tablet, and the address of that tserver. Without an address the
+    tablet is parked: no tserver may load it, and ``session`` is the last one that had it.
     """
 
     session: str
@@ -73,7 +72,7 @@ class Location:
 
     @property
     def is_parked(self) -> bool:
-        """Nobody may load the tablet."""
+        """Whether no tserver may load the tablet."""
         return not self.address
 
     def encode(self) -> bytes:
@@ -89,16 +88,18 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class FlushState:
-    """``tablet:flush``: which segments a tablet consists of and what they hold, in one row put with new ones' cells.
+    """``tablet:flush``: the segments of a tablet and the progress that they contain, in one put with new segments'
+    cells.
 
-    ``flush_id`` counts these states: flushes and compactions. ``through`` WAL to the offset from which on recovery
-    replays (exclusive), for each that the row names or may name once more (``tserver.flushed_logs``). ``last_seq`` and
-    ``last_time_ms`` are the tablet's sequence number and server time, ``high_water`` what is held of each received
-    stream by all rows, and ``ahead`` which rows hold more: those of a tablet that was merged into this one (rule R18).
-    ``last_wals`` are what the tablet's next record comes after (rule R24): its last record, or the last ones of the
-    tablets that were merged into it; WAL and offset. ``segments`` are the URIs that count: a ``segment:`` cell that the
-    newest state does not name is dead, whoever wrote it and however late. ``compacted`` is the state of the last
-    compaction of everything, 0 = none. ``held`` says which records of each root are here, by whatever path (rule R22).
+    ``flush_id`` counts these states: flushes and compactions. ``through`` maps a WAL to the offset after which recovery
+    replays, for each WAL that the row names or may name once more (``tserver.flushed_logs``). ``last_seq`` and
+    ``last_time_ms`` are the tablet's sequence number and server time. ``high_water`` is that of each received stream
+    for all rows, and ``ahead`` has rows with a higher one: those of a tablet that was merged into this one (rule R18).
+    ``last_wals`` are the records before the tablet's next one (rule R24), as WAL and offset: its last record, or the
+    last records of the tablets that were merged into it. ``segments`` are the valid URIs: a ``segment:`` cell that the
+    newest state does not name is dead, also when a late write added it. ``compacted`` is the state of the last full
+    compaction, 0 = none. ``origin_intervals`` are the records of each root that the tablet has, from all paths (rule
+    R22); the JSON field is ``held``.
     """
 
     flush_id: int
@@ -110,10 +111,10 @@ class FlushState:
     segments: tuple[str, ...] = ()
     compacted: int = 0
     ahead: Mapping[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
-    held: Mapping[Root, RootIntervals] = field(default_factory=dict)
+    origin_intervals: Mapping[Root, RootIntervals] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """JSON bytes, ``held`` only when there is some; raises InvalidInputError."""
+        """JSON bytes, ``held`` only with at least one root; raises InvalidInputError."""
         return encode_json(
             self.decode,
             {
@@ -130,7 +131,7 @@ class FlushState:
                     for stream, parts in self.ahead.items()
                 },
             }
-            | ({"held": encode_origin_intervals(self.held)} if self.held else {}),
+            | ({"held": encode_origin_intervals(self.origin_intervals)} if self.origin_intervals else {}),
         )
 
     @classmethod
@@ -146,19 +147,19 @@ class FlushState:
             last_seq=number(fields, "last_seq"),
             last_time_ms=number(fields, "last_time_ms"),
             high_water={_stream(key): offset for key, offset in offsets(fields, "high_water").items()},
-            last_wals=tuple((text(place, 0), number(place, 1)) for place in tuples(fields, "last_wals", 2)),
+            last_wals=tuple((text(pair, 0), number(pair, 1)) for pair in tuples(fields, "last_wals", 2)),
             segments=texts(fields, "segments"),
             compacted=number(fields, "compacted"),
             ahead=_ahead(mapping(fields, "ahead")),
-            held=decode_origin_intervals(mapping(fields, "held")),
+            origin_intervals=decode_origin_intervals(mapping(fields, "held")),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the whole file,
-    inclusive. ``ranges`` are the rows of it that count in this tablet, () = all: several tablets may share a file.
-    ``shift`` is added to each sequence number in the file: those of an import are given when a tablet takes it.
+    """``segment:<uri>``: one locality group's file of one flush. Rows and sequence numbers are those of the complete
+    file, inclusive. ``ranges`` are its rows that belong to this tablet, () = all: several tablets may share a file.
+    ``shift`` is added to each sequence number in the file: a tablet assigns those of an import when it takes the file.
     """
 
     group: str
@@ -173,7 +174,7 @@ class SegmentEntry:
     shift: int = 0
 
     def encode(self) -> bytes:
-        """JSON bytes, rows in base64, ``ranges`` and ``shift`` only when there are some; raises InvalidInputError."""
+        """JSON bytes, rows in base64, ``ranges`` and ``shift`` unless they are empty; raises InvalidInputError."""
         return encode_json(
             self.decode,
             {
@@ -195,9 +196,9 @@ class SegmentEntry:
         """Parse :meth:`encode`; raises CorruptionError."""
         names = ("group", "records", "bytes", "min_row", "max_row", "first_seq", "last_seq", "flush_id")
         fields = read_object(raw, "a segment entry")
-        more = fields.keys() - set(names)
-        if not (fields.keys() >= set(names) and more <= {"ranges", "shift"} and all(fields[name] for name in more)):
-            raise CorruptionError(f"a segment entry has {', '.join(names)}, perhaps ranges and shift: {raw[:200]!r}")
+        optional = fields.keys() - set(names)
+        if not (fields.keys() >= set(names) and optional <= {"ranges", "shift"} and all(map(fields.get, optional))):
+            raise CorruptionError(f"a segment entry has {', '.join(names)}, optionally ranges and shift: {raw[:200]!r}")
         return cls(
             group=text(fields, "group"),
             records=number(fields, "records"),
@@ -214,7 +215,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """``recv:``: what is durable here of one stream without a gap; ``done`` once the source will never send more."""
+    """``recv:``: the offset up to which one stream is durable here; ``done`` once the source sends no more of it."""
 
     offset: int
     done: bool = False
@@ -228,13 +229,13 @@ class Received:
         """Parse :meth:`encode`; raises CorruptionError."""
         fields = read_object(raw, "a recv value")
         if fields.keys() not in ({"offset"}, {"offset", "done"}) or fields.get("done", True) is not True:
-            raise CorruptionError(f"a recv value has an offset and perhaps done: {raw[:200]!r}")
+            raise CorruptionError(f"a recv value has an offset and optionally done: {raw[:200]!r}")
         return cls(number(fields, "offset"), "done" in fields)
 
 
 @dataclass(frozen=True, slots=True)
 class FateOp:
-    """``fate:op``: what a FATE operation is to do; written once."""
+    """``fate:op``: the type and arguments of a FATE operation; written once."""
 
     type: str
     args: Mapping[str, Json]
@@ -253,7 +254,7 @@ class FateOp:
 
 @dataclass(frozen=True, slots=True)
 class FateStep:
-    """``fate:step``: how far a FATE operation is, by the name of the step, and what it needs to go on."""
+    """``fate:step``: the current step of a FATE operation, and its state for the next one."""
 
     step: str
     state: Mapping[str, Json]
@@ -269,12 +270,12 @@ class FateStep:
         return cls(text(fields, "step"), mapping(fields, "state"))
 
 
-_PLACES = ("first", "last", "start_position", "end_position")
+_BLOCK_FIELDS = ("first", "last", "start_position", "end_position")
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """``quar:``: blocks that a target did not get, why, and since when; ``tried``: a run of their own was begun."""
+    """``quar:``: blocks that a target lacks, the error, and the time; ``tried``: a separate run was started."""
 
     blocks: BlockRange
     code: str
@@ -284,23 +285,23 @@ class Quarantined:
 
     def encode(self) -> bytes:
         """JSON bytes; raises InvalidInputError."""
-        places = {name: getattr(self.blocks, name) for name in _PLACES}
-        rest = {"code": self.code, "error": self.error, "since_ms": self.since_ms, "tried": self.tried}
-        return encode_json(self.decode, places | rest)
+        blocks = {name: getattr(self.blocks, name) for name in _BLOCK_FIELDS}
+        others = {"code": self.code, "error": self.error, "since_ms": self.since_ms, "tried": self.tried}
+        return encode_json(self.decode, blocks | others)
 
     @classmethod
     def decode(cls, raw: bytes) -> Quarantined:
         """Parse :meth:`encode`; raises CorruptionError."""
-        fields = read_fields(raw, "a quarantined range", *_PLACES, "code", "error", "since_ms", "tried")
-        places = BlockRange(*(number(fields, name) for name in _PLACES))
+        fields = read_fields(raw, "a quarantined range", *_BLOCK_FIELDS, "code", "error", "since_ms", "tried")
+        blocks = BlockRange(*(number(fields, name) for name in _BLOCK_FIELDS))
         code, error, tried = text(fields, "code"), text(fields, "error"), typed(fields, "tried", bool)
-        return cls(places, code, error, number(fields, "since_ms"), tried)
+        return cls(blocks, code, error, number(fields, "since_ms"), tried)
 
 
 def encode_shares(shares: Iterable[TargetShare]) -> list[combiners.Share]:
-    """Shares as a status holds them: sorted, each target as in its column."""
-    told = [(share.target.encode().decode(), share) for share in shares]
-    return [combiners.Share(target=name, records=share.records, bytes=share.bytes) for name, share in sorted(told)]
+    """Shares in the form of a status: sorted, each target as in its column."""
+    named = [(share.target.encode().decode(), share) for share in shares]
+    return [combiners.Share(target=name, records=share.records, bytes=share.bytes) for name, share in sorted(named)]
 
 
 def encode_status(status: ReplicationStatus) -> bytes:
@@ -331,7 +332,7 @@ def decode_prev_row(raw: bytes) -> bytes | None:
 
 
 def encode_row(row: bytes | None) -> str | None:
-    """A row, or no border, as JSON holds it."""
+    """A row in JSON; None = no border."""
     return None if row is None else b64encode(row).decode()
 
 
@@ -381,5 +382,5 @@ def _stream(text: str) -> StreamKey:
     except ValueError as error:
         raise CorruptionError(f"not a stream: {text!r} ({error})") from error
     if not exact:
-        raise CorruptionError(f"not a stream: {text!r} (it would be written {stream.encode()!r})")
+        raise CorruptionError(f"not a stream: {text!r} (its encoding is {stream.encode()!r})")
     return stream

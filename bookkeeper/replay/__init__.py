@@ -1,7 +1,7 @@
 """Replay: ships ranges of WALs to peers inside Spark tasks.
 
-In the order of a range: ``service`` takes it (``process`` runs the service), ``slots`` bounds the jobs under way,
-``spark`` makes a job, ``stream`` ships inside a task, ``progress`` and ``journal`` say what was shipped. ``ranges`` has
-the descriptors and results. The journal is for people: a peer's acknowledgement goes to the books through the caller,
-and the receiver drops records that are sent twice.
+In the order of a range: ``service`` takes it (``process`` runs the service), ``slots`` limits the running jobs,
+``spark`` makes a job, ``stream`` ships inside a task, ``progress`` and ``journal`` record the shipped ranges.
+``ranges`` has the descriptors and results. The journal is for people: the caller writes a peer's acknowledgement to the
+books, and the receiver drops duplicates.
 """

@@ -23,7 +23,7 @@ EXIT_USAGE = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until a stop signal; returns the exit code."""
     if len(arguments) != 1:
         print("usage: python -m bookkeeper.replay DIR", file=sys.stderr)
         return EXIT_USAGE
@@ -37,14 +37,14 @@ def main(arguments: list[str]) -> int:
     try:
         return serve(load_settings(arguments[0]), stop, SystemClock())
     except (BookkeeperError, OSError) as error:
-        log.error("the replay process can't go on: %s", error)
+        log.error("the replay process ends: %s", error)
         return EXIT_FAILED
     except BaseException:
-        log.critical("the replay process failed in an unforeseen way", exc_info=True)
+        log.critical("the replay process failed unexpectedly", exc_info=True)
         return EXIT_BROKEN
 
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     logging.shutdown()
-    os._exit(code)  # a thread whose job hangs is not waited for; the JVM ends with this process
+    os._exit(code)  # without a wait for threads whose job hangs; the JVM ends with this process

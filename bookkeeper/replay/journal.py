@@ -1,15 +1,14 @@
-"""The record of what was shipped: a line for each run that begins, and one for each range that comes back.
+"""The journal of shipped ranges: a line for the start of each run, and a line for each result.
 
-Arrives: the ranges of a run, then their results. Leaves: ``DIR/logs/shipped.jsonl``, one JSON object a line, and up to
-:data:`OLDER_PARTS` older parts beside it (``.1`` is the newest of them), ``replay.journal_bytes`` in all. Only this
-process sees every result row, so only here are sums complete; a master's counters end with the master.
+The files are ``DIR/logs/shipped.jsonl``, one JSON object a line, and up to :data:`OLDER_PARTS` older parts (``.1`` is
+the newest of them), ``replay.journal_bytes`` in all. Only this process sees every result, so only the journal has
+complete sums; a master's counters end with the master.
 
-Survives a crash: every line, as soon as it is written. A line is one write to a file that is only ever appended to,
-and a range's line is written before its result goes back to the worker: what the books call finished is always here.
-A kill may cut the last line; the next process begins a new one, and readers pass over what is no line. Of a run that
-was killed the line of its beginning is left, so that readers know that something is missing. Lines are not synced to
-the disk one by one: after a power failure the last ones may be missing, and nothing but sums for people depends on
-them.
+Survives a crash of the process: every written line. A line is one append, and the journal has a range's line before the
+worker gets its result: all ranges that are finished in the books are in the journal. A kill may cut the last line; the
+next process starts a new one, and readers skip incomplete lines. A killed run leaves the line of its start, so that
+readers see that results are missing. The journal does not sync each line: after a power failure the last ones may be
+missing, and only sums for people depend on them.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ LOG = logging.getLogger(__name__)
 FILE = "shipped.jsonl"
 
 OLDER_PARTS = 3
-"""Older parts kept beside the file that grows: the oldest quarter goes when all are full."""
+"""Retained older parts: when all are full, the oldest quarter is deleted."""
 
 ERROR_CHARACTERS_MAX = 500
-"""Of an error's text, so that a line stays far below the size of one write."""
+"""Most characters of an error's text, so that a line is far below the size of one write."""
 
 
 class _Line(BaseModel):
@@ -55,14 +54,14 @@ class _Line(BaseModel):
 
 
 class RunBegan(_Line):
-    """So many ranges are about to be shipped."""
+    """The start of a run with a number of ranges."""
 
     event: Literal["began"] = "began"
     ranges: int
 
 
 class Shipped(_Line):
-    """What became of one range in one run; the counts are those of :class:`RangeResult`."""
+    """The outcome of one range in one run; the counts are those of :class:`RangeResult`."""
 
     event: Literal["shipped"] = "shipped"
     file: str
@@ -73,7 +72,7 @@ class Shipped(_Line):
     first: int
     last: int
     acked: int
-    """Everything up to here is durable at the peer; below ``first``: nothing of the range was acknowledged."""
+    """All records up to here are durable at the peer; below ``first``: none of the range's records."""
     records: int
     bytes: int
     sent_records: int
@@ -86,11 +85,11 @@ class Shipped(_Line):
     pid: int
     seconds: float
     way: str = ""
-    """How the log of an import went: as whole segments, or as records, and why."""
+    """How the log of an import was sent: by segment transfer, or as records, and why."""
 
     @property
     def target(self) -> TargetKey:
-        """Where the range goes."""
+        """The target of the range."""
         return TargetKey(self.cluster, self.remote_table_id, self.source_table_id, self.incarnation)
 
 
@@ -99,8 +98,8 @@ _ANY_LINE: TypeAdapter[RunBegan | Shipped] = TypeAdapter(Annotated[RunBegan | Sh
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """Everything that the files hold, oldest first. ``unreadable``: lines cut by a kill. ``full``: every older part is
-    there, so that parts before them may have been forgotten.
+    """The content of all files, oldest first. ``unreadable``: lines cut by a kill. ``full``: all older parts exist, so
+    earlier parts may have been deleted.
     """
 
     began: Sequence[RunBegan]
@@ -110,7 +109,7 @@ class JournalContent:
 
 
 class Journal:
-    """Writes the record. Thread-safe; one a process. The file is opened with the first line."""
+    """Writes the journal. Thread-safe; one for each process. It opens the file with the first line."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
@@ -122,8 +121,8 @@ class Journal:
         self._numbers = itertools.count(1)
 
     def begin(self, ranges: Sequence[Range]) -> str:
-        """Note that these are about to be shipped; returns the run's id for :meth:`end`. Raises UnavailableError when
-        that can't be written: then nothing must be shipped.
+        """Write the start of a run; returns the run's id for :meth:`end`. Raises UnavailableError when the line can't
+        be written: then the caller must not ship the ranges.
         """
         run = f"{self._process}-{next(self._numbers)}"
         try:
@@ -135,8 +134,8 @@ class Journal:
         return run
 
     def end(self, run: str, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
-        """Note what became of them. Never fails a run: what a peer has acknowledged counts, and a run without an end
-        tells readers that something is missing.
+        """Write the results of a run. It never fails a run, because the acknowledgements of the peer are valid; a run
+        without an end shows readers that results are missing.
         """
         wanted, now = {r.range_id: r for r in ranges}, self._now()
         try:
@@ -157,7 +156,7 @@ class Journal:
 
 
 class _AppendedFile(RotatingFileHandler):
-    """A rotated file in which every line begins at the beginning of a line, and whose errors are raised."""
+    """A rotated file that starts a new line after an incomplete one, and raises its errors."""
 
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
@@ -168,14 +167,14 @@ class _AppendedFile(RotatingFileHandler):
         return stream
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the base class's name
-        """Called while the error is handled."""
+        """Raise the current error."""
         error = sys.exc_info()[1]
         assert error is not None
         raise error
 
 
 def journal_path(settings: Settings) -> Path:
-    """The file that grows."""
+    """The file of the newest part."""
     return settings.logs_dir / FILE
 
 
@@ -209,7 +208,7 @@ def line_of(run: str, time: datetime, r: Range, result: RangeResult) -> Shipped:
 
 
 def ends_in_a_cut_line(path: Path) -> bool:
-    """Tell whether the last byte is not the end of a line."""
+    """Whether the last byte is not the end of a line."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return False
@@ -218,7 +217,7 @@ def ends_in_a_cut_line(path: Path) -> bool:
 
 
 def read_journal(settings: Settings) -> JournalContent:
-    """Everything that is there, also while it is being written; empty when nothing was ever shipped."""
+    """The content of the journal, also while a process writes it; empty before the first run."""
     began: list[RunBegan] = []
     shipped: list[Shipped] = []
     unreadable = 0
@@ -240,7 +239,7 @@ def read_journal(settings: Settings) -> JournalContent:
 
 
 def _open_parts(path: Path, cleanup: ExitStack) -> Iterator[IO[bytes]]:
-    """Newest first: a part that is renamed in the meantime comes up again and is passed over, none is missed."""
+    """All parts, newest first: a part that is renamed meanwhile appears again and is skipped, and no part is missed."""
     seen: set[tuple[int, int]] = set()
     for part in (path, *(path.with_name(f"{FILE}.{n}") for n in range(1, OLDER_PARTS + 1))):
         try:

@@ -1,9 +1,10 @@
 """``python -m bookkeeper.replay.make_archive``: makes the class archive for this Java and this pyspark, once.
 
-Arrives: nothing. Leaves: the archive (about 150 MB, see :mod:`bookkeeper.replay.spark.class_archive`), made by a JVM
-that did once what the replay process does; or nothing to do, when it is there or there is no Java. Takes most of a
-minute. Survives a crash: nothing but a file that no one uses and that the next one overwrites. One at a time. Ends with
-0, or 1 and a line when it can't be made: all works without, and starts slower. What the JVM says is on standard error.
+The archive (about 150 MB, see :mod:`bookkeeper.replay.spark.class_archive`) comes from a JVM that runs a job like the
+replay process; it takes most of a minute. The command does nothing when the archive exists or there is no Java. One
+process at a time may run it. It exits with 0, or with 1 and a message when it fails: without the archive Spark starts
+slower. A crash leaves a file that no process uses and that the next run overwrites. The output of the JVM is on
+standard error.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bookkeeper.replay.spark.class_archive import SILENT, archive_directory, archive_key, find_archive, keep_archive
+from bookkeeper.replay.spark.class_archive import SILENT, archive_directory, archive_key, find_archive, install_archive
 
 LIMIT_S = 600
-"""For the JVM to end: it writes the archive then."""
+"""Time limit for the end of the JVM, which writes the archive then."""
 
 
 def main() -> int:
-    """Make what is missing; returns the exit code."""
+    """Create a missing archive; returns the exit code."""
     directory, key = archive_directory(), archive_key()
     if key is None or find_archive(directory, key) is not None:
         return 0
@@ -31,8 +32,8 @@ def main() -> int:
         written = directory / ".spark.jsa"
         written.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix="bookkeeper-classes-") as scratch:
-            end_well(train(Path(scratch), f"-XX:ArchiveClassesAtExit={shlex.quote(str(written))} {SILENT}"))
-        keep_archive(written, directory, key)
+            wait_for_end(train(Path(scratch), f"-XX:ArchiveClassesAtExit={shlex.quote(str(written))} {SILENT}"))
+        install_archive(written, directory, key)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"Spark's classes can't be prepared, it starts slower without: {error}", flush=True)
         return 1
@@ -40,9 +41,9 @@ def main() -> int:
 
 
 def train(directory: Path, java_options: str) -> subprocess.Popen[bytes]:
-    """Start a session and let it ship nothing, as the replay process does when it starts; returns the JVM.
+    """Start a session and run a job without records, as the replay process does at its start; returns the JVM.
 
-    Raises SubprocessError when Spark fails. Spark is imported here: when there is nothing to do, it takes no time.
+    Raises SubprocessError when Spark fails. The import of Spark is here, so that a run with nothing to do is fast.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -62,8 +63,8 @@ def train(directory: Path, java_options: str) -> subprocess.Popen[bytes]:
     return jvm_process(spark)
 
 
-def end_well(jvm: subprocess.Popen[bytes]) -> None:
-    """Let the JVM end by itself; raises SubprocessError when it does not, or fails."""
+def wait_for_end(jvm: subprocess.Popen[bytes]) -> None:
+    """Wait until the JVM ends; raises SubprocessError when it does not end, or fails."""
     assert jvm.stdin is not None
     jvm.stdin.close()
     try:
@@ -77,4 +78,4 @@ def end_well(jvm: subprocess.Popen[bytes]) -> None:
 
 if __name__ == "__main__":
     result = main()
-    os._exit(result)  # pyspark's exit handlers would talk to the JVM that has ended
+    os._exit(result)  # pyspark's exit handlers would call the JVM that has ended

@@ -1,8 +1,8 @@
-"""One replay process: its server, its session, and when Spark is started.
+"""One replay process: its server, its session, and the start of Spark.
 
-Arrives: the settings of a cluster, a stop signal. Leaves: a Thrift service ``Replay`` at a free port, known to the
-cluster as a coordination session of kind "replay". Spark is started when the configuration names a peer, so that a
-cluster that only receives pays nothing for it. Survives a crash: nothing; the supervisor starts it again.
+The Thrift service ``Replay`` listens at a free port, and a coordination session of kind "replay" has its address. Spark
+starts when the configuration names a peer, so that a cluster that only receives does not pay for it. After a crash the
+supervisor starts the process again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bookkeeper.security.access import entrance_of
 LOG = logging.getLogger(__name__)
 
 KIND = "replay"
-LOOK_INTERVAL_MS = 500
-"""Between two looks at the own lease and at the peers that are defined."""
+CHECK_INTERVAL_MS = 500
+"""Time between two checks of the lease and of the defined peers."""
 
 
 class PeerWatch:
-    """Tells whether the configuration names a peer; reads it again only when its generation changed."""
+    """Checks whether the configuration names a peer; reads it again only after a change of its generation."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -42,7 +42,7 @@ class PeerWatch:
         self._defined = False
 
     def are_defined(self) -> bool:
-        """What the latest readable configuration says; an unreadable one is looked at again."""
+        """Whether the latest readable configuration names a peer; reads an unreadable one again."""
         try:
             generation = self._coordination.generation()
             if generation != self._generation:
@@ -55,8 +55,8 @@ class PeerWatch:
 
 @contextmanager
 def only_one(directory: Path) -> Iterator[None]:
-    """Hold the directory as its only replay process: two would empty each other's scratch. Raises RefusedError while
-    another one runs, and then nothing was changed; OSError.
+    """Lock the directory for one replay process: two would empty each other's scratch directory. Raises RefusedError,
+    without a change, while another one runs; OSError.
     """
     (directory / "run").mkdir(exist_ok=True)
     with (directory / "run" / "replay.lock").open("w") as lock:
@@ -92,7 +92,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     while session.is_valid() and not stop.is_set():
         if peers.are_defined():
             service.start()
-        clock.wait(stop, LOOK_INTERVAL_MS)
+        clock.wait(stop, CHECK_INTERVAL_MS)
     if not stop.is_set():
         LOG.critical("replay %s lost its lease", session.session_id)
     coordination.close()

@@ -1,12 +1,9 @@
-"""How far each stream is at its peer, as this process has seen it: a range begins there, not where the books end.
+"""The progress of each stream at its peer, cached in this process: a range starts there, not at the end in the books.
 
-The worker of a killed tserver has not written to the books what its last run shipped. The next worker hands it out
-again, and without this memory it goes out twice. One run at a time ships a stream, so that the second one knows what
-the first one has shipped.
-
-Arrives: ranges, then their results. Leaves: the part of each range that the peer lacks, and results for ranges that it
-has already. The memory is a fact of the peer (R19): it answered that all up to an offset is durable. A peer that says
-it has less is believed, and the stream is forgotten here. Nothing here survives a crash: the books have what counts.
+The worker of a killed tserver did not write the progress of its last run to the books. The next worker assigns the same
+range again, and without this cache the records are sent twice. One run at a time ships a stream, so that the second run
+has the progress of the first one. The cache contains only offsets that the peer acknowledged as durable (R19); when a
+peer reports a lower offset, the stream leaves the cache. After a crash the books have enough.
 """
 
 from __future__ import annotations
@@ -24,51 +21,51 @@ from bookkeeper.model import StreamKey
 from bookkeeper.replay.ranges import Range, RangeResult
 
 STREAMS_MAX = 10_000
-"""Streams that are remembered; beyond it the longest unused one is forgotten."""
+"""Most cached streams; above it the least recently used one leaves."""
 
 StreamAt = tuple[str, StreamKey]
 """The peer's instance id, and the stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """Everything up to ``offset`` is durable at the peer; ``position``: byte position behind it, 0 when not known."""
+class AckedEnd:
+    """All records up to ``offset`` are durable at the peer; ``position``: byte position after them, 0 = unknown."""
 
     offset: int
     position: int
 
 
 def stream_at(r: Range) -> StreamAt:
-    """Whose stream a range is a part of."""
+    """The peer and the stream of a range."""
     return r.peer_instance_id, r.stream
 
 
-def rest_of(r: Range, reached: Reached | None) -> Range | None:
-    """What the peer lacks of a range; None when it has all of it."""
-    if reached is None or reached.offset <= r.finished:
+def missing_part(r: Range, acked: AckedEnd | None) -> Range | None:
+    """The part of a range that the peer lacks; None when it has all of it."""
+    if acked is None or acked.offset <= r.finished:
         return r
-    if reached.offset >= r.last:
+    if acked.offset >= r.last:
         return None
-    if reached.offset < r.first:
-        return replace(r, finished=reached.offset)
-    return replace(r, first=reached.offset + 1, finished=reached.offset, position_hint=reached.position)
+    if acked.offset < r.first:
+        return replace(r, finished=acked.offset)
+    return replace(r, first=acked.offset + 1, finished=acked.offset, position_hint=acked.position)
 
 
 def already_there(r: Range) -> RangeResult:
-    """The row of a range of which the peer has everything: nothing was sent."""
+    """The result of a range that the peer already has: the run sent nothing."""
     return RangeResult(r.range_id, r.last, 0, None, 0, 0, 0, 0, 0, 0, 0, None, os.uname().nodename, os.getpid(), 0.0)
 
 
-def is_believed(result: RangeResult) -> bool:
-    """Whether the memory of a stream holds after this result. A peer that names a high-water has less than was known
-    (R19): its table was restored, say.
+def is_progress_valid(result: RangeResult) -> bool:
+    """Whether the cached progress of a stream is valid after this result. A peer that reports a high-water has less
+    than the cache says (R19), for example after a restore of its table.
     """
     return result.high_water is None
 
 
-def is_free(under_way: Collection[StreamAt], streams: Collection[StreamAt]) -> bool:
+def is_free(shipping: Collection[StreamAt], streams: Collection[StreamAt]) -> bool:
     """Whether no run ships one of these streams."""
-    return not any(stream in under_way for stream in streams)
+    return not any(stream in shipping for stream in streams)
 
 
 class StreamProgress:
@@ -77,53 +74,53 @@ class StreamProgress:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._under_way: set[StreamAt] = set()
-        self._reached: OrderedDict[StreamAt, Reached] = OrderedDict()
+        self._shipping: set[StreamAt] = set()
+        self._acked: OrderedDict[StreamAt, AckedEnd] = OrderedDict()
 
     @contextmanager
-    def alone(self, ranges: Sequence[Range], timeout_ms: int) -> Iterator[tuple[list[Range], list[RangeResult]]]:
-        """Be the only run that ships these streams. Yields the rests of the ranges, and results for those that have
-        none. Raises OverloadedError when another run of one of the streams is not over in time.
+    def exclusive(self, ranges: Sequence[Range], timeout_ms: int) -> Iterator[tuple[list[Range], list[RangeResult]]]:
+        """Ship these streams in no other run during the block. Yields the missing parts of the ranges, and the results
+        of ranges that the peer has. Raises OverloadedError when another run of one of the streams does not end in time.
         """
         streams = {stream_at(r) for r in ranges}
         with self._changed:
             if not self._wait_until_free(streams, timeout_ms):
-                raise OverloadedError(f"another run of {ranges[0].file} is not over after {timeout_ms} ms")
-            self._under_way |= streams
-            rests = [rest_of(r, self._reached.get(stream_at(r))) for r in ranges]
+                raise OverloadedError(f"another run of {ranges[0].file} did not end in {timeout_ms} ms")
+            self._shipping |= streams
+            parts = [missing_part(r, self._acked.get(stream_at(r))) for r in ranges]
         try:
             yield (
-                [rest for rest in rests if rest is not None],
-                [already_there(r) for r, rest in zip(ranges, rests, strict=True) if rest is None],
+                [part for part in parts if part is not None],
+                [already_there(r) for r, part in zip(ranges, parts, strict=True) if part is None],
             )
         finally:
             with self._changed:
-                self._under_way -= streams
+                self._shipping -= streams
                 self._changed.notify_all()
 
-    def note(self, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
-        """Remember what came back."""
+    def record(self, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
+        """Record the acknowledged offsets of a run."""
         by_id = {r.range_id: r for r in ranges}
         with self._changed:
             for result in results:
-                self._note(stream_at(by_id[result.range_id]), result)
-            while len(self._reached) > STREAMS_MAX:
-                self._reached.popitem(last=False)
+                self._record(stream_at(by_id[result.range_id]), result)
+            while len(self._acked) > STREAMS_MAX:
+                self._acked.popitem(last=False)
 
-    def _note(self, stream: StreamAt, result: RangeResult) -> None:
-        if not is_believed(result):
-            self._reached.pop(stream, None)
+    def _record(self, stream: StreamAt, result: RangeResult) -> None:
+        if not is_progress_valid(result):
+            self._acked.pop(stream, None)
             return
-        known = self._reached.get(stream)
-        if known is None or result.acked_offset > known.offset:
-            self._reached[stream] = Reached(result.acked_offset, result.acked_position)
-        self._reached.move_to_end(stream)
+        previous = self._acked.get(stream)
+        if previous is None or result.acked_offset > previous.offset:
+            self._acked[stream] = AckedEnd(result.acked_offset, result.acked_position)
+        self._acked.move_to_end(stream)
 
     def _wait_until_free(self, streams: Collection[StreamAt], timeout_ms: int) -> bool:
         deadline_ns = self._clock.boot_ns() + timeout_ms * 1_000_000
-        while not is_free(self._under_way, streams):
-            left_ns = deadline_ns - self._clock.boot_ns()
-            if left_ns <= 0:
+        while not is_free(self._shipping, streams):
+            remaining_ns = deadline_ns - self._clock.boot_ns()
+            if remaining_ns <= 0:
                 return False
-            self._changed.wait(left_ns / 1e9)
+            self._changed.wait(remaining_ns / 1e9)
         return True

@@ -1,8 +1,7 @@
-"""Range descriptors and result rows: what goes into a replay run and what comes back.
+"""Range descriptors and result rows: the input and output of a replay run, as Arrow tables.
 
-Arrives: ranges of WALs, each for one target. Leaves: Arrow tables of them, and their IPC stream form on the wire.
-An error is a row, not an exception: good ranges count, whatever became of the others. Nothing here survives a crash.
-On the wire they are what ``Replay.run`` of ``bookkeeper.thrift`` takes and gives.
+On the wire they are the argument and the result of ``Replay.run`` of ``bookkeeper.thrift``, as Arrow IPC streams. An
+error is a row, not an exception, so that one bad range does not fail the others.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ RANGES_MAX = 10_000
 """Most ranges in one run; a caller sends hundreds."""
 
 TASK_FIELD = pa.field("task", pa.int32(), nullable=False)
-"""Added by the job: which task ships the range."""
+"""The number of the task that ships the range; the job adds it."""
 
 TASK_FAILED_CODE = "task_failed"
-"""Error code of a range whose task process died: what it had sent is not known."""
+"""Error code of a range whose task process died: its progress is unknown."""
 
 RANGE_SCHEMA = pa.schema(
     [
@@ -79,10 +78,10 @@ RESULT_SCHEMA = pa.schema(
 class Range:
     """Ship records ``first`` to ``last`` (inclusive, both at block borders) of ``file`` to one target.
 
-    ``finished`` is the books' finished offset: a fact the receiver may rely on. ``position_hint`` is the byte position
-    behind the block that ends at ``first - 1``, or 0. Ranges of a file are handled in order; files of one task in the
-    order of ``order_key``. A range with a ``run_id`` is shipped again on purpose, as a stream of its own. ``passed_to``
-    is the last record before the range that is in quarantine: the target lacks it (0 = none).
+    ``finished`` is the finished offset in the books, and the receiver may rely on it. ``position_hint`` is the byte
+    position after the block that ends at ``first - 1``, or 0. A task ships the ranges of a file in order, and its files
+    in the order of ``order_key``. A range with a ``run_id`` is a deliberate repetition in a separate stream.
+    ``passed_to`` is the last quarantined record before the range: the target lacks it (0 = none).
     """
 
     range_id: int
@@ -101,25 +100,24 @@ class Range:
 
     @property
     def stream(self) -> StreamKey:
-        """The identity under which the receiver remembers what it has (R5, R18)."""
+        """The stream of the range at the receiver (R5, R18)."""
         return stream_of(self.own_instance_id, self.file, self.target, self.run_id)
 
 
 def stream_of(own_instance_id: str, file: str, target: TargetKey, run_id: str = "") -> StreamKey:
-    """The stream in which a target gets a file (rule R5), or a part of it once more in a run of its own."""
+    """The stream of a file for a target (rule R5); with a ``run_id``, the stream of a separate run."""
     return StreamKey(own_instance_id, file, target.source_table_id, target.remote_table_id, target.incarnation, run_id)
 
 
-BLAMING_CODES = frozenset({CorruptionError.code, InvalidInputError.code, PermanentError.code})
+RECORD_ERROR_CODES = frozenset({CorruptionError.code, InvalidInputError.code, PermanentError.code})
 
 
 def is_about_records(error: BookkeeperError) -> bool:
-    """Whether a permanent error may be about the records themselves: they do not parse, or the peer will not have them.
+    """Whether records may cause a permanent error: they do not parse, or the peer refuses them.
 
-    What is wrong with the peer as a whole (its table is gone, it is another cluster, it speaks another version) is no
-    record's fault.
+    A problem of the peer (its table is gone, it is another cluster, it uses another version) is not caused by records.
     """
-    return error.code in BLAMING_CODES
+    return error.code in RECORD_ERROR_CODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +130,23 @@ class RangeError:
 
     @classmethod
     def of(cls, error: BookkeeperError) -> RangeError:
-        """The row form of an error of ours."""
+        """The row of an error."""
         return cls(error.code, error.message, isinstance(error, TransientError))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What became of one range.
+    """The outcome of one range.
 
-    ``acked_offset``: everything up to it is durable at the peer (at most the range's last; the range's ``finished`` at
-    least). ``acked_position``: byte position behind the block that ends there; 0 when nothing was acknowledged in this
-    run. Short of ``last`` without an error means that the time for this run was up. ``high_water`` comes with a gap
-    (R19): read on behind it. ``records`` were acknowledged, ``resent`` of them were there already, ``filtered`` are not
-    for this target; ``bytes`` are those of the records acknowledged. ``sent_records`` and ``sent_bytes`` went out in
-    this run, acknowledged or not; what went out twice counts twice. ``failed``: the smallest range of blocks that a
-    permanent error is about, right behind ``acked_offset``. ``way`` says how an import's log went, "" for any other.
-    ``share_records`` and ``share_bytes``: what of the file up to ``acked_offset`` is the target's, as the last block
-    for it that was read up to there says; 0 when there was none.
+    ``acked_offset``: all records up to it are durable at the peer (at least the range's ``finished``, at most its
+    ``last``). ``acked_position``: byte position after the block that ends there; 0 when this run got no
+    acknowledgement. Below ``last`` without an error means that the time of this run ended. ``high_water`` is set after
+    a gap (R19): the next run starts after it. ``records`` were acknowledged, the peer had ``resent`` of them before,
+    ``filtered`` are not for this target; ``bytes`` are those of the acknowledged records. ``sent_records`` and
+    ``sent_bytes`` were sent in this run, acknowledged or not; records that were sent twice count twice. ``failed``: the
+    smallest range of blocks with a permanent error, directly after ``acked_offset``. ``way`` is how an import's log was
+    sent, "" for any other log. ``share_records`` and ``share_bytes``: the target's share of the file up to
+    ``acked_offset``, from the last block for the target up to there; 0 when there is none.
     """
 
     range_id: int
@@ -180,7 +178,7 @@ _PLAIN_RESULT = tuple(f.name for f in fields(RangeResult) if f.name not in ("err
 
 
 def ranges_to_table(ranges: Sequence[Range]) -> pa.Table:
-    """One row per range, in the order given."""
+    """One row per range, in the same order."""
     rows = [
         {
             **{name: getattr(r, name) for name in _PLAIN_RANGE},
@@ -200,7 +198,7 @@ def ranges_from_table(table: pa.Table | pa.RecordBatch) -> list[Range]:
 
 
 def check_range(r: Range) -> None:
-    """Raise InvalidInputError unless the range is one that can be shipped."""
+    """Raise InvalidInputError unless the range is valid."""
     problem = (
         f"first {r.first} to last {r.last} is no range"
         if not 1 <= r.first <= r.last
@@ -277,11 +275,10 @@ def _error_from(row: dict[str, object]) -> RangeError | None:
 def _failed_columns(failed: BlockRange | None) -> dict[str, int | None]:
     if failed is None:
         return dict.fromkeys(_FAILED_COLUMNS)
-    places = (failed.first, failed.last, failed.start_position, failed.end_position)
-    return dict(zip(_FAILED_COLUMNS, places, strict=True))
+    values = (failed.first, failed.last, failed.start_position, failed.end_position)
+    return dict(zip(_FAILED_COLUMNS, values, strict=True))
 
 
 def _failed_from(row: dict[str, int | None]) -> BlockRange | None:
-    places = [row[name] for name in _FAILED_COLUMNS]
-    known = [place for place in places if place is not None]
-    return BlockRange(*known) if len(known) == len(places) else None
+    values = [value for name in _FAILED_COLUMNS if (value := row[name]) is not None]
+    return BlockRange(*values) if len(values) == len(_FAILED_COLUMNS) else None

@@ -1,10 +1,10 @@
 """The service ``Replay``: runs of ranges, many at once, over one warm Spark session.
 
-Arrives: range descriptors from the lanes of tservers. Leaves: one result row per range. A run waits for the session to
-be up, for task slots of its peer, and for its job; each wait is bounded. A job that fails as a whole (a task process
-was killed) is run again file by file, so that one bad range does not take the others along. Survives a crash: the
-journal's lines, which are written before rows go back.
-When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its supervisor starts another.
+The lanes of tservers send range descriptors and get one result row for each range. A run waits for the Spark session,
+for task slots of its peer, and for its job; each wait has a limit. When a job fails (a task process was killed), the
+service runs its files one by one, so that a bad range does not fail the others. The journal has a line for each result
+before the caller gets it. When the JVM dies, or a job hangs, the process exits with :data:`EXIT_BROKEN` and its
+supervisor starts another one.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from bookkeeper.replay.stream.range_shipping import files_of
 LOG = logging.getLogger(__name__)
 
 EXIT_BROKEN = 70
-"""Exit code when this process can't do its work any more and must be started anew."""
+"""Exit code of a process that can't work any more; its supervisor starts another one."""
 
 RUNS_MAX = 24
-"""Runs that may wait or work at once; the other threads of the server stay free for status and warm."""
+"""Most runs that wait or work; other threads of the server stay free for ``status`` and ``warm``."""
 
 
 class ReplayService:
-    """Handler of the contract's ``Replay``. ``leave`` ends the process with an exit code."""
+    """Handler of the contract's ``Replay``. ``exit_process`` ends the process with an exit code."""
 
-    def __init__(self, settings: Settings, clock: Clock, leave: Callable[[int], None] = os._exit) -> None:
+    def __init__(self, settings: Settings, clock: Clock, exit_process: Callable[[int], None] = os._exit) -> None:
         """Nothing runs before :meth:`start`."""
         self._settings = settings
         self._clock = clock
-        self._leave = leave
+        self._exit_process = exit_process
         replay = settings.replay
         self._cores = min(os.cpu_count() or 1, max(1, replay.tasks_max // 2))
         self._journal = Journal(settings, clock)
@@ -76,7 +76,7 @@ class ReplayService:
         self._start_lock = threading.Lock()
         self._started = False
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         """Start the session in the background, once; the process ends when that fails or takes too long."""
@@ -88,8 +88,8 @@ class ReplayService:
         threading.Thread(target=self._watch_start, name="replay-start-watch", daemon=True).start()
 
     def stop(self, grace_ms: int = 5_000) -> None:
-        """End the JVM and with it every task; what was under way is sent again by whoever asked for it. That things
-        break which were under way is as expected, and not logged.
+        """End the JVM and with it every task; callers send the ranges of running jobs again. Errors of running jobs are
+        expected and not logged.
         """
         self._stopping = True
         if self._spark is not None:
@@ -105,44 +105,44 @@ class ReplayService:
     def _warm_up(self) -> None:
         try:
             self._spark = spark = start_session(self._settings)
-            self._hold_jvm(jvm_process(spark))
+            self._watch_for_end(jvm_process(spark))
             run_job(spark, warm_up_ranges(self._settings, self._cores), self._cores, self._settings)
         except BaseException:
             if self._stopping:
                 return
             LOG.critical("the Spark session did not start", exc_info=True)
-            self._leave(EXIT_BROKEN)
+            self._exit_process(EXIT_BROKEN)
             raise
         self._warm.set()
         LOG.info("the Spark session is warm, with %d task slots", self._settings.replay.tasks_max)
 
-    def _hold_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
+    def _watch_for_end(self, jvm: subprocess.Popen[bytes]) -> None:
         self._jvm = jvm
         threading.Thread(target=self._watch_jvm, args=(jvm,), name="replay-jvm-watch", daemon=True).start()
 
     def _watch_start(self) -> None:
         if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms):
-            LOG.critical("the Spark session was not up in %d ms", self._settings.replay.start_timeout_ms)
-            self._leave(EXIT_BROKEN)
+            LOG.critical("the Spark session did not start in %d ms", self._settings.replay.start_timeout_ms)
+            self._exit_process(EXIT_BROKEN)
 
     def _watch_jvm(self, jvm: subprocess.Popen[bytes]) -> None:
         code = jvm.wait()
         self._jvm_ended.set()
         if not self._stopping:
             LOG.critical("the JVM %d ended with %d", jvm.pid, code)
-            self._leave(EXIT_BROKEN)
+            self._exit_process(EXIT_BROKEN)
 
     # ---- calls
 
     def status(self) -> Mapping[str, str]:
         """State (idle, starting, warm), the JVM's pid, and slots in use by peer."""
-        held = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.held().items()))
+        in_use = ", ".join(f"{peer} {count}" for peer, count in sorted(self._slots.in_use().items()))
         return {
             "state": "warm" if self._warm.is_set() else "starting" if self._started else "idle",
             "pid": str(os.getpid()),
             "jvm_pid": str(self._jvm.pid) if self._jvm else "",
             "slots": f"{self._settings.replay.tasks_max}",
-            "slots_held": held,
+            "slots_held": in_use,
         }
 
     def warm(self) -> None:
@@ -150,21 +150,21 @@ class ReplayService:
         self._session()
 
     def run(self, ranges: bytes) -> bytes:
-        """Ship every range and tell what became of each, in any order. Raises InvalidInputError on a table that is
-        none, UnavailableError while the session is starting.
+        """Ship all ranges and return the result of each, in any order. Raises InvalidInputError when ``ranges`` is no
+        such table, UnavailableError while the session starts.
         """
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
         if len(wanted) > RANGES_MAX or len({r.range_id for r in wanted}) != len(wanted):
-            raise InvalidInputError(f"{len(wanted)} ranges: at most {RANGES_MAX}, each with an id of its own")
+            raise InvalidInputError(f"{len(wanted)} ranges: at most {RANGES_MAX}, each with a unique id")
         self._session()
-        runs = [(share, self._jobs.submit(self._run_peer, share)) for share in by_peer(wanted)]
-        results = [result for share, run in runs for result in self._outcome(share, run)]
+        runs = [(of_peer, self._jobs.submit(self._run_peer, of_peer)) for of_peer in by_peer(wanted)]
+        results = [result for of_peer, run in runs for result in self._outcome(of_peer, run)]
         return encode_table([results_to_batch(results)], RESULT_SCHEMA)
 
     def _session(self) -> SparkSession:
         self.start()
         if not self._clock.wait(self._warm, self._settings.replay.start_timeout_ms) or self._spark is None:
-            raise UnavailableError("the Spark session of the replay process is not up yet")
+            raise UnavailableError("the Spark session of the replay process has not started yet")
         return self._spark
 
     def _outcome(self, ranges: Sequence[Range], run: Future[list[RangeResult]]) -> list[RangeResult]:
@@ -173,27 +173,27 @@ class ReplayService:
         except BookkeeperError as error:
             return [unshipped(r, RangeError.of(error)) for r in ranges]
         except FutureTimeoutError:
-            LOG.critical("a run took more than %d ms: taken for hung", self._settings.replay.run_timeout_ms)
-            self._leave(EXIT_BROKEN)
-            raise UnavailableError("the replay process hangs and is started anew") from None
+            LOG.critical("a run took more than %d ms: it hangs", self._settings.replay.run_timeout_ms)
+            self._exit_process(EXIT_BROKEN)
+            raise UnavailableError("the replay process hangs and restarts") from None
         except Exception as error:
             if not self._stopping:
                 raise
-            ended = UnavailableError(f"the replay process was told to stop: {one_line(error)}")
+            ended = UnavailableError(f"the replay process stops: {one_line(error)}")
             return [unshipped(r, RangeError.of(ended)) for r in ranges]
 
     def _run_peer(self, ranges: Sequence[Range]) -> list[RangeResult]:
         replay = self._settings.replay
-        with self._progress.alone(ranges, replay.message_timeout_ms + replay.run_budget_ms) as (rests, known):
-            return known + self._run_slots(rests) if rests else known
+        with self._progress.exclusive(ranges, replay.message_timeout_ms + replay.run_budget_ms) as (missing, results):
+            return results + self._run_slots(missing) if missing else results
 
     def _run_slots(self, ranges: Sequence[Range]) -> list[RangeResult]:
         peer, replay = ranges[0].peer_instance_id, self._settings.replay
         wanted = min(self._cores, len(files_of(ranges)))
-        with self._slots.hold(peer, wanted, replay.message_timeout_ms + replay.run_budget_ms) as tasks:
+        with self._slots.acquire(peer, wanted, replay.message_timeout_ms + replay.run_budget_ms) as tasks:
             results = self._run_isolating(ranges, tasks)
-        self._progress.note(ranges, results)
-        self._slots.judge(peer, healthy=peer_works(ranges, results))
+        self._progress.record(ranges, results)
+        self._slots.record_run(peer, healthy=peer_works(ranges, results))
         return results
 
     def _run_isolating(self, ranges: Sequence[Range], tasks: int) -> list[RangeResult]:
@@ -203,22 +203,22 @@ class ReplayService:
             results = run_job(spark, ranges, tasks, self._settings)
         except (PySparkException, Py4JError) as error:
             if self._stopping:
-                raise UnavailableError("the replay process was told to stop") from error
-            LOG.warning("a job of %d ranges failed as a whole: %s", len(ranges), one_line(error))
+                raise UnavailableError("the replay process stops") from error
+            LOG.warning("a job of %d ranges failed: %s", len(ranges), one_line(error))
             files = files_of(ranges)
             if len(files) > 1:
                 return [result for file in files for result in self._run_isolating(file, 1)]
             died = f"the task that shipped the range died: {one_line(error)}"
             results = [unshipped(r, RangeError(TASK_FAILED_CODE, died, transient=True)) for r in ranges]
-        except OSError as error:  # its temporary files met a full disk, or the JVM went away
-            refused = RangeError.of(unavailable("Spark could not be given the ranges", error))
+        except OSError as error:  # a full disk for temporary files, or a lost JVM
+            refused = RangeError.of(unavailable("the ranges could not be passed to Spark", error))
             results = [unshipped(r, refused) for r in ranges]
         self._journal.end(run, ranges, results)
         return results
 
 
 def by_peer(ranges: Sequence[Range]) -> list[list[Range]]:
-    """Ranges of one call, by peer: none waits for another."""
+    """The ranges of one call, by peer: no peer waits for another."""
     shares: dict[str, list[Range]] = {}
     for r in ranges:
         shares.setdefault(r.peer_instance_id, []).append(r)
@@ -226,21 +226,21 @@ def by_peer(ranges: Sequence[Range]) -> list[list[Range]]:
 
 
 def peer_works(ranges: Sequence[Range], results: Sequence[RangeResult]) -> bool:
-    """A peer is suspect when nothing got through to it and at least one range says that it may later."""
+    """Whether a peer works: it is suspect when it acknowledged nothing and a range has a transient error."""
     finished = {r.range_id: r.finished for r in ranges}
     progress = any(result.acked_offset > finished[result.range_id] for result in results)
     return progress or not any(result.error and result.error.transient for result in results)
 
 
 def unshipped(r: Range, error: RangeError) -> RangeResult:
-    """The row of a range of which nothing came back: nothing is known of it but what the books say."""
+    """The result of a range without an answer: its offset is that of the books."""
     return RangeResult(
         r.range_id, r.finished, 0, None, 0, 0, 0, 0, 0, 0, 0, error, os.uname().nodename, os.getpid(), 0.0
     )
 
 
 def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
-    """Ranges of files that don't exist: they wake every part and ship nothing."""
+    """Ranges of missing files: they start all parts of Spark and ship nothing."""
     missing = (settings.directory / "no-such-file").absolute().as_uri()
     target = TargetKey("nobody", "none", "none", 0)
     return [
@@ -250,6 +250,6 @@ def warm_up_ranges(settings: Settings, count: int) -> list[Range]:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of what Spark says; the log of the process has the rest."""
+    """The first line of Spark's error; the log of the process has all of it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,9 +1,8 @@
-"""Who may use the task slots: a slow or dead peer never takes those of another.
+"""Task slots for the runs of peers: a slow or dead peer never takes the slots of another one.
 
-Arrives: runs, each for one peer, that want some tasks. Leaves: how many they get, at once or when others end. Rules:
-a peer holds at most ``per_peer`` slots; a peer whose last run failed counts as suspect and holds one; all suspects
-together hold at most half of the slots, so that healthy peers always find some; and few runs of one peer wait, so
-that waiting ones don't use up the threads of others. Nothing here survives a crash.
+A peer has at most ``per_peer`` slots; a peer whose last run failed counts as suspect and has one; all suspects together
+have at most half of the slots, so that healthy peers always find some; and few runs of one peer may wait, so that they
+do not use the threads of other peers.
 """
 
 from __future__ import annotations
@@ -17,20 +16,22 @@ from bookkeeper.clock import Clock
 from bookkeeper.errors import OverloadedError
 
 WAITING_MAX = 2
-"""Runs of one peer that may wait for a slot; one more is declined at once."""
+"""Most runs of one peer that wait for a slot; a further run is declined."""
 
 SUSPECTS_MAX = 1024
-"""Peers remembered as suspect; beyond it the longest remembered is forgotten."""
+"""Most suspect peers; above it the oldest entry is removed."""
 
 
-def grant(total: int, per_peer: int, held: Mapping[str, int], suspects: Collection[str], peer: str, wanted: int) -> int:
-    """How many slots ``peer`` gets now (0: it has to wait), given who holds how many of ``total``."""
-    free = total - sum(held.values())
-    own = held.get(peer, 0)
+def grant(
+    total: int, per_peer: int, in_use: Mapping[str, int], suspects: Collection[str], peer: str, wanted: int
+) -> int:
+    """The number of slots that ``peer`` gets now (0: it must wait); ``in_use`` counts the slots of each peer."""
+    free = total - sum(in_use.values())
+    own = in_use.get(peer, 0)
     if peer not in suspects:
         return max(0, min(wanted, per_peer - own, free))
-    held_by_suspects = sum(count for name, count in held.items() if name in suspects)
-    return max(0, min(1 - own, total // 2 - held_by_suspects, free))
+    of_suspects = sum(count for name, count in in_use.items() if name in suspects)
+    return max(0, min(1 - own, total // 2 - of_suspects, free))
 
 
 class TaskSlots:
@@ -41,28 +42,28 @@ class TaskSlots:
         self._total = total
         self._per_peer = per_peer
         self._clock = clock
-        self._held: dict[str, int] = {}
+        self._in_use: dict[str, int] = {}
         self._waiting: Counter[str] = Counter()
         self._suspects: dict[str, None] = {}
         self._changed = threading.Condition()
 
     @contextmanager
-    def hold(self, peer: str, wanted: int, timeout_ms: int) -> Iterator[int]:
-        """Hold one to ``wanted`` slots for the block; raises OverloadedError when none got free in time, or when
-        enough runs of that peer wait already.
+    def acquire(self, peer: str, wanted: int, timeout_ms: int) -> Iterator[int]:
+        """Take one to ``wanted`` slots for the block; raises OverloadedError when no slot gets free in time, or when
+        :data:`WAITING_MAX` runs of that peer wait already.
         """
         count = self._acquire(peer, wanted, timeout_ms)
         try:
             yield count
         finally:
             with self._changed:
-                self._held[peer] -= count
-                if not self._held[peer]:
-                    del self._held[peer]
+                self._in_use[peer] -= count
+                if not self._in_use[peer]:
+                    del self._in_use[peer]
                 self._changed.notify_all()
 
-    def judge(self, peer: str, healthy: bool) -> None:
-        """Remember how the last run of ``peer`` went."""
+    def record_run(self, peer: str, healthy: bool) -> None:
+        """Record the outcome of the last run of ``peer``."""
         with self._changed:
             self._suspects.pop(peer, None)
             if not healthy:
@@ -71,29 +72,31 @@ class TaskSlots:
                 del self._suspects[next(iter(self._suspects))]
             self._changed.notify_all()
 
-    def held(self) -> dict[str, int]:
+    def in_use(self) -> dict[str, int]:
         """Slots in use by peer."""
         with self._changed:
-            return dict(self._held)
+            return dict(self._in_use)
 
     def _acquire(self, peer: str, wanted: int, timeout_ms: int) -> int:
         deadline_ns = self._clock.boot_ns() + timeout_ms * 1_000_000
         with self._changed:
             while True:
-                count = grant(self._total, self._per_peer, self._held, self._suspects, peer, wanted)
+                count = grant(self._total, self._per_peer, self._in_use, self._suspects, peer, wanted)
                 if count:
-                    self._held[peer] = self._held.get(peer, 0) + count
+                    self._in_use[peer] = self._in_use.get(peer, 0) + count
                     return count
-                left_ns = deadline_ns - self._clock.boot_ns()
-                if left_ns <= 0 or not self._wait(peer, left_ns / 1e9):
+                remaining_ns = deadline_ns - self._clock.boot_ns()
+                if remaining_ns <= 0 or not self._wait(peer, remaining_ns / 1e9):
                     raise OverloadedError(
-                        f"no task slot got free for {peer} in {timeout_ms} ms; in use: {self._held}; "
+                        f"no task slot got free for {peer} in {timeout_ms} ms; in use: {self._in_use}; "
                         "raise replay.tasks_max if several peers are slow"
                     )
 
     def _wait(self, peer: str, seconds: float) -> bool:
         if self._waiting[peer] >= WAITING_MAX:
-            raise OverloadedError(f"{WAITING_MAX} runs for {peer} wait for a task slot already; its other runs go on")
+            raise OverloadedError(
+                f"{WAITING_MAX} runs for {peer} wait for a task slot already; its other runs continue"
+            )
         self._waiting[peer] += 1
         try:
             return self._changed.wait(seconds)

@@ -1,7 +1,4 @@
-"""The end of a process that must not go on.
-
-Arrives: a reason. Leaves: its last words, and exit code :data:`EXIT_CODE`. Rule: R15.
-"""
+"""Ends a process that must not continue, with a log line and exit code :data:`EXIT_CODE`. Rule: R15."""
 
 from __future__ import annotations
 
@@ -10,21 +7,22 @@ import os
 import threading
 
 EXIT_CODE = 70
-"""Of a process that must not go on: no lease, or a log that can't be trusted."""
+"""Exit code of a process that must not continue: it has no lease, or its log is not reliable."""
 
-_LAST_WORDS_S = 2.0
+_LOG_LIMIT_S = 2.0
 _log = logging.getLogger(__name__)
 
 
 def end_process(reason: str) -> None:
-    """Say why and end at once, without cleaning up: nothing may be acknowledged or written after this.
+    """Log the reason and end the process at once, without cleanup: it must not acknowledge or write anything after
+    this.
 
-    The process also ends when nobody reads its last words, and when it has no memory or thread left for them.
+    The process also ends when no reader takes its log line, and when it has no memory or thread for the line.
     """
     try:
-        late = threading.Timer(_LAST_WORDS_S, os._exit, (EXIT_CODE,))
-        late.daemon = True
-        late.start()
+        timer = threading.Timer(_LOG_LIMIT_S, os._exit, (EXIT_CODE,))
+        timer.daemon = True
+        timer.start()
         _log.critical("this process ends: %s", reason)
         logging.shutdown()
     finally:

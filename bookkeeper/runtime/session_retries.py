@@ -1,7 +1,4 @@
-"""Retries that end when this process may be believed dead.
-
-Arrives: calls that may fail for a while. Leaves: their results, or the error that ended the retries.
-"""
+"""Retries of calls with transient errors; they end with the lease, when others may take this process for dead."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ class Lease(Protocol):
     """The right of this process to act."""
 
     def check(self) -> None:
-        """Raises LeaseLostError when the right is over."""
+        """Raise LeaseLostError when the right is over."""
 
 
 class SessionRetries:
-    """Repeats what fails for a while, for as long as the session lives, with growing, jittered waits."""
+    """Repeats calls with transient errors while the session lives, with growing, jittered waits."""
 
     def __init__(self, session: Lease, clock: Clock, rng: random.Random) -> None:
         self._session = session
@@ -41,16 +38,17 @@ class SessionRetries:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """End waits at once; what fails from now on is not tried again."""
+        """End all waits; calls that fail from now on are not repeated."""
         self._stop.set()
 
     def check(self) -> None:
         """Raise LeaseLostError when the session is over."""
         self._session.check()
 
-    def retry(self, what: str, act: Callable[[], T], unless: type[TransientError] = LeaseLostError) -> T:
-        """``act`` until it does not raise TransientError. Raises LeaseLostError when the session is over before, and
-        whatever else ``act`` raises, ``unless`` too. The session is checked before each try.
+    def retry(self, action: str, act: Callable[[], T], unless: type[TransientError] = LeaseLostError) -> T:
+        """Call ``act`` until it raises no TransientError. Checks the session before each try. Raises LeaseLostError
+        when the session is over, and any other error of ``act``, also ``unless``. ``action`` names the call in log
+        lines.
         """
 
         def attempt() -> T:
@@ -62,7 +60,7 @@ class SessionRetries:
             stop=lambda _: self._stop.is_set(),
             wait=lambda state: self._wait_ms(state.attempt_number) / 1000,
             sleep=lambda seconds: self._sleep(seconds),
-            before_sleep=lambda state: _say(what, state),
+            before_sleep=lambda state: _log_retry(action, state),
             reraise=True,
         )
         return retrying(attempt)
@@ -78,7 +76,7 @@ def _may_succeed_later(error: BaseException) -> bool:
     return isinstance(error, TransientError) and not isinstance(error, LeaseLostError)
 
 
-def _say(what: str, state: tenacity.RetryCallState) -> None:
+def _log_retry(action: str, state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     reason = error.message if isinstance(error, BookkeeperError) else error
-    LOG.warning("%s failed (try %d): %s; trying again", what, state.attempt_number, reason)
+    LOG.warning("%s failed (try %d): %s; trying again", action, state.attempt_number, reason)

@@ -1,7 +1,4 @@
-"""Threads that take the process down when they die.
-
-Arrives: work to do in the background. Leaves: nothing half-dead: a thread that fails unexpectedly ends the process.
-"""
+"""Background threads that end the process when they fail unexpectedly, so that no process runs without one of them."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from bookkeeper.runtime.process_exit import end_process
 LOG = logging.getLogger(__name__)
 
 SELDOM_MS = 60_000.0
-"""How often those work who are woken when there is something to do."""
+"""Interval of background threads that other threads wake when there is work."""
 
 Die = Callable[[str], None]
 
 
 def guarded_thread(name: str, run: Callable[[], None], die: Die | None = None) -> threading.Thread:
-    """A daemon thread that is not started yet. Should ``run`` raise, ``die`` ends the process."""
+    """A daemon thread, not started yet. When ``run`` raises, ``die`` ends the process."""
 
     def guarded() -> None:
         try:
@@ -41,7 +38,7 @@ def start_thread(name: str, run: Callable[[], None], die: Die | None = None) -> 
 
 
 class BackgroundThread:
-    """Works every so often, and at once when it is woken, until it is closed. ``closing`` is set when it is to end."""
+    """A thread that works at an interval, and when another thread wakes it, until its end. ``closing`` is set then."""
 
     def __init__(self, name: str, clock: Clock, die: Die) -> None:
         self._name = name
@@ -52,8 +49,8 @@ class BackgroundThread:
         self.closing = threading.Event()
 
     def start(self, work: Callable[[], object], every_ms: float, *, once_more: bool = False) -> None:
-        """Call ``work`` whenever ``every_ms`` have passed since it returned; ``once_more``: and a last time when the
-        thread is closed.
+        """Call ``work`` ``every_ms`` after its last return; ``once_more``: also a last time when the thread is
+        closed.
         """
 
         def run() -> None:
@@ -68,11 +65,11 @@ class BackgroundThread:
         self._thread = start_thread(self._name, run, self._die)
 
     def wake(self) -> None:
-        """There is something to do; returns at once."""
+        """Make the thread work now; does not wait for it."""
         self._wake.set()
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """End the thread behind the work under way, and wait for that, for up to ``timeout_ms``; idempotent."""
+        """End the thread after its current work, and wait up to ``timeout_ms`` for that; idempotent."""
         self.closing.set()
         self._wake.set()
         if self._thread is not None:

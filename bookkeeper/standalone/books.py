@@ -19,7 +19,7 @@ from bookkeeper.master.index import snapshot
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.metadata.opening import make_metadata, open_metadata, sqlite_path
-from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, look_at_owner, round_of
+from bookkeeper.metadata.owner import COPY_STEP, ROUND_NAME, is_ahead, read_owner_row, round_of
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.sqlite_file import damaged
 
@@ -49,7 +49,7 @@ def check_books(settings: Settings, coordination: Coordination, *, thoroughly: b
     with closing(opened) as table:
         if thoroughly and isinstance(table, SqliteMetadataTable):
             table.check()
-        held = round_of(look_at_owner(table))
+        held = round_of(read_owner_row(table))
         refuse_lost_coordination(settings, config, held, known)
         refuse_missing_tables(settings.metadata_url, config, table)
 

@@ -54,7 +54,7 @@ def restored(copy: TableCopy) -> None:
 ACCIDENTS: dict[Accident, str] = {
     truncated: "has no owner row",
     replaced: "holds the books of instance other",
-    restored: "older copy: it is of round 1, and round 2 had begun",
+    restored: "older copy: its round is 1, and the latest round is 2",
 }
 
 

@@ -10,7 +10,7 @@ from bookkeeper.errors import BookkeeperError, ExistsError, IncompatibleError, N
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
-from bookkeeper.metadata.owner import FORMAT_VERSION, look_at_owner, owner_of, round_of
+from bookkeeper.metadata.owner import FORMAT_VERSION, owner_of, read_owner_row, round_of
 from tests.support.faults import fault
 from tests.support.metadata_stores import Store
 from tests.support.must_raise import must_raise
@@ -41,7 +41,7 @@ def test_only_init_makes_a_table(store: Store) -> None:
     refused(store, NotFoundError, "does not exist")
     refused(store, NotFoundError, "does not exist")
     make_metadata(store.url, ME)
-    owner = owner_of(look_at_owner(opened(store)))
+    owner = owner_of(read_owner_row(opened(store)))
     assert owner == values.Owner(ME, FORMAT_VERSION)
 
 
@@ -78,14 +78,14 @@ def test_another_format_is_refused(store: Store) -> None:
     make_metadata(store.url, ME)
     newer = values.Owner(ME, FORMAT_VERSION + 1).encode()
     opened(store).put([RowPut(keys.owner_row(), {keys.OWNER: newer})], 2**61)
-    refused(store, IncompatibleError, f"has format {FORMAT_VERSION + 1}; this version knows {FORMAT_VERSION} only")
+    refused(store, IncompatibleError, f"has format {FORMAT_VERSION + 1}; this version supports {FORMAT_VERSION} only")
 
 
 def check_older(store: Store) -> None:
     make_metadata(store.url, ME)
     begin(opened(store), 4)
     opened(store, least_round=4)
-    refused(store, RefusedError, "older copy: it is of round 4, and round 5 had begun", least_round=5)
+    refused(store, RefusedError, "older copy: its round is 4, and the latest round is 5", least_round=5)
 
 
 def test_books_of_an_older_round_than_is_known_are_refused(store: Store) -> None:
@@ -102,7 +102,7 @@ def test_a_round_that_comes_late_turns_nothing_back(store: Store) -> None:
     table = opened(store)
     for number in (1, 3, 2):
         begin(table, number)
-    assert round_of(look_at_owner(table)) == 3
+    assert round_of(read_owner_row(table)) == 3
 
 
 def test_the_owner_is_seen_by_those_who_ask_for_it(store: Store) -> None:

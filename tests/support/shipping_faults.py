@@ -43,20 +43,20 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "progress-is-not-remembered": (
         "bookkeeper.replay.progress",
-        "rest_of",
-        lambda r, reached: r,  # noqa: ARG005
+        "missing_part",
+        lambda r, acked: r,  # noqa: ARG005
         "a killed tserver makes the next worker send again what its last run shipped",
     ),
     "a-peer-with-less-is-not-believed": (
         "bookkeeper.replay.progress",
-        "is_believed",
+        "is_progress_valid",
         lambda result: True,  # noqa: ARG005
         "R19: records that a peer lost in a restore are never sent again",
     ),
     "streams-have-two-senders": (
         "bookkeeper.replay.progress",
         "is_free",
-        lambda under_way, streams: True,  # noqa: ARG005
+        lambda shipping, streams: True,  # noqa: ARG005
         "two runs send the same records at the same time",
     ),
     "incarnations-are-one": (

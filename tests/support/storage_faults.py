@@ -203,19 +203,19 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "older-books-are-believed": (
         "bookkeeper.metadata.owner",
         "is_older",
-        lambda held, known: False,  # noqa: ARG005
+        lambda round_number, latest_round: False,  # noqa: ARG005
         "L2: books that were put back from a copy do not name the logs since, which go",
     ),
     "older-coordination-is-believed": (
         "bookkeeper.standalone.books",
         "is_ahead",
-        lambda held, known: False,  # noqa: ARG005
+        lambda round_number, stored_round: False,  # noqa: ARG005
         "R9: tables that an older copy of the configuration does not know count as complete",
     ),
     "proofs-last-for-ever": (
         "bookkeeper.metadata.hbase.hbase_pool",
-        "is_proven",
-        lambda proven_ns, now_ns: proven_ns is not None,  # noqa: ARG005
+        "is_check_valid",
+        lambda checked_ns, now_ns: checked_ns is not None,  # noqa: ARG005
         "L2: behind a connection that goes on, a table is dropped and made anew, and nobody notices",
     ),
     "cells-are-believed": (
@@ -232,7 +232,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "long-rows-of-hbase-end-with-their-first-part": (
         "bookkeeper.metadata.hbase.hbase_store",
-        "may_go_on",
+        "may_continue",
         lambda part: False,  # noqa: ARG005
         "R9: files that the rest of a row names are not outstanding, and go before they were shipped",
     ),

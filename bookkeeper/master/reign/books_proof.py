@@ -24,8 +24,8 @@ from bookkeeper.metadata.owner import (
     check_owner,
     check_round,
     is_ahead,
-    look_at_owner,
     lost,
+    read_owner_row,
     round_of,
 )
 
@@ -67,7 +67,7 @@ class Rounds:
 
     def _held(self) -> int:
         """The round of the books. Raises LostBooksError when they are another instance's, or nobody's."""
-        row = look_at_owner(self.table)
+        row = read_owner_row(self.table)
         try:
             check_owner(self._name, row, self.instance_id)
         except PermanentError as error:

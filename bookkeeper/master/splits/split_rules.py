@@ -312,7 +312,7 @@ def part_state(facts: TabletFacts, extent: Extent, serial: int) -> FlushState:
         flush_id=keys.first_flush_id(serial),
         segments=tuple(_parts(facts, extent)),
         ahead={stream: parts for stream, parts in ahead.items() if parts},
-        held={root: held.inside(extent.rows) for root, held in flush.held.items()},
+        origin_intervals={root: held.inside(extent.rows) for root, held in flush.origin_intervals.items()},
     )
 
 
@@ -336,7 +336,7 @@ def joined_state(parts: Sequence[TabletFacts], segments: Iterable[str], serial: 
         segments=tuple(segments),
         compacted=min(state.compacted for _, state in states),
         ahead=ahead,
-        held=joined_roots(state.held for _, state in states),
+        origin_intervals=joined_roots(state.origin_intervals for _, state in states),
     )
 
 

@@ -1,8 +1,7 @@
-"""Requests to HBase's Thrift server: tried again while the failure may pass, HBase's errors as ours.
+"""Requests to HBase's Thrift server: repeats transient failures and translates HBase's errors.
 
-Arrives: functions of a Thrift client. Leaves: their results. A request that failed on its way (its connection was idle
-and dropped, its server restarts) is repeated whole on a new connection, for a bounded time: all requests of this room
-are idempotent.
+A request that fails in transit (its idle connection was dropped, its server restarts) is repeated on a new connection
+for a limited time: all requests of this room are idempotent.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from bookkeeper.errors import InvalidInputError, LostBooksError, PermanentError,
 from bookkeeper.metadata.hbase.hbase_pool import ConnectionPool
 
 thrift: Any = importlib.import_module("Hbase_thrift")
-"""HBase's messages; happybase, which ``hbase_pool`` imports, makes this module."""
+"""HBase's messages; happybase, which ``hbase_pool`` imports, creates this module."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -59,7 +58,7 @@ class HBaseAddress:
 @dataclass(frozen=True, slots=True)
 class CallLimits:
     """``timeout_ms`` bounds each request on its socket, ``retry_for_ms`` all tries of one call, ``connections_max`` the
-    requests in flight. ``sleep`` (seconds) and ``rng`` space the tries.
+    requests in flight. ``sleep`` (seconds) and ``rng`` set the time between tries.
     """
 
     timeout_ms: int = 15_000
@@ -73,10 +72,15 @@ class CallLimits:
 class HBaseCalls:
     """Calls about one table. Thread-safe."""
 
-    def __init__(self, address: HBaseAddress, limits: CallLimits, prove: Callable[[Any], None]) -> None:
+    def __init__(self, address: HBaseAddress, limits: CallLimits, check_owner: Callable[[Any], None]) -> None:
         self._address = address
         self._pool = ConnectionPool(
-            address.host, address.port, limits.timeout_ms, limits.connections_max, limits.clock, self._translated(prove)
+            address.host,
+            address.port,
+            limits.timeout_ms,
+            limits.connections_max,
+            limits.clock,
+            self._translated(check_owner),
         )
         self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(UnavailableError),
@@ -84,11 +88,11 @@ class HBaseCalls:
             wait=lambda state: _wait_s(state.attempt_number, limits.rng),
             sleep=limits.sleep,
             reraise=True,
-            before_sleep=_tell,
+            before_sleep=_log_retry,
         )
 
     def call(self, request: Callable[Concatenate[Any, _P], _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run ``request(client, ...)``, again on another connection while the failure may pass."""
+        """Run ``request(client, ...)``; repeats it on another connection after a transient failure."""
         answer: _T = self._retry(self._once, request, *args, **kwargs)
         return answer
 
@@ -98,16 +102,16 @@ class HBaseCalls:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A connection for one thread, for requests that belong together; nothing is tried again."""
+        """A connection for one thread, for requests that belong together; repeats nothing."""
         with self._pool.client() as client, translated(self._address):
             yield client
 
-    def _translated(self, prove: Callable[[Any], None]) -> Callable[[Any], None]:
-        def proof(client: Any) -> None:
+    def _translated(self, check_owner: Callable[[Any], None]) -> Callable[[Any], None]:
+        def check(client: Any) -> None:
             with translated(self._address):
-                prove(client)
+                check_owner(client)
 
-        return proof
+        return check
 
     def close(self) -> None:
         """Release the connections."""
@@ -116,7 +120,7 @@ class HBaseCalls:
 
 @contextmanager
 def translated(address: HBaseAddress) -> Iterator[None]:
-    """HBase's answers that are errors, as ours: a table that is not there, or is another one's, does not pass."""
+    """Translate HBase's errors: a missing or wrong table is not transient."""
     try:
         yield
     except thrift.IllegalArgument as error:
@@ -132,21 +136,21 @@ def translated(address: HBaseAddress) -> Iterator[None]:
 
 
 def missing_text(address: HBaseAddress) -> str:
-    """What is wrong, and the next step, where there is no table."""
+    """The error text for a missing table, with the next step."""
     return (
-        f"{address} does not exist; correct metadata.url, or restore the table: only 'bookkeeper init' makes one, for "
-        "a new cluster"
+        f"{address} does not exist; correct metadata.url, or restore the table: only 'bookkeeper init' creates one, "
+        "for a new cluster"
     )
 
 
 def _wait_s(attempt: int, rng: random.Random) -> float:
-    """At once after the first failure (most likely an idle connection was dropped), then 0.05 s to 2 s with jitter."""
+    """No wait after the first failure (probably a dropped idle connection), then 0.05 s to 2 s with jitter."""
     return 0.0 if attempt == 1 else min(2.0, 0.05 * 2.0 ** min(attempt, 10)) * rng.uniform(0.5, 1.0)
 
 
-def _tell(state: tenacity.RetryCallState) -> None:
+def _log_retry(state: tenacity.RetryCallState) -> None:
     if state.attempt_number > 1 and state.outcome is not None:
-        _log.warning("try %d failed, going on: %s", state.attempt_number, state.outcome.exception())
+        _log.warning("try %d failed, next try follows: %s", state.attempt_number, state.outcome.exception())
 
 
 def _first_line(error: Any) -> str:

@@ -1,7 +1,4 @@
-"""Rows and columns in HBase's terms, and back.
-
-Arrives: our columns and families; rows as HBase's Thrift server answers them. Leaves: names, a filter, our rows. Pure.
-"""
+"""Conversion of rows and columns to HBase's form and back. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from bookkeeper.metadata.metadata_table import Cell, Column, Row
 
 
 def family_names(families: Iterable[str]) -> list[bytes]:
-    """Families as HBase takes them."""
+    """Families as HBase expects them."""
     return [family.encode() for family in families]
 
 
@@ -28,22 +25,22 @@ def column_range(start: bytes, stop: bytes) -> bytes:
 
 
 def rows_of(found: Iterable[Any]) -> list[Row]:
-    """HBase's rows as ours; equal columns share one object."""
-    known: dict[bytes, Column] = {}
+    """HBase's rows as :class:`Row`; equal columns share one object."""
+    columns: dict[bytes, Column] = {}
     return [
-        Row(row.row, {_column(name, known): Cell(cell.timestamp, cell.value) for name, cell in row.columns.items()})
+        Row(row.row, {_column(name, columns): Cell(cell.timestamp, cell.value) for name, cell in row.columns.items()})
         for row in found
     ]
 
 
-def _column(name: bytes, known: dict[bytes, Column]) -> Column:
-    column = known.get(name)
+def _column(name: bytes, columns: dict[bytes, Column]) -> Column:
+    column = columns.get(name)
     if column is None:
         family, _, qualifier = name.partition(b":")
-        column = known[name] = Column(family.decode(), qualifier)
+        column = columns[name] = Column(family.decode(), qualifier)
     return column
 
 
 def bytes_of(rows: Iterable[Row]) -> int:
-    """What rows hold, in keys and values."""
+    """The size of the keys and values of rows."""
     return sum(len(row.key) + sum(len(cell.value) for cell in row.cells.values()) for row in rows)

@@ -1,8 +1,8 @@
-"""Connections to HBase's Thrift server, each proven to lead to the right table before it is used.
+"""Connections to HBase's Thrift server; the pool checks the owner of the table over each before a thread uses it.
 
-Arrives: an address, and a proof: a function that asks over a connection for the owner of the books and raises when that
-is another one. Leaves: clients for one thread at a time. A proof ends with the connection, with any failure, and after
-:data:`PROOF_MS`: behind a Thrift server that goes on, a table may be dropped and made anew, which takes HBase longer.
+The check is a function that reads the owner of the books over a connection and raises when it is another one. A check
+is valid for :data:`CHECK_VALID_MS`, and no longer than the connection, or until a failure: while the Thrift server runs
+on, an operator may drop and create the table, which takes HBase longer than that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,26 @@ from happybase.pool import TException
 from bookkeeper.clock import Clock
 from bookkeeper.errors import InvalidInputError, OverloadedError, PermanentError, TransientError, UnavailableError
 
-PROOF_MS = 500
-"""ms for which a connection is believed to lead to the right table."""
+CHECK_VALID_MS = 500
+"""Time in ms for which a check of the owner is valid."""
 
 
 @dataclass(slots=True)
-class _Link:
-    """A connection, and when it was proven (boot clock, ns); None: it has to be."""
+class _CheckedConnection:
+    """A connection, and the time of its last owner check (boot clock, ns); None: the next use needs a check."""
 
     connection: happybase.Connection
-    proven_ns: int | None = None
+    checked_ns: int | None = None
+
+    def check(self, check_owner: Callable[[Any], None], now_ns: int) -> None:
+        """Check the owner unless a valid check exists. Raises what ``check_owner`` raises."""
+        if not is_check_valid(self.checked_ns, now_ns):
+            check_owner(self.connection.client)
+            self.checked_ns = now_ns
+
+    def invalidate(self) -> None:
+        """Require a check before the next use."""
+        self.checked_ns = None
 
 
 class ConnectionPool:
@@ -41,75 +51,69 @@ class ConnectionPool:
         timeout_ms: int,
         connections_max: int,
         clock: Clock,
-        prove: Callable[[Any], None],
+        check_owner: Callable[[Any], None],
     ) -> None:
         self._host, self._port, self._timeout_ms = host, port, timeout_ms
-        self._clock, self._prove = clock, prove
-        self._idle: list[_Link] = []
+        self._clock, self._check_owner = clock, check_owner
+        self._idle: list[_CheckedConnection] = []
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(connections_max)
         self._closed = False
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A Thrift client that is proven. Raises UnavailableError when the connection fails, OverloadedError when none
-        gets free, and what the proof raises.
+        """A Thrift client with a valid owner check. Raises UnavailableError when the connection fails, OverloadedError
+        when all connections stay in use, and the error of the check.
         """
         if not self._free.acquire(timeout=self._timeout_ms / 1000):
             raise OverloadedError(f"all connections to HBase at {self._host}:{self._port} are in use")
         try:
-            link = self._take()
+            checked = self._take()
             try:
-                self._prove_again(link)
-                yield link.connection.client
+                checked.check(self._check_owner, self._clock.boot_ns())
+                yield checked.connection.client
             except (PermanentError, TransientError):
-                link.proven_ns = None
-                self._give(link)  # HBase answered: the connection is sound
+                checked.invalidate()
+                self._put_back(checked)  # HBase answered: the connection works
                 raise
             except BaseException:
-                link.connection.close()
+                checked.connection.close()
                 raise
-            self._give(link)
+            self._put_back(checked)
         except (TException, OSError) as error:
-            self._drop_idle()  # what ended this connection has likely ended those that waited beside it
+            self._drop_idle()  # the idle connections have probably failed for the same reason
             raise UnavailableError(f"HBase at {self._host}:{self._port} does not answer: {error!r}") from error
         finally:
             self._free.release()
 
     def close(self) -> None:
-        """Close idle connections now and those in use when they come back."""
+        """Close idle connections now and all others after their use."""
         with self._lock:
             self._closed = True
         self._drop_idle()
 
-    def _prove_again(self, link: _Link) -> None:
-        now_ns = self._clock.boot_ns()
-        if not is_proven(link.proven_ns, now_ns):
-            self._prove(link.connection.client)
-            link.proven_ns = now_ns
-
-    def _take(self) -> _Link:
+    def _take(self) -> _CheckedConnection:
         with self._lock:
             if self._closed:
                 raise InvalidInputError(f"the metadata table in HBase at {self._host}:{self._port} was closed")
             if self._idle:
                 return self._idle.pop()
-        return _Link(happybase.Connection(self._host, self._port, timeout=self._timeout_ms))
+        return _CheckedConnection(happybase.Connection(self._host, self._port, timeout=self._timeout_ms))
 
-    def _give(self, link: _Link) -> None:
+    def _put_back(self, checked: _CheckedConnection) -> None:
         with self._lock:
             if not self._closed:
-                self._idle.append(link)
+                self._idle.append(checked)
                 return
-        link.connection.close()
+        checked.connection.close()
 
     def _drop_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
-        for link in idle:
-            link.connection.close()
+        for checked in idle:
+            checked.connection.close()
 
 
-def is_proven(proven_ns: int | None, now_ns: int) -> bool:
-    """Whether a connection that was proven then may be used now without asking."""
-    return proven_ns is not None and now_ns - proven_ns < PROOF_MS * 1_000_000
+def is_check_valid(checked_ns: int | None, now_ns: int) -> bool:
+    """Whether an owner check at that time is still valid."""
+    return checked_ns is not None and now_ns - checked_ns < CHECK_VALID_MS * 1_000_000

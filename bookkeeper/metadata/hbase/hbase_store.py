@@ -1,14 +1,14 @@
 """The metadata table in HBase, through its Thrift server: one table per cluster, one family per kind of cell.
 
-Arrives: puts, deletes and purges. Leaves: rows in key order. Survives a crash: every call that returned, in HBase's
-own log. A rank is the cell's timestamp and the families keep one version, so HBase does the merge: the newest
-version wins whatever the order of arrival, a delete is a DeleteColumn marker at its rank, a purge one at PURGE_RANK.
-Nothing is read before it is written. Of two values at one rank the last write stays (rule R1: it never comes to
-that). The marker of a delete or purge works until a compaction takes all files of its family, which HBase starts by
-itself: weekly unless configured otherwise, and whenever a minor one happens to take all (rule R4). Folding through
-``combiners`` is the reader's.
+Survives a crash: every call that returned, in HBase's own log. A rank is the cell's timestamp and the families have one
+version, so HBase does the merge: the newest version wins in any order of arrival, a delete is a DeleteColumn marker at
+its rank, a purge one at PURGE_RANK. No write needs a read. Of two values at one rank the last write stays (rule R1
+excludes that case). The marker of a delete or purge works until a compaction takes all files of its family, which HBase
+starts by itself: weekly unless configured otherwise, and when a minor one takes all files (rule R4). The reader folds
+values through ``combiners``.
 
-Every connection is proven to lead to the table of this instance before it is used (``hbase_pool``, ``owner``).
+Before a thread uses a connection, a check shows that it leads to the table of this instance (``hbase_pool``,
+``owner``).
 
 Facts of HBase 2.6 used here: one mutateRowsTs has one timestamp and applies deletes after puts (so a call holds one
 kind only); the puts of one row in one BatchMutation are atomic; ``family:`` is a column with an empty qualifier.
@@ -28,22 +28,22 @@ from bookkeeper.metadata.metadata_table import PURGE_RANK, CellKey, Row, RowPut
 from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
 
 BATCH_CELLS, BATCH_BYTES = 2_000, 2 * 1024 * 1024
-"""A request is sent with the first whole row that reaches one of these."""
+"""A request ends with the row that reaches one of these."""
 
 PAGE_ROWS_FIRST, PAGE_ROWS_MAX, PAGE_BYTES = 64, 2_000, 2 * 1024 * 1024
-"""A scan starts with small pages; later ones aim at PAGE_BYTES, judged by the page before."""
+"""A scan starts with small pages; the size of later ones follows PAGE_BYTES and the previous page."""
 
 PART_CELLS, PARTS_MAX = 1_000, 64
-"""Cells in a part of a long row, rows of fewer come whole; parts or rows in an answer while parts are read."""
+"""Cells in a part of a long row (a shorter row is one part); most parts or rows in an answer to a read of parts."""
 
 
 class HBaseMetadataTable:
-    """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the HBase table ``<prefix>_metadata``, which is
-    there.
+    """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the existing HBase table
+    ``<prefix>_metadata``.
 
-    Clusters with different prefixes share one HBase. ``least_round``: of an older round the books can't be. Raises
-    NotFoundError, RefusedError or IncompatibleError when the table is not that of ``instance_id``; any later call that
-    finds so raises LostBooksError, and changes nothing.
+    Clusters with different prefixes share one HBase. ``least_round``: books of a lower round are an older copy. Raises
+    NotFoundError, RefusedError or IncompatibleError when the table is not that of ``instance_id``; a later call to such
+    a table raises LostBooksError and changes nothing.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class HBaseMetadataTable:
         self._instance_id = instance_id
         self._round = least_round
         self._is_open = False
-        self._calls = HBaseCalls(address, limits or CallLimits(), self._prove)
+        self._calls = HBaseCalls(address, limits or CallLimits(), self._check_owner)
         try:
             self._calls.call(check_table, address)
         except BaseException as error:
@@ -64,8 +64,8 @@ class HBaseMetadataTable:
             raise
         self._is_open = True
 
-    def _prove(self, client: Any) -> None:
-        """That a connection leads to the books of this instance, and to no older copy than was seen before."""
+    def _check_owner(self, client: Any) -> None:
+        """Check that a connection leads to the books of this instance, and not to an older copy of them."""
         try:
             row = read_owner(client, self._address)
             check_owner(str(self._address), row, self._instance_id)
@@ -104,7 +104,9 @@ class HBaseMetadataTable:
         return rows[0] if rows else None
 
     def get_slice(self, key: bytes, family: str, start: bytes, stop: bytes) -> Row | None:
-        """See :class:`~bookkeeper.metadata.metadata_table.SliceReader`. The servers cut the row (ColumnRangeFilter)."""
+        """See :class:`~bookkeeper.metadata.metadata_table.SliceReader`. The region servers select the cells
+        (ColumnRangeFilter).
+        """
         check_key(key)
         columns = family_names(check_families((family,)))
         if start >= stop:
@@ -119,17 +121,17 @@ class HBaseMetadataTable:
         return self._scan(start, stop, family_names(check_families(families)))
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
-        """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. What fails within a long row is not tried again,
-        because a second scanner would read at another moment: raises UnavailableError. A long row keeps a connection
-        while it is read.
+        """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. A failure within a long row raises
+        UnavailableError without a retry, because a second scanner would read another snapshot. A long row uses a
+        connection until its end.
         """
         return self._scan_parts(start, stop, family_names(check_families(families)))
 
     def compact(self) -> None:
-        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Asks for a compaction and does not wait for
-        it.
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Requests a compaction and does not wait
+        for it.
 
-        Nothing depends on it. Tried on 2.6.1: its Thrift server serves ``majorCompact`` as a minor compaction, which
+        Nothing depends on it. In version 2.6.1 the Thrift server runs ``majorCompact`` as a minor compaction, which
         HBase declines below three files, and has no flush; to drop hidden versions at once, run ``flush`` and
         ``major_compact`` in HBase's shell.
         """
@@ -142,7 +144,7 @@ class HBaseMetadataTable:
     # ---- requests
 
     def _mutate(self, rows: Iterable[tuple[Any, int, int]], rank: int) -> None:
-        """Send rows, given with their cells and bytes, in batches of whole rows."""
+        """Send rows in batches of complete rows; each comes with the number of its cells and bytes."""
         batch: list[Any] = []
         cells = size = 0
         for row, row_cells, row_size in rows:
@@ -159,7 +161,7 @@ class HBaseMetadataTable:
         self._calls.call(lambda client: client.mutateRowsTs(self._name, batch, rank, {}))
 
     def _scan(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
-        """Short scans in a row: no scanner stays open while the reader works, and each page may be repeated."""
+        """A series of short scans: no scanner stays open between pages, and each page may be repeated."""
         at, page_rows = start, PAGE_ROWS_FIRST
         while columns and (stop is None or at < stop):
             rows = self._calls.call(self._page, at, stop, columns, page_rows)
@@ -185,7 +187,7 @@ class HBaseMetadataTable:
         return rows_of(found)
 
     def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
-        """Pages of whole rows as in :meth:`_scan`; one scanner that stays open for each long row."""
+        """Pages of complete rows as in :meth:`_scan`; each long row has one scanner that stays open until its end."""
         at = start
         while columns and (stop is None or at < stop):
             rows, is_cut, is_last = self._calls.call(self._page_of_parts, at, stop, columns)
@@ -199,19 +201,19 @@ class HBaseMetadataTable:
     def _page_of_parts(
         self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
     ) -> tuple[list[Row], bool, bool]:
-        """Rows, whether the last of them is the first part of a long one, and whether no others follow."""
+        """Rows, whether the last one is the first part of a long row, and whether no row follows."""
         scanner = self._open_parts(client, start, stop, columns)
         rows: list[Row] = []
-        size, asked, is_cut, is_last = 0, 1, False, False
+        size, requested, is_cut, is_last = 0, 1, False, False
         while size < PAGE_BYTES and not is_cut and not is_last:
-            found = rows_of(client.scannerGetList(scanner, asked))
-            is_last = len(found) < asked
-            place = next((at for at, row in enumerate(found) if may_go_on(row)), None)
-            if place is not None:
-                found, is_cut, is_last = found[: place + 1], True, False
+            found = rows_of(client.scannerGetList(scanner, requested))
+            is_last = len(found) < requested
+            index = next((index for index, row in enumerate(found) if may_continue(row)), None)
+            if index is not None:
+                found, is_cut, is_last = found[: index + 1], True, False
             rows += found
             size += bytes_of(found)
-            asked = min(4 * asked, PARTS_MAX)
+            requested = min(4 * requested, PARTS_MAX)
         client.scannerClose(scanner)
         return rows, is_cut, is_last
 
@@ -226,13 +228,13 @@ class HBaseMetadataTable:
         return self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
 
     def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
-        """A scanner's number; each connection has its own, for there may be several Thrift servers."""
+        """The id of a new scanner; it belongs to its connection, because there may be several Thrift servers."""
         rows = {"startRow": start} if stop is None else {"startRow": start, "stopRow": stop}
         return client.scannerOpenWithScan(self._name, thrift.TScan(columns=columns, **rows, **limits), {})
 
 
-def may_go_on(part: Row) -> bool:
-    """Whether this may not be all of a row, read in parts."""
+def may_continue(part: Row) -> bool:
+    """Whether more parts of the row may follow this one."""
     return len(part.cells) >= PART_CELLS
 
 
@@ -249,7 +251,7 @@ def _rows_of_deletes(cells: Iterable[CellKey]) -> Iterator[tuple[Any, int, int]]
         yield thrift.BatchMutation(row=cell.key, mutations=deletes), 1, len(cell.key) + len(column)
 
 
-def _next_page_rows(rows: Sequence[Row], asked: int) -> int:
-    """How many rows to ask for: as many as PAGE_BYTES hold of the size seen, growing fourfold at most."""
+def _next_page_rows(rows: Sequence[Row], previous: int) -> int:
+    """The number of rows for the next page: PAGE_BYTES by the row size so far, at most four times the previous one."""
     fitting = PAGE_BYTES * len(rows) // max(bytes_of(rows), 1)
-    return max(1, min(fitting, 4 * asked, PAGE_ROWS_MAX))
+    return max(1, min(fitting, 4 * previous, PAGE_ROWS_MAX))

@@ -1,7 +1,4 @@
-"""The HBase table of the books: made once, for one instance, and checked whenever it is opened.
-
-Arrives: a Thrift client. Leaves: a table with its owner row, or the owner row of one that is there.
-"""
+"""The HBase table of the books: ``init`` creates it for one instance, and every process that opens it checks it."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ ALL_FAMILIES = (*FAMILIES, OWNER_FAMILY)
 
 
 def make_hbase_table(address: HBaseAddress, instance_id: str, limits: CallLimits) -> None:
-    """Make the table of a new cluster, owned by ``instance_id``; repeating it is harmless. Raises ExistsError when the
-    table is there and is another's, TransientError.
+    """Create the table of a new cluster, owned by ``instance_id``; repeating it is harmless. Raises ExistsError when
+    the table has another owner, TransientError.
     """
     calls = HBaseCalls(address, limits, lambda _client: None)
     try:
@@ -31,7 +28,7 @@ def make_hbase_table(address: HBaseAddress, instance_id: str, limits: CallLimits
 
 def _make(client: Any, address: HBaseAddress, instance_id: str) -> None:
     if address.table not in client.getTableNames():
-        with suppress(thrift.AlreadyExists):  # an earlier try, or another init: the claim below decides
+        with suppress(thrift.AlreadyExists):  # an earlier try or another init created it: the claim below decides
             client.createTable(address.table, [_family(name) for name in ALL_FAMILIES])
     check_table(client, address)
     if _is_empty(client, address.table):
@@ -39,10 +36,10 @@ def _make(client: Any, address: HBaseAddress, instance_id: str) -> None:
         client.checkAndPut(address.table, keys.owner_row(), column_name(keys.OWNER), None, claim, {})
     owner = owner_of(read_owner(client, address))
     if owner is None or owner.instance_id != instance_id:
-        whose = "a cluster" if owner is None else f"instance {owner.instance_id}"
+        owner_text = "a cluster" if owner is None else f"instance {owner.instance_id}"
         raise ExistsError(
-            f"{address} holds the books of {whose}; name another prefix with --metadata (a table that an init left "
-            "which was cut may be dropped)"
+            f"{address} holds the books of {owner_text}; name another prefix with --metadata (you may drop the "
+            "table of an interrupted init)"
         )
 
 
@@ -60,7 +57,7 @@ def read_owner(client: Any, address: HBaseAddress) -> Row | None:
 
 
 def check_table(client: Any, address: HBaseAddress) -> None:
-    """Raise NotFoundError when there is no table, IncompatibleError when it is not made as ours are."""
+    """Raise NotFoundError when there is no table, IncompatibleError when it has other families or versions."""
     if address.table not in client.getTableNames():
         raise NotFoundError(missing_text(address))
     found = client.getColumnDescriptors(address.table)

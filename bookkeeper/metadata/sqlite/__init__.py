@@ -1,5 +1,5 @@
 """The metadata table in one SQLite file.
 
 In the order of a call: ``sqlite_store`` (the protocol of :mod:`bookkeeper.metadata.metadata_table`), ``sqlite_books``
-(makes and checks the file) and ``sqlite_cells`` (statements).
+(creates and checks the file) and ``sqlite_cells`` (statements).
 """

@@ -1,9 +1,8 @@
-"""How a cell lies in SQLite: the table, the statements, and the checks of what is read.
+"""Cells in SQLite: the table, the statements, and the checks of records that a read returns.
 
-Arrives: puts and deletes to write, records that were read. Leaves: statements and their parameters, or rows. Each cell
-is one record: its highest rank, that rank's value, and the highest tombstone; a checksum for the value's side, NULL
-while the tombstone hides it, and one for the tombstone. So a flipped bit anywhere, also one that would hide a cell or
-show a hidden one, is CorruptionError instead of a wrong cell. Law: L7.
+Each cell is one record: its highest rank, that rank's value, and the highest tombstone; a checksum of the value, NULL
+while the tombstone hides it, and a checksum of the tombstone. So any flipped bit, also one that would hide a cell or
+show a hidden one, raises CorruptionError and never returns a wrong cell. Law: L7.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from bookkeeper.metadata.metadata_table import Cell, CellKey, Column, Row, RowPu
 from bookkeeper.sqlite_file import FileKind, damaged
 
 CHUNK_CELLS = 5_000
-"""Most cells that one transaction takes from one call; whole rows, so one row may exceed it."""
+"""Most cells of one call in one transaction; a larger row is not divided."""
 
 PAGE_CELLS_FIRST, PAGE_CELLS, PAGE_BYTES = 64, 4_000, 1024 * 1024
-"""A page of a scan ends with the first whole row that reaches so many cells or bytes. The first page is small, because
-some readers want one row only; those that follow grow.
+"""A page of a scan ends with the row that reaches this number of cells or bytes. The first page is small, because some
+readers need one row only; later pages grow.
 """
 
 PART_CELLS = 1_000
-"""Cells in a part of a long row; rows of fewer come whole."""
+"""Cells in a part of a long row; a shorter row is one part."""
 
 KIND = FileKind(
-    what="metadata table",
+    title="metadata table",
     application_id=0x424B4D54,
     version=3,
     schema=(
@@ -51,7 +50,7 @@ PUT_SQL = (
     " WHERE excluded.rank > tombstone AND (excluded.rank > rank OR (excluded.rank = rank AND excluded.value <> value))"
 )
 CLAIM_SQL = "INSERT INTO cells VALUES (?, ?, ?, ?, ?, 0, ?, 0) ON CONFLICT DO NOTHING"
-"""Of two that claim a table, the first one's value stays."""
+"""When two processes claim a table, the value of the first one stays."""
 
 DELETE_SQL = (
     "INSERT INTO cells VALUES (?, ?, ?, 0, x'', ?, NULL, ?) ON CONFLICT (row, family, qualifier) DO UPDATE"
@@ -79,7 +78,7 @@ Record = tuple[bytes, str, bytes, int, bytes, int, int | None, int]
 
 
 def value_sum(row: bytes, family: str, qualifier: bytes, rank: int, value: bytes) -> int:
-    """Checksum of a cell as it shows."""
+    """Checksum of a visible cell."""
     return crc32(value, crc32(qualifier, crc32(row, crc32(family.encode(), (rank ^ rank >> 32) & 0xFFFFFFFF))))
 
 
@@ -89,7 +88,7 @@ def tombstone_sum(row: bytes, family: str, qualifier: bytes, tombstone: int) -> 
 
 
 def put_parameters(row: RowPut, rank: int) -> list[tuple[Any, ...]]:
-    """What PUT_SQL needs for each cell of a row."""
+    """The parameters of PUT_SQL for each cell of a row."""
     key = row.key
     return [
         (key, c.family, c.qualifier, rank, value, value_sum(key, c.family, c.qualifier, rank, value))
@@ -98,7 +97,7 @@ def put_parameters(row: RowPut, rank: int) -> list[tuple[Any, ...]]:
 
 
 def delete_parameters(cells: Sequence[CellKey], rank: int) -> list[tuple[Any, ...]]:
-    """What DELETE_SQL needs for each cell."""
+    """The parameters of DELETE_SQL for each cell."""
     return [
         (
             c.key,
@@ -112,7 +111,7 @@ def delete_parameters(cells: Sequence[CellKey], rank: int) -> list[tuple[Any, ..
 
 
 def is_sound(record: Record) -> bool:
-    """Whether a record that shows is as it was written, and may show."""
+    """Whether a visible record matches its checksums, and no tombstone hides it."""
     row, family, qualifier, rank, value, tombstone, found, found_tombstone = record
     return (
         rank > tombstone
@@ -122,29 +121,29 @@ def is_sound(record: Record) -> bool:
 
 
 def is_sound_tombstone(record: Record) -> bool:
-    """Whether a record that a tombstone hides is as it was written."""
+    """Whether a hidden record matches its checksum."""
     row, family, qualifier, _, value, tombstone, _, found = record
     return not value and found == tombstone_sum(row, family, qualifier, tombstone)
 
 
 def refuse_unsound(path: Path, record: Record, sound: Callable[[Record], bool]) -> None:
-    """Raise CorruptionError for a record that is not as it was written."""
+    """Raise CorruptionError for a damaged record."""
     try:
-        good = sound(record)
-    except (TypeError, AttributeError) as error:  # a flipped bit made another type of it
+        is_valid = sound(record)
+    except (TypeError, AttributeError) as error:  # a flipped bit changed a type
         raise unsound(path, record) from error
-    if not good:
+    if not is_valid:
         raise unsound(path, record)
 
 
 def unsound(path: Path, record: Record) -> CorruptionError:
     """The error that names the cell."""
     where = f"{record[0]!r} {record[1]}:{record[2]!r}"[:200]
-    return damaged(path, KIND.what, f"the cell {where} does not match its checksum")
+    return damaged(path, KIND.title, f"the cell {where} does not match its checksum")
 
 
 def check_records(path: Path, connection: sqlite3.Connection) -> None:
-    """Read all there is, hidden or not. Raises CorruptionError."""
+    """Read and check all records, also hidden ones. Raises CorruptionError."""
     for sql, sound in ((SELECT_SQL, is_sound), (HIDDEN_SQL, is_sound_tombstone)):
         with closing(connection.execute(sql)) as cursor:
             for record in cursor:
@@ -154,21 +153,21 @@ def check_records(path: Path, connection: sqlite3.Connection) -> None:
 def read_page(
     path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], page_cells: int = PAGE_CELLS
 ) -> tuple[list[Row], bytes | None]:
-    """Step through one statement, which sees one moment, until a row ends beyond the limits of a page."""
+    """The rows of one page, from one snapshot, and the key of the next page (None: the end)."""
     with closing(connection.execute(sql, parameters)) as cursor:
         return next(_pages_of(path, cursor, None, page_cells))
 
 
 def cells_of_next_page(page_cells: int) -> int:
-    """How many cells the page behind one of so many has."""
+    """The size of the page after a page with ``page_cells``."""
     return min(8 * page_cells, PAGE_CELLS)
 
 
 def read_parts(
     path: Path, connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]
 ) -> Generator[tuple[list[Row], bytes | None]]:
-    """As :func:`read_page`, but where a row is long there is more to come of the same moment: each part of it ends what
-    is handed over, and only with the last comes where to go on.
+    """As :func:`read_page`, but a long row is returned in several parts from the same snapshot: each part ends a list
+    of rows, and only the last list has the key of the next page.
     """
     with closing(connection.execute(sql, parameters)) as cursor:
         yield from _pages_of(path, cursor, PART_CELLS, PAGE_CELLS)

@@ -1,16 +1,16 @@
 """The metadata table in one SQLite file: for a single machine, any number of threads and processes.
 
-Arrives: puts, deletes and purges. Leaves: rows in key order. Survives a crash: every call that returned (write-ahead
-log, ``synchronous=FULL``); a call that was cut shows whole chunks of whole rows or nothing, and is repeated whole.
+Survives a crash: every call that returned (write-ahead log, ``synchronous=FULL``). An interrupted call wrote complete
+chunks of complete rows or nothing, and its caller repeats all of it.
 
-Each cell is one record: its highest rank, that rank's value, and the highest tombstone. It shows while the rank is
-above the tombstone; a purge is the tombstone PURGE_RANK. Both only rise, by an upsert that reads nothing first, so
-repeated and reordered calls end the same. Of two values at one rank the later write stays, as in HBase; rule R1
-says that it never comes to that. Folding through ``combiners`` is the reader's.
+Each cell is one record: its highest rank, that rank's value, and the highest tombstone. It is visible while the rank is
+above the tombstone; a purge is the tombstone PURGE_RANK. Both only rise, by an upsert without a read, so repeated and
+reordered calls have the same result. Of two values at one rank the later write stays, as in HBase; rule R1 excludes
+that case. The reader folds values through ``combiners``.
 
-Threads that write at the same time share transactions, and so their fsync. A scan is a series of short reads of
-bounded size: it holds no lock and keeps no snapshot between pages; but one that hands over a long row in parts reads
-that row at one moment, however long its reader takes. Not for network filesystems.
+Threads that write at the same time share transactions, and so their fsync. A scan is a series of short reads of limited
+size: it has no lock and no snapshot between pages; but all parts of a long row come from one snapshot. Not for network
+filesystems.
 """
 
 from __future__ import annotations
@@ -63,29 +63,45 @@ IDLE_CONNECTIONS_MAX = 8
 _RETRIED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 _Part = tuple[list[Row], bytes | None]
-"""Rows, and where to go on (None: nothing is left, or more of the same row)."""
+"""Rows, and the key of the next page (None: the end, or more parts of the same row follow)."""
 
 
 class _Write:
-    """One statement over many parameters, waiting for a transaction."""
+    """One statement over many parameters in the queue for a transaction."""
 
-    __slots__ = ("changed", "done", "error", "parameters", "sql")
+    __slots__ = ("_changed_records", "_error", "_sql", "is_done", "parameters")
 
     def __init__(self, sql: str, parameters: list[tuple[Any, ...]]) -> None:
-        self.sql, self.parameters = sql, parameters
-        self.done = False
-        self.changed = 0
-        self.error: BaseException | None = None
+        self._sql, self.parameters = sql, parameters
+        self.is_done = False
+        self._changed_records = 0
+        self._error: BaseException | None = None
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Execute the statement in the current transaction."""
+        self._changed_records = connection.executemany(self._sql, self.parameters).rowcount
+
+    def finish(self, error: BaseException | None) -> None:
+        """Record the outcome of the transaction."""
+        self._error, self.is_done = error, True
+
+    def changed_records(self, path: Path) -> int:
+        """The number of changed records; raises the error of the transaction."""
+        if self._error is None:
+            return self._changed_records
+        if isinstance(self._error, BookkeeperError):
+            raise type(self._error)(self._error.message) from self._error
+        raise UnavailableError(f"a write to {path} was interrupted; repeat it") from self._error
 
 
 class SqliteMetadataTable:
-    """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the file ``path``, which is there.
+    """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the existing file ``path``.
 
-    ``least_round``: of an older round the books can't be. ``busy_timeout_ms`` bounds how long a call waits for other
-    processes before it raises UnavailableError. ``sleep`` (seconds) and ``rng`` space those tries.
+    ``least_round``: books of a lower round are an older copy. ``busy_timeout_ms`` bounds how long a call waits for
+    other processes before it raises UnavailableError. ``sleep`` (seconds) and ``rng`` set the time between tries.
 
-    Raises NotFoundError, RefusedError or IncompatibleError when the file does not hold the books of ``instance_id``; a
-    later connection that finds so raises LostBooksError.
+    Raises NotFoundError, RefusedError or IncompatibleError when the file does not have the books of ``instance_id``; a
+    later connection to such a file raises LostBooksError.
     """
 
     def __init__(
@@ -165,7 +181,7 @@ class SqliteMetadataTable:
         return self._scan_parts(start, stop, check_families(families))
 
     def compact(self) -> None:
-        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. All tombstones go at once."""
+        """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`. Deletes all tombstones."""
         while self._write(COMPACT_SQL, [()]):
             pass
         with translated(self._path), self._writer_lock:
@@ -196,13 +212,9 @@ class SqliteMetadataTable:
         write = _Write(sql, parameters)
         self._queue.append(write)
         with self._writer_lock:
-            while not write.done:
+            while not write.is_done:
                 self._commit(self._next_group())
-        if write.error is None:
-            return write.changed
-        if isinstance(write.error, BookkeeperError):
-            raise type(write.error)(write.error.message) from write.error
-        raise UnavailableError(f"a write to {self._path} was cut; repeat it") from write.error
+        return write.changed_records(self._path)
 
     def _next_group(self) -> list[_Write]:
         """The writes of one transaction: in order of arrival, at least one, up to about CHUNK_CELLS."""
@@ -214,7 +226,7 @@ class SqliteMetadataTable:
         return group
 
     def _commit(self, group: list[_Write]) -> None:
-        """One transaction for ``group``; its outcome goes to every write, also when this thread is being ended."""
+        """One transaction for ``group``; every write gets its outcome, also when an exception ends this thread."""
         error: BaseException | None = None
         try:
             with translated(self._path):
@@ -227,7 +239,7 @@ class SqliteMetadataTable:
             raise
         finally:
             for write in group:
-                write.error, write.done = error, True
+                write.finish(error)
 
     # ---- reading
 
@@ -246,9 +258,9 @@ class SqliteMetadataTable:
             with translated(self._path), self._reader() as connection:
                 (rows, at), following = self._retry(self._first_part, connection, sql, parameters)
                 with closing(following):
-                    for more, going_on in following:
+                    for next_rows, next_at in following:
                         yield from rows
-                        rows, at = more, going_on
+                        rows, at = next_rows, next_at
             yield from rows
 
     def _first_part(
@@ -258,7 +270,7 @@ class SqliteMetadataTable:
         return next(parts), parts
 
     def _page(self, start: bytes, stop: bytes | None, families: tuple[str, ...], page_cells: int = PAGE_CELLS) -> _Part:
-        """Whole rows from ``start`` on, read at one moment, and where to go on (None: nothing is left)."""
+        """Complete rows from ``start`` on, from one snapshot, and the key of the next page (None: the end)."""
         if _is_empty(start, stop, families):
             return [], None
         sql, parameters = _rows_between(start, stop, families)
@@ -285,16 +297,16 @@ class SqliteMetadataTable:
     # ---- the file
 
     def owner_row(self) -> Row | None:
-        """See :class:`~bookkeeper.metadata.metadata_table.OwnerReader`: what is at the path now may be another file."""
+        """See :class:`~bookkeeper.metadata.metadata_table.OwnerReader`: the path may lead to another file now."""
         with translated(self._path), closing(self._retry(open_file, self._path)) as connection:
             return self._retry(read_owner, self._path, connection)
 
     def check(self) -> None:
-        """Read everything and compare it with its checksums, before processes of the cluster start. Raises
+        """Compare all records with their checksums, before processes of the cluster start. Raises
         CorruptionError, UnavailableError.
         """
         with translated(self._path), self._reader() as connection:
-            check_pages(connection, self._path, KIND.what)
+            check_pages(connection, self._path, KIND.title)
             check_records(self._path, connection)
 
     # ---- the file
@@ -302,15 +314,15 @@ class SqliteMetadataTable:
     def _connect(self) -> sqlite3.Connection:
         connection = open_file(self._path)
         try:
-            self._prove(connection)
+            self._check_owner(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _prove(self, connection: sqlite3.Connection) -> None:
-        """That a connection leads to the books of this instance, and to no older copy than was seen before."""
-        table = f"the {KIND.what} {self._path}"
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        """Check that a connection leads to the books of this instance, and not to an older copy of them."""
+        table = f"the {KIND.title} {self._path}"
         try:
             if is_new(connection, self._path, KIND):
                 raise NotFoundError(missing_text(self._path))
@@ -346,7 +358,7 @@ def _rows_between(start: bytes, stop: bytes | None, families: tuple[str, ...]) -
 def _run_group(connection: sqlite3.Connection, writes: Iterable[_Write]) -> None:
     with transaction(connection):
         for write in writes:
-            write.changed = connection.executemany(write.sql, write.parameters).rowcount
+            write.run(connection)
 
 
 def _is_busy(error: BaseException) -> bool:

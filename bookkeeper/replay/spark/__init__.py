@@ -1,6 +1,6 @@
-"""Everything that knows Spark.
+"""The modules that use Spark.
 
-``spark_session`` starts the warm session (with the class archive of ``class_archive``), ``daemon`` is what Spark starts
-for Python workers, ``spark_job`` makes one job of many ranges and ``tasks`` runs one of them. ``wal_source`` offers
-logs to any Spark program as a data source; ``wal_scan`` plans and reads its partitions.
+``spark_session`` starts the warm session (with the class archive of ``class_archive``), ``daemon`` is the parent
+of Python workers, ``spark_job`` makes one job of many ranges and ``tasks`` divides ranges among tasks. ``wal_source``
+offers logs to any Spark program as a data source; ``wal_scan`` plans and reads its partitions.
 """

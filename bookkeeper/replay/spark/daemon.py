@@ -1,12 +1,12 @@
-"""The process from which Spark forks its Python workers: everything is imported before the fork.
+"""The process from which Spark forks its Python workers: it imports all modules before the fork.
 
 pyspark's own daemon runs a full garbage collection after each task of a reused worker, which walks every imported
-module: 48 ms of CPU a task. Here all that a task needs is imported once and frozen, so that the collection finds
-nearly nothing (3 ms), and a new worker is ready as soon as it is forked. Named by ``spark.python.daemon.module``.
-Nothing survives a crash; when the JVM dies, this process and its workers end (their standard input closes).
+module: 48 ms of CPU a task. This daemon imports and freezes the modules of a task once, so that the collection takes
+3 ms, and a new worker is ready after the fork. ``spark.python.daemon.module`` names this module. When the JVM dies,
+this process and its workers end, because their standard input closes.
 
-Spark puts an archive of pyspark's sources first on the path. Importing from it compiles every module each time: 1.2 s
-of CPU more at each start. So the archive is passed over where pyspark is installed; where it is not, it is used.
+Spark puts an archive of pyspark's sources first on the path. An import from it compiles every module each time, which
+costs 1.2 s of CPU at each start. So the daemon removes the archive from the path where pyspark is installed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 PRELOADED = ("pyarrow", "pyspark.worker", "bookkeeper.peers.registry", "bookkeeper.replay.spark.spark_job")
-"""What tasks need: imported for the forked workers."""
+"""The modules of a task, imported for the forked workers."""
 
 
 def main() -> None:
     """Serve until standard input closes."""
     sys.path[:] = without_archives(sys.path)
     arrow, *_ = [importlib.import_module(name) for name in PRELOADED]
-    arrow.array([b""])  # pyarrow loads pandas with the first list it converts: once here, not in every worker
+    arrow.array([b""])  # pyarrow imports pandas with its first list: once here, not in every worker
     daemon = importlib.import_module("pyspark.daemon")
     gc.collect()
     gc.freeze()
@@ -34,9 +34,9 @@ def main() -> None:
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """The import path without Spark's archives, if both packages in them are found without."""
-    rest = [entry for entry in path if not is_archive(entry)]
-    return rest if all(PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")) else list(path)
+    """The import path without Spark's archives, if it still has both of their packages."""
+    others = [entry for entry in path if not is_archive(entry)]
+    return others if all(PathFinder.find_spec(name, others) for name in ("pyspark", "py4j")) else list(path)
 
 
 def is_archive(entry: str) -> bool:

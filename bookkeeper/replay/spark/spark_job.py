@@ -1,9 +1,8 @@
-"""The Spark job: one row per range in, one row per range out, whole streams inside a task.
+"""The Spark job: one row per range in, one row per range out; a task ships complete streams.
 
-Arrives: an Arrow table of ranges. Leaves: an Arrow table of results. WAL bytes are read and sent inside the tasks
-only; what passes through the JVM are descriptors and results. The job commits nothing and survives nothing: the
-caller writes what was acknowledged to the books, and a repeated job sends what the receiver drops.
-For speed: an Arrow table in, several ranges a task, a task a core, no repartition.
+The tasks read and send the bytes of WALs; only descriptors and results pass through the JVM. The job commits nothing:
+the caller writes acknowledged offsets to the books, and the receiver drops the duplicates of a repeated job. For speed:
+an Arrow table as input, several ranges a task, a task a core, no repartition.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def run_job(spark: SparkSession, ranges: Sequence[Range], tasks: int, settings: Settings) -> list[RangeResult]:
-    """Ship ``ranges`` in at most ``tasks`` tasks and wait; raises what Spark raises when a task process died."""
+    """Ship ``ranges`` in at most ``tasks`` tasks and wait; raises Spark's error when a task process died."""
     frame = spark.createDataFrame(task_table(ranges, tasks))
     shipped = frame.mapInArrow(ship(settings), from_arrow_schema(RESULT_SCHEMA))
     return results_from_table(shipped.toArrow())
@@ -52,5 +51,5 @@ def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iter
 
 @lru_cache(maxsize=1)
 def _process_sessions(settings: Settings) -> Sessions:
-    """Connections and open streams of this task process, kept from one run to the next."""
+    """Connections and open streams of this task process, reused by later runs."""
     return Sessions(Registry(roots=FileRoots.of(settings)), settings)

@@ -1,8 +1,7 @@
 """The warm Spark session of the replay process.
 
-Arrives: the settings of the cluster. Leaves: a session in which a small job takes about a tenth of a second.
-Survives a crash: nothing. A JVM that died can't be replaced inside the process that held it, so the process ends with
-it; and the JVM ends with the process, because it watches the pipe that is its standard input.
+A small job takes about a tenth of a second in it. A process can't replace its dead JVM, so the process ends with the
+JVM; and the JVM ends with the process, because it watches the pipe of its standard input.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from bookkeeper.replay.spark import class_archive
 LOOPBACK = "127.0.0.1"
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError"
 SINGLE_THREADED = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Keeps numpy and Arrow from starting threads when they are imported: the daemon forks its workers afterwards."""
+"""Makes numpy and Arrow start no threads at import: the daemon forks its workers afterwards."""
 
 SCRATCH = "replay"
-"""Directory below the cluster's for what Spark writes; emptied at start, because a killed JVM leaves its files."""
+"""Directory of Spark's files below the cluster's; a start empties it, because a killed JVM leaves its files."""
 
 
 def start_session(settings: Settings, java_options: str | None = None) -> SparkSession:
-    """Start the JVM and the session; takes seconds. Once in the life of a process. ``java_options`` are further ones
-    for the JVM, those of the class archive if not given.
+    """Start the JVM and the session, which takes seconds; once in a process. ``java_options`` are further options of
+    the JVM; None = those of the class archive.
     """
     scratch = _fresh_scratch(settings)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -48,18 +47,18 @@ def start_session(settings: Settings, java_options: str | None = None) -> SparkS
 
 
 def spark_master(settings: Settings) -> str:
-    """``local[*]`` becomes as many task slots as the settings allow: a slot waits for a peer more than for a core."""
+    """The master URL; ``local[*]`` gets the configured slots, because a slot waits for a peer more than for a core."""
     master = settings.replay.spark_master
     return f"local[{settings.replay.tasks_max}]" if master in ("local", "local[*]") else master
 
 
 def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> dict[str, str]:
-    """Every Spark setting that differs from Spark's own."""
+    """All Spark settings that differ from the defaults."""
     return {
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": f"{settings.replay.heap_mib}m",
-        # The first compiler only: the JVM passes descriptors on, and starts in half the time on two busy cores.
+        # The first compiler only: the JVM handles descriptors only, and starts in half the time on two busy cores.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options}".strip(),
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -71,9 +70,9 @@ def session_conf(settings: Settings, scratch: Path, java_options: str = "") -> d
         "spark.ui.retainedTasks": "100",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.log.level": "ERROR",
-        # Its ports ask for a secret that Spark makes for itself; for a cluster of Spark its administrator decides.
+        # Its ports need a secret that Spark creates; in a cluster of Spark its administrator decides.
         **({"spark.authenticate": "true"} if spark_master(settings).startswith("local") else {}),
-        # Runs of several peers go side by side, and no task is ever tried twice at once.
+        # Runs of several peers work in parallel, and no task runs twice at the same time.
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
         "spark.python.daemon.module": "bookkeeper.replay.spark.daemon",
@@ -93,20 +92,20 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes]:
 
 
 def expect_end(spark: SparkSession) -> None:
-    """The JVM is about to be ended: neither side says any more of tasks and connections that break. One that has ended
-    already is let be.
+    """Prepare for the end of the JVM: stop the logs of both sides about broken tasks and connections. Does nothing to a
+    JVM that has ended.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger("bookkeeper").setLevel(logging.getLogger("bookkeeper").getEffectiveLevel())
-    logging.getLogger().setLevel(logging.CRITICAL)  # py4j says some of it as the root logger
+    logging.getLogger().setLevel(logging.CRITICAL)  # py4j also uses the root logger
     with contextlib.suppress(Py4JError, OSError):
         spark.sparkContext.setLogLevel("OFF")
     server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001 - pyspark offers no other way
-    server.handle_error = _nothing_to_say
+    server.handle_error = _log_nothing
 
 
-def _nothing_to_say(_request: object, _client: object) -> None:
-    """In place of a traceback on standard error for the end of a connection."""
+def _log_nothing(_request: object, _client: object) -> None:
+    """Replaces a traceback on standard error at the end of a connection."""
 
 
 def _fresh_scratch(settings: Settings) -> Path:
@@ -117,6 +116,6 @@ def _fresh_scratch(settings: Settings) -> Path:
 
 
 def _python_path() -> str:
-    """The task processes must find this package, installed or not."""
+    """An import path with this package, installed or not, for the task processes."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(dict.fromkeys([root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

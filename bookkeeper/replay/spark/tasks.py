@@ -1,7 +1,6 @@
-"""How the ranges of a run are shared out among tasks: pure.
+"""Divides the ranges of a run among tasks; pure.
 
-Arrives: ranges. Leaves: an Arrow table in which each task is one record batch. What belongs together (a file and its
-peer) stays in one task and in order. Nothing here survives a crash.
+In the Arrow table each task is one record batch. The ranges of a file and a peer stay in one task and in order.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def task_table(ranges: Sequence[Range], tasks: int) -> pa.Table:
 
 
 def split_tasks(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """At most ``tasks`` shares of about the same number of records. Ranges of one file for one peer stay together and
-    in order: a file is read once for all its targets, and a stream has one sender.
+    """At most ``tasks`` lists with about the same number of records. The ranges of one file for one peer stay together
+    and in order: a task reads a file once for all its targets, and a stream has one sender.
     """
     files = files_of(ranges)
     shares: list[list[Range]] = [[] for _ in range(min(tasks, len(files)))]

@@ -1,9 +1,7 @@
-"""What a query reads of which logs: pure decisions, and the Arrow batches that come of them. Knows no Spark.
+"""The plan of a query over logs, and the Arrow batches that its tasks read. It does not import Spark.
 
-Arrives: places (files, directories), a range of offsets, tables. Leaves: parts of logs, each read by
-one task, and record batches of :data:`SCAN_SCHEMA`. A part is fixed when it is planned: reading it twice gives the same
-records, also when the log is being written. Nothing here survives a crash.
-Rule: R15.
+A plan divides the logs at some paths into parts; one task reads a part as record batches of :data:`SCAN_SCHEMA`. A part
+is fixed by the plan: two reads return the same records, also while a tserver writes the log. Rule: R15.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.wal import BlockAt, BlockHeader, WalView, path_of, uri_of
 
 LOG_SUFFIX = ".wal"
-"""How files of a directory are told to be logs; a file that is named itself may have any name."""
+"""Suffix of the logs of a directory; a log that is named itself may have any name."""
 
 BATCH_RECORDS_MAX = 16_384
 BATCH_BYTES_MAX = 4 << 20
-"""Small blocks are put together up to these sizes."""
+"""Small blocks are joined up to these sizes."""
 
 SCAN_SCHEMA = pa.schema(
     [
@@ -36,22 +34,22 @@ SCAN_SCHEMA = pa.schema(
         pa.field("table_id", pa.string()),
     ]
 )
-"""The columns of a mutation, and where it lies: the URI of the log, the record's own offset in it, its table.
+"""The columns of a mutation, and its location: the URI of the log, the record's offset in it, its table.
 
-Fields are nullable, since readers of other systems declare them so; only ``timestamp`` of a foreign log may be null.
+Fields are nullable, because readers of other systems declare them so; only ``timestamp`` of a foreign log may be null.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which records: offsets ``first`` to ``last`` (inclusive; None: to the end) of some tables (None: of any)."""
+class RecordFilter:
+    """Selects records: offsets ``first`` to ``last`` (inclusive; None: to the end) of some tables (None: of any)."""
 
     first: int = 1
     last: int | None = None
     tables: frozenset[str] | None = None
 
-    def wants(self, header: BlockHeader) -> bool:
-        """Whether a block holds a record that is wanted, by its header alone."""
+    def matches(self, header: BlockHeader) -> bool:
+        """Whether a block may have a selected record, by its header alone."""
         last = header.first_offset + header.record_count - 1
         return (
             last >= self.first
@@ -62,31 +60,31 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Records of one log for one task: those that ``wanted`` wants of the blocks in bytes [position, end_position).
+    """Records of one log for one task: ``record_filter`` selects them in the blocks in bytes [position, end_position).
 
-    ``first`` is at most the offset of the first record there; ``position`` 0 stands for the first block.
+    ``first`` is at most the offset of the first of these records; ``position`` 0 stands for the first block.
     """
 
     uri: str
     first: int
     position: int
     end_position: int
-    wanted: Wanted
+    record_filter: RecordFilter
 
 
-def list_logs(places: Sequence[str]) -> list[str]:
+def list_logs(locations: Sequence[str]) -> list[str]:
     """URIs of the logs at paths or URIs: a file is one, of a directory every ``*.wal`` below it, in order of name.
 
     Raises NotFoundError, InvalidInputError, UnavailableError.
     """
     found: dict[str, None] = {}
-    for place in places:
-        found |= dict.fromkeys(_logs_at(place))
+    for location in locations:
+        found |= dict.fromkeys(_logs_at(location))
     return list(found)
 
 
-def _logs_at(place: str) -> list[str]:
-    uri = place if "://" in place or place.startswith("file:") else uri_of(Path(place))
+def _logs_at(location: str) -> list[str]:
+    uri = location if "://" in location or location.startswith("file:") else uri_of(Path(location))
     try:
         if urlsplit(uri).scheme == "file":
             path = path_of(_plain_file_uri(uri))
@@ -118,27 +116,27 @@ def _remote_logs(uri: str) -> list[str]:
     return [base + name for name in below if name.endswith(LOG_SUFFIX)]
 
 
-def plan(places: Sequence[str], wanted: Wanted, part_bytes: int) -> list[LogPart]:
-    """The parts of all logs, none much above ``part_bytes``, each beginning and ending with a whole block."""
-    return [part for uri in list_logs(places) for part in plan_log(uri, wanted, part_bytes)]
+def plan(locations: Sequence[str], record_filter: RecordFilter, part_bytes: int) -> list[LogPart]:
+    """The parts of all logs, none much above ``part_bytes``, each with complete blocks."""
+    return [part for uri in list_logs(locations) for part in plan_log(uri, record_filter, part_bytes)]
 
 
-def plan_log(uri: str, wanted: Wanted, part_bytes: int) -> list[LogPart]:
-    """The parts of one log. Headers are looked at only where a log has to be cut: many logs are planned fast."""
+def plan_log(uri: str, record_filter: RecordFilter, part_bytes: int) -> list[LogPart]:
+    """The parts of one log. It reads headers only of a log with several parts, so that many logs are planned fast."""
     view = WalView(uri)
     end = view.seal.position if view.seal is not None else view.size
-    if end <= part_bytes and wanted.first == 1:
-        return [LogPart(uri, 1, 0, end, wanted)]
+    if end <= part_bytes and record_filter.first == 1:
+        return [LogPart(uri, 1, 0, end, record_filter)]
     parts: list[LogPart] = []
-    for at in view.headers(wanted.first):
-        if wanted.last is not None and at.header.first_offset > wanted.last:
+    for at in view.headers(record_filter.first):
+        if record_filter.last is not None and at.header.first_offset > record_filter.last:
             return parts
-        if not wanted.wants(at.header):
+        if not record_filter.matches(at.header):
             continue
         if parts and at.end_position - parts[-1].position <= part_bytes:
             parts[-1] = replace(parts[-1], end_position=at.end_position)
         else:
-            parts.append(LogPart(uri, at.header.first_offset, at.position, at.end_position, wanted))
+            parts.append(LogPart(uri, at.header.first_offset, at.position, at.end_position, record_filter))
     return parts
 
 
@@ -147,51 +145,51 @@ def read_part(part: LogPart) -> Iterator[pa.RecordBatch]:
 
     Raises CorruptionError with file and position, NotFoundError when the log was deleted meanwhile.
     """
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     records = size = 0
     view = WalView(part.uri)
     for at in blocks_of(view, part):
         batch = view.batch(at)
         if batch is None:
             break
-        placed = place_records(part, at.header, batch)
-        if held and (records + placed.num_rows > BATCH_RECORDS_MAX or size + placed.nbytes > BATCH_BYTES_MAX):
-            yield joined(held)
-            held, records, size = [], 0, 0
-        held.append(placed)
-        records, size = records + placed.num_rows, size + placed.nbytes
-    if held:
-        yield joined(held)
+        located = add_location(part, at.header, batch)
+        if pending and (records + located.num_rows > BATCH_RECORDS_MAX or size + located.nbytes > BATCH_BYTES_MAX):
+            yield joined(pending)
+            pending, records, size = [], 0, 0
+        pending.append(located)
+        records, size = records + located.num_rows, size + located.nbytes
+    if pending:
+        yield joined(pending)
 
 
 def blocks_of(view: WalView, part: LogPart) -> Iterator[BlockAt]:
-    """The blocks of a part that may hold what is wanted."""
-    last = part.wanted.last
+    """The blocks of a part that may have selected records."""
+    last = part.record_filter.last
     for at in view.headers(part.first, part.position or None):
         if at.end_position > part.end_position or (last is not None and at.header.first_offset > last):
             return
-        if part.wanted.wants(at.header):
+        if part.record_filter.matches(at.header):
             yield at
 
 
-def place_records(part: LogPart, header: BlockHeader, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The wanted records of a block, each with its place."""
+def add_location(part: LogPart, header: BlockHeader, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The selected records of a block, each with its location."""
     first = header.first_offset
-    skipped = max(0, part.wanted.first - first)
-    last = first + batch.num_rows - 1 if part.wanted.last is None else part.wanted.last
-    kept = batch.slice(skipped, max(0, last - first + 1 - skipped))
-    offsets = np.arange(first + skipped, first + skipped + kept.num_rows, dtype=np.int64)
+    skipped = max(0, part.record_filter.first - first)
+    last = first + batch.num_rows - 1 if part.record_filter.last is None else part.record_filter.last
+    selected = batch.slice(skipped, max(0, last - first + 1 - skipped))
+    offsets = np.arange(first + skipped, first + skipped + selected.num_rows, dtype=np.int64)
     return pa.RecordBatch.from_arrays(
         [
-            *kept.columns,
-            pa.repeat(pa.scalar(part.uri), kept.num_rows),
+            *selected.columns,
+            pa.repeat(pa.scalar(part.uri), selected.num_rows),
             pa.array(offsets),
-            pa.repeat(pa.scalar(header.table_id), kept.num_rows),
+            pa.repeat(pa.scalar(header.table_id), selected.num_rows),
         ],
         schema=SCAN_SCHEMA,
     )
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several."""
+    """Several batches as one."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

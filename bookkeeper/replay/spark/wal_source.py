@@ -1,11 +1,11 @@
 """The Spark data source ``wal``: write-ahead logs as a DataFrame.
 
-Arrives: ``spark.read.format("wal").option(...).load(path)``. Leaves: one row a record, as Arrow batches made in the
-tasks. Planning and reading are :mod:`bookkeeper.replay.spark.wal_scan`; here is only what Spark wants to hear. It needs
-no cluster and changes nothing; this package must be installed where the tasks run. Survives a crash: nothing.
+``spark.read.format("wal").option(...).load(path)`` returns one row a record, as Arrow batches that the tasks read.
+:mod:`bookkeeper.replay.spark.wal_scan` plans and reads; this module implements Spark's interface. It needs no cluster
+and changes nothing; the tasks need this package installed.
 
-What spares reading is said in options. Spark's own handing down of conditions (``pushFilters``) is left alone: as of
-Spark 4.3 a DataFrame keeps the narrowed plan of a filtered query for its next unfiltered one, and answers wrongly.
+Options limit the records to read. The source does not implement ``pushFilters``: as of Spark 4.3 a DataFrame reuses the
+filtered plan of a query for its next unfiltered one and answers wrongly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, LogPart, Wanted, plan, read_part
+from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, LogPart, RecordFilter, plan, read_part
 
 NAME = "wal"
-"""What ``format`` is called with."""
+"""The name for ``format``."""
 
 PART_BYTES = 64 << 20
 """Default of the option ``partitionBytes``: about a second's work of one core, with what Spark does to the records."""
@@ -34,13 +34,13 @@ OPTIONS = ("path", "paths", "tableId", "firstOffset", "lastOffset", "partitionBy
 
 @dataclass(frozen=True, slots=True)
 class WalPartition(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     part: LogPart
 
 
 class WalSource(DataSource):
-    """Options: ``path`` (what ``load`` is called with), ``tableId`` (or several, separated by commas), ``firstOffset``,
+    """Options: ``path`` (the argument of ``load``), ``tableId`` (or several, separated by commas), ``firstOffset``,
     ``lastOffset`` (inclusive), ``partitionBytes``.
     """
 
@@ -54,7 +54,7 @@ class WalSource(DataSource):
         return from_arrow_schema(SCAN_SCHEMA)
 
     def reader(self, schema: StructType) -> WalReader:
-        """Raises InvalidInputError for an option that can't be."""
+        """The reader of these options; raises InvalidInputError for a wrong one."""
         if schema != self.schema():
             raise InvalidInputError("the columns of a log are fixed: leave out .schema(...) and select what you need")
         return WalReader(self.options)
@@ -64,33 +64,35 @@ class WalReader(DataSourceReader):
     """Plans and reads; see the methods of pyspark's class."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        known = {name.lower() for name in OPTIONS}
-        unknown = sorted(key for key in options if key.lower() not in known)
+        names = {name.lower() for name in OPTIONS}
+        unknown = sorted(key for key in options if key.lower() not in names)
         if unknown:
-            raise InvalidInputError(f"unknown options of a log: {', '.join(unknown)}; known are {', '.join(OPTIONS)}")
-        self.places = places_of(options)
+            raise InvalidInputError(
+                f"unknown options of a log: {', '.join(unknown)}; the options are {', '.join(OPTIONS)}"
+            )
+        self.locations = locations_of(options)
         self.part_bytes = number_of(options, "partitionBytes", PART_BYTES)
         last = number_of(options, "lastOffset", 0)
-        self.wanted = Wanted(number_of(options, "firstOffset", 1), last or None, tables_of(options))
+        self.record_filter = RecordFilter(number_of(options, "firstOffset", 1), last or None, tables_of(options))
 
     def partitions(self) -> Sequence[WalPartition]:
         """One part of one log each."""
-        return [WalPartition(part) for part in plan(self.places, self.wanted, self.part_bytes)]
+        return [WalPartition(part) for part in plan(self.locations, self.record_filter, self.part_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a part. Damage is an error that names file and position.
 
-        Where there are no partitions Spark makes one that is not ours: nothing is wanted then.
+        Without partitions Spark creates one of its own class, which has no records.
         """
         return read_part(partition.part) if isinstance(partition, WalPartition) else iter(())
 
 
-def places_of(options: Mapping[str, str]) -> list[str]:
-    """What is to be read; raises InvalidInputError when nothing is named."""
-    places = [options["path"]] if options.get("path") else json.loads(options.get("paths", "[]"))
-    if not places:
+def locations_of(options: Mapping[str, str]) -> list[str]:
+    """The paths or URIs to read; raises InvalidInputError when there is none."""
+    locations = [options["path"]] if options.get("path") else json.loads(options.get("paths", "[]"))
+    if not locations:
         raise InvalidInputError('name a log or a directory of logs: spark.read.format("wal").load(PATH)')
-    return [str(place) for place in places]
+    return [str(location) for location in locations]
 
 
 def number_of(options: Mapping[str, str], name: str, default: int) -> int:
@@ -104,16 +106,16 @@ def number_of(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def tables_of(options: Mapping[str, str]) -> frozenset[str] | None:
-    """Ids of tables, separated by commas; None when the option is not given."""
+    """Ids of tables, separated by commas; None without the option."""
     text = option(options, "tableId")
     return None if text is None else frozenset(part.strip() for part in text.split(","))
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:
-    """An option; Spark's keys come in any case."""
+    """The value of an option; its key may be upper or lower case."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)
 
 
 def register_wal_source(spark: SparkSession) -> None:
-    """Make ``spark.read.format("wal")`` known to a session."""
+    """Register ``spark.read.format("wal")`` in a session."""
     spark.dataSource.register(WalSource)

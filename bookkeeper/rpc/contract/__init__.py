@@ -1,5 +1,5 @@
 """The wire contract: ``bookkeeper.thrift`` and the same in Python.
 
-``messages``, ``offer_messages`` and ``origin_messages`` are the structs, ``structs`` lists them, ``schema`` binds them
-to the Thrift file, ``services`` are the methods, ``faults`` turns errors into messages and back.
+``messages``, ``offer_messages`` and ``origin_messages`` define the structs, ``structs`` lists them, ``schema`` binds
+them to the Thrift file, ``services`` has the methods, ``faults`` encodes and decodes errors.
 """

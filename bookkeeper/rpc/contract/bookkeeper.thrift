@@ -1,5 +1,5 @@
-// The wire contract of a cluster, for any language. Framed transport, strict binary protocol; frames above
-// the configured limit are refused. A connection begins with a handshake, which is no Thrift (handshake.py, and
+// The wire contract of a cluster, for any language. Framed transport, strict binary protocol; both sides refuse
+// frames above the configured limit. A connection begins with a handshake, which is not Thrift (handshake.py, and
 // docs/formats/wire.md); the first call on it must be `hello`.
 // Batches of records travel as one Arrow IPC record batch message of the mutation schema (no schema message):
 // row, family, qualifier, visibility: binary; timestamp: int64 or null; delete: bool; value: binary.
@@ -35,11 +35,11 @@ struct RowRange {
 
 struct TabletLocation {
   1: required Extent extent
-  2: optional string address              // absent = nobody serves it
-  3: optional i64 placed                  // rises whenever the tablet is given to another tserver, split or merged
-  4: optional string problem              // why nobody can serve it until a person helps, as a damaged file
-  5: optional string warning              // what fails with it while it is served, as its compaction
-  6: optional bool loaded                 // whether its tserver serves it, by what that one said last; absent = it is not known
+  2: optional string address              // absent = no tserver serves it
+  3: optional i64 placed                  // rises when the tablet moves to another tserver, splits or merges
+  4: optional string problem              // why no tserver can serve it until an operator acts, for example a damaged file
+  5: optional string warning              // what fails while a tserver serves it, for example its compaction
+  6: optional bool loaded                 // whether its tserver serves it, by the last report of that tserver; absent = unknown
 }
 
 struct TabletProblem {
@@ -49,15 +49,15 @@ struct TabletProblem {
 
 struct ServedTablets {
   1: required list<Extent> extents
-  2: required list<TabletProblem> problems   // what fails again and again with some of them, until a person helps
+  2: required list<TabletProblem> problems   // what fails repeatedly for some of them until an operator acts
 }
 
 struct OperationInfo {
   1: required string txid
   2: required string kind
-  3: required string step                 // "failed" = it ended with an error
-  4: required string note                 // what it waits for, or the error; may be empty
-  5: required string arguments            // JSON, as the books hold them
+  3: required string step                 // "failed" = the operation ended with an error
+  4: required string note                 // what the operation waits for, or its error; may be empty
+  5: required string arguments            // JSON, as in the books
   6: required i64 begun_ms
 }
 
@@ -78,7 +78,7 @@ struct TargetKey {
   4: required i64 incarnation
 }
 
-// Identity under which a receiver remembers what it has of one source file.
+// The identity of a source file at a receiver, which records its progress under it.
 struct StreamKey {
   1: required string source_instance_id
   2: required string file
@@ -91,20 +91,20 @@ struct StreamKey {
 // ---- client data path
 
 struct WriteBatch {
-  1: required Extent extent               // the tablet the client believes in; rows are checked against the real one
-  2: required binary records              // Arrow record batch, whole row mutations
-  3: optional i64 placed                  // as located; whoever got the tablet later does not take the batch. Absent = it does
+  1: required Extent extent               // the tablet in the client's cache; the tserver checks the rows against the real one
+  2: required binary records              // Arrow record batch, complete row mutations
+  3: optional i64 placed                  // of the location; a tserver that got the tablet later refuses the batch. Absent = no check
 }
 
 struct WriteResult {
-  1: required list<Extent> not_serving    // batches that were not applied, because the tablet is not here
+  1: required list<Extent> not_serving    // batches that were not applied: the tserver does not serve their tablets
 }
 
 struct Condition {
   1: required binary family
   2: required binary qualifier
   3: required binary visibility
-  4: optional binary value                // of the newest version of the cell; absent = there must be no such cell
+  4: optional binary value                // of the newest version of the cell; absent = the cell must not exist
 }
 
 struct ScanRequest {
@@ -113,38 +113,38 @@ struct ScanRequest {
   3: optional binary stop_row             // exclusive
   4: required list<binary> families       // empty = all
   5: required list<binary> columns        // pairs family, qualifier, flattened; empty = all
-  6: optional binary resume               // `resume` of the page before
+  6: optional binary resume               // `resume` of the previous page
   7: required i32 page_bytes
-  8: optional i32 versions                // of a cell, at most; absent = all that the table keeps (table.versions.max)
+  8: optional i32 versions                // most versions of a cell; absent = all that the table retains (table.versions.max)
   9: optional i64 from_ms                 // timestamps, inclusive
   10: optional i64 to_ms                  // exclusive
-  11: optional string user                // absent = root; nobody proves yet who they are
-  12: optional list<string> authorizations   // to see with, of those that the user has; absent = all of these
+  11: optional string user                // absent = root; users are not authenticated yet
+  12: optional list<string> authorizations   // a subset of the user's authorizations; absent = all of them
 }
 
 struct ScanPage {
   1: required binary records              // Arrow record batch, sorted, versions of a cell newest first, deletes resolved; may be empty
-  2: optional binary resume               // absent = nothing left in this tablet
+  2: optional binary resume               // absent = no more records in this tablet
 }
 
 // ---- compaction
 
-struct CompactionTicket {                 // a tablet that is not compacted yet; ticket 0 = it could not be asked
+struct CompactionTicket {                 // a tablet that is not compacted yet; ticket 0 = the request did not reach it
   1: required Extent extent
   2: required i64 ticket
 }
 
 struct CompactRequest {
   1: required string table
-  2: optional binary begin_row            // tablets with a row from here on
+  2: optional binary begin_row            // tablets with a row at or after this one
   3: optional binary end_row              // inclusive
-  4: required list<CompactionTicket> tickets   // empty = a new request; else what the call before returned
+  4: required list<CompactionTicket> tickets   // empty = a new request; else the result of the previous call
 }
 
-struct TableUsage {                       // from the books: what is in memory is not counted
+struct TableUsage {                       // from the books; memtables are not counted
   1: required string table
   2: required i64 tablets
-  3: required i64 segments                // files; one that several tablets share counts once
+  3: required i64 segments                // files; a file that several tablets share counts once
   4: required i64 records                 // older versions and deletes included
   5: required i64 bytes
 }
@@ -155,11 +155,11 @@ struct ImportRequest {
   1: required string request_id           // 32 hex digits of the caller's choice; the same again is the same import
   2: required string table
   3: required string directory            // absolute, on the master's machine
-  4: optional i64 time_ms                 // of records that bring none; absent = when the import begins
+  4: optional i64 time_ms                 // of records without a timestamp; absent = the start of the import
 }
 
 struct BulkProgress {
-  1: required bool done                   // false = it goes on; ask again with the same request
+  1: required bool done                   // false = still running; call again with the same request
   2: required i64 records
 }
 
@@ -171,7 +171,7 @@ struct CopyRequest {                      // a table to or from a directory on t
 
 struct ImportedSegment {
   1: required string uri
-  2: required binary entry                // as the books hold it (JSON)
+  2: required binary entry                // JSON, as in the books
 }
 
 struct ImportedLog {                      // the same records as a log, for peers
@@ -181,18 +181,18 @@ struct ImportedLog {                      // the same records as a log, for peer
   4: required i64 created_ms
 }
 
-struct AdoptRequest {                     // all that one tablet gets of an import
+struct AdoptRequest {                     // the segments of an import for one tablet
   1: required Extent extent
-  2: required StreamKey stream            // stands for the import: a tablet takes it once
+  2: required StreamKey stream            // identifies the import: a tablet takes it once
   3: required list<ImportedSegment> segments
   4: optional ImportedLog log             // of a replicated table
-  5: optional i64 through                 // of another cluster's stream: its last offset, which the segments hold all of; absent = an import here
+  5: optional i64 through                 // of another cluster's stream: the last offset that the segments cover; absent = an import here
   6: optional Onward onward               // of another cluster's stream
 }
 
-struct Onward {                           // what a cluster between has to say of a file that it hands on
-  1: required list<string> provenance     // instance ids that its records have passed, the sender's included
-  2: optional string root                 // where the records were first written; absent = the source file itself
+struct Onward {                           // the origin of a file that an intermediate cluster relays
+  1: required list<string> provenance     // instance ids that its records passed, the sender's included
+  2: optional string root                 // where the records were first written; absent = in the source file
 }
 
 // ---- replication status
@@ -219,18 +219,18 @@ struct TargetStatus {
 
 struct ReplicationReport {
   1: required list<TargetStatus> targets
-  2: required i64 age_ms                  // since the master began to read what it answers from
-  3: required string problem              // why that is old, as cycles that fail; empty = nothing to say
+  2: required i64 age_ms                  // age of the data in the answer
+  3: required string problem              // why the data is old, for example failed cycles; empty = no problem
 }
 
-struct BlockRange {                       // whole blocks of a file; a position is 0 when it is not known
+struct BlockRange {                       // complete blocks of a file; position 0 = unknown
   1: required i64 first                   // records, both inclusive
   2: required i64 last
   3: required i64 start_position          // bytes [start, end)
   4: required i64 end_position
 }
 
-struct QuarantinedRange {                 // what can't be shipped to one target, and what is kept for it
+struct QuarantinedRange {                 // a range that can't be shipped to one target
   1: required string range_id
   2: required string table
   3: required TargetKey target
@@ -239,30 +239,30 @@ struct QuarantinedRange {                 // what can't be shipped to one target
   6: required string state                // blocking, held, retrying, skipping
   7: required string error_code
   8: required string error
-  9: required i64 since_ms                // wall clock; 0 = while it blocks
+  9: required i64 since_ms                // wall clock; 0 while it blocks
   10: required i64 tries                  // by this master, while it blocks
 }
 
 struct FileMark { 1: required string file  2: required i64 offset }
 
-// A log as the cluster that wrote it calls it (rule R22).
+// A log, named by the cluster that wrote it (rule R22).
 struct RootLog { 1: required string instance_id  2: required string file }
 
 struct RootQuestion {
   1: required RootLog log
-  2: required list<RootLog> streams       // logs that are gone and were sent to the answering cluster with records of it
+  2: required list<RootLog> streams       // deleted logs with records of this one that were sent to the answering cluster
 }
 
 struct HandedOn {
   1: required string instance_id
-  2: required string file                 // a log that is gone and was sent there with records of it; empty = some may be sent
+  2: required string file                 // a deleted log with records of it that was sent there; empty = records may still be sent
 }
 
 struct RootStanding {
-  1: required bool owed                   // a log that is still there holds records of it, to be handed on
-  2: required bool under_way              // the stream of a log that was asked about is not over here: a message may still come
+  1: required bool owed                   // an existing log has records of it that must still be sent on
+  2: required bool under_way              // the stream of a log in the question is still open here: a message may still arrive
   3: required list<HandedOn> handed
-  4: optional bool refused                // the caller neither wrote the log nor brought records of it: nothing else is said
+  4: optional bool refused                // the caller neither wrote the log nor sent records of it: the other fields say nothing
 }
 
 struct ClusterInfo { 1: required string name  2: required string quorum  3: required string instance_id }
@@ -276,15 +276,15 @@ struct ReplicationConfig {
 
 struct ReplicationChange {                // of enabling or disabling
   1: required list<ReplicationConfig> targets   // of the table, now
-  2: required list<string> warnings       // what the peer lacks and does not get
+  2: required list<string> warnings       // records that the peer lacks and will not get
 }
 
 // ---- replication between clusters
 
 struct SourceBlock {
-  1: required i64 first_offset            // of the source file, both inclusive; blocks ascend and never straddle a range's end
+  1: required i64 first_offset            // of the source file, both inclusive; blocks ascend and never cross the end of a range
   2: required i64 last_offset
-  3: required binary records              // Arrow record batch; may hold fewer records than the offsets span (filtered)
+  3: required binary records              // Arrow record batch; may have fewer records than the offset range (filtered)
   4: required i32 record_count
   5: required binary min_row
   6: required binary max_row
@@ -295,7 +295,7 @@ struct ReplicateRequest {
   1: required string stream_session       // from open_stream
   2: required StreamKey stream
   3: required list<string> provenance     // instance ids, the sender's own included
-  4: required i64 acked_offset            // a fact: everything up to here is durable on every receiving tablet
+  4: required i64 acked_offset            // all records up to here are durable on every receiving tablet
   5: required i64 after_offset            // this request covers (after_offset, to_offset] of the source file
   6: required i64 to_offset
   7: required list<SourceBlock> blocks
@@ -304,7 +304,7 @@ struct ReplicateRequest {
 struct ReplicateResult {
   1: required i64 acked_offset
   2: required i64 records_applied         // records written now
-  3: required i64 records_dropped         // records that were here already
+  3: required i64 records_dropped         // duplicates
 }
 
 struct ApplyRequest {                     // one receiving tablet's share of a ReplicateRequest
@@ -317,10 +317,10 @@ struct ApplyRequest {                     // one receiving tablet's share of a R
   7: required list<SourceBlock> blocks
 }
 
-// A whole source file as segments: offered, sent in parts, and taken by tablets that have nothing of it yet.
+// Segment transfer: a source file is offered as segments, sent in parts, and taken by tablets that have no record of it.
 
 struct OfferedSegment {
-  1: required binary entry                // as the books hold it (JSON)
+  1: required binary entry                // JSON, as in the books
   2: required string sha256               // of the file, hex
 }
 
@@ -328,26 +328,26 @@ struct SegmentsOffer {
   1: required string stream_session       // from open_stream
   2: required StreamKey stream
   3: required list<string> provenance     // instance ids, the sender's own included
-  4: required i64 to_offset               // of the source file's last record: the segments hold all up to there that the target gets
-  5: required list<LocalityGroup> groups  // by which its records are parted into segments
-  6: required i64 row_bytes               // the longest row, column part and value
+  4: required i64 to_offset               // of the source file's last record: the segments have all records for the target up to there
+  5: required list<LocalityGroup> groups  // the locality groups of the segments
+  6: required i64 row_bytes               // of the longest row, column part and value
   7: required i64 column_bytes
   8: required i64 value_bytes
   9: required list<OfferedSegment> segments
-  10: optional string root                // instance id, log and table where its records were first written, with the same offsets; absent = the source file itself
+  10: optional string root                // instance id, log and table where its records were first written, with the same offsets; absent = in the source file
 }
 
 struct OfferAnswer {
-  1: required string state                // taken: it is all here; wanted: send the files; declined: send records
-  2: required string reason               // why it is declined
-  3: required list<i64> held              // bytes of each file that are here already, when they are wanted
+  1: required string state                // taken: all of it is here; wanted: send the files; declined: send records
+  2: required string reason               // why the offer is declined
+  3: required list<i64> held              // with state wanted: received bytes of each file
 }
 
 struct SegmentPart {
   1: required string stream_session
   2: required StreamKey stream
-  3: required i32 number                  // of the file, from 0
-  4: required i64 start                   // bytes before the part
+  3: required i32 number                  // index of the file, from 0
+  4: required i64 start                   // position of the part in the file
   5: required binary content
 }
 
@@ -361,9 +361,9 @@ struct WorkItem {
   5: required i64 last_offset
   6: required string peer_quorum
   7: required string peer_instance_id
-  8: required i64 epoch                   // of the master that hands it out
-  9: required list<BlockRange> passed     // ranges in quarantine: they count as finished when their turn comes
-  10: required string run_id              // "" = the target's stream; else a stream of its own, which the books don't know
+  8: required i64 epoch                   // of the master that assigns it
+  9: required list<BlockRange> passed     // quarantined ranges: they count as finished once all records before them are
+  10: required string run_id              // "" = the target's stream; else a separate stream, which the books do not record
 }
 
 struct WorkReport {
@@ -379,10 +379,10 @@ struct WorkReport {
   10: required bool error_transient
   11: required i64 queued_ranges
   12: optional string error_code
-  13: optional BlockRange failed          // the smallest range that the error is about
+  13: optional BlockRange failed          // the smallest range that has the error
   14: required string run_id
-  15: required i64 share_records          // what of the file up to finished_offset is the target's
-  16: required i64 share_bytes            // the size of the blocks that hold it
+  15: required i64 share_records          // records for the target in the file up to finished_offset
+  16: required i64 share_bytes            // bytes of the blocks with those records
 }
 
 struct TabletAssignment {
@@ -397,62 +397,62 @@ service Node {
 }
 
 service Master extends Node {
-  // everybody
+  // all callers
   string leader() throws (1: Fault fault)                     // host:port of the leading master
   list<TableInfo> tables() throws (1: Fault fault)
   list<TabletLocation> locate(1: string table_id) throws (1: Fault fault)
-  TabletLocation locate_tablet(1: string table_id, 2: binary row) throws (1: Fault fault)  // the one that holds the row; it is loaded before others
+  TabletLocation locate_tablet(1: string table_id, 2: binary row) throws (1: Fault fault)  // the tablet of the row; tservers load it first
 
   // administration
   TableInfo create_table(1: string name, 2: list<binary> splits, 3: list<LocalityGroup> groups, 4: map<string, string> properties) throws (1: Fault fault)
   void delete_table(1: string name) throws (1: Fault fault)
   void set_groups(1: string name, 2: list<LocalityGroup> groups) throws (1: Fault fault)
   TableInfo change_properties(1: string name, 2: map<string,string> changes, 3: list<string> removals) throws (1: Fault fault)
-  void set_read_only(1: bool read_only) throws (1: Fault fault)                    // every table at once; one has the property table.read_only
+  void set_read_only(1: bool read_only) throws (1: Fault fault)                    // for all tables; a single table has the property table.read_only
   bool is_read_only() throws (1: Fault fault)
   void flush_table(1: string name) throws (1: Fault fault)
-  list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // what is left to wait for; empty = done
+  list<CompactionTicket> compact_table(1: CompactRequest request) throws (1: Fault fault)   // the tablets to wait for; empty = done
   BulkProgress import_directory(1: ImportRequest request) throws (1: Fault fault)
-  BulkProgress export_table(1: CopyRequest request) throws (1: Fault fault)         // the directory is empty or not there
-  BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // makes the table
+  BulkProgress export_table(1: CopyRequest request) throws (1: Fault fault)         // the directory must be empty or missing
+  BulkProgress import_table(1: CopyRequest request) throws (1: Fault fault)         // creates the table
   list<TableUsage> disk_usage(1: list<string> tables) throws (1: Fault fault)      // empty = every table
-  void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces them
+  void set_authorizations(1: string user, 2: list<string> authorizations) throws (1: Fault fault)   // replaces the previous ones
   list<string> authorizations(1: string user) throws (1: Fault fault)
-  void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // tablets end at these rows, too
-  void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // all tablets with rows in the range become one
-  list<OperationInfo> operations() throws (1: Fault fault)                         // under way, or failed a while ago
+  void add_splits(1: string name, 2: list<binary> rows) throws (1: Fault fault)    // adds tablet borders at these rows
+  void merge_tablets(1: string name, 2: RowRange rows) throws (1: Fault fault)     // merges all tablets with rows in the range into one
+  list<OperationInfo> operations() throws (1: Fault fault)                         // running, or failed recently
   list<ClusterInfo> clusters() throws (1: Fault fault)
   ClusterInfo define_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   void delete_cluster(1: string name, 2: string quorum) throws (1: Fault fault)
   ReplicationChange enable_replication(1: string table, 2: list<string> groups, 3: string cluster, 4: string remote_table) throws (1: Fault fault)   // groups empty = all
   ReplicationChange disable_replication(1: string table, 2: list<string> groups, 3: string cluster) throws (1: Fault fault)
   list<ReplicationConfig> replication_config() throws (1: Fault fault)
-  ReplicationReport replication_status(1: string table) throws (1: Fault fault)   // empty = every table; not_ready until the master knows
-  list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault)       // empty = of every table; not_ready until the master knows
-  QuarantinedRange hold_range(1: string range_id) throws (1: Fault fault)                // let the queue go on without a range that blocks it
-  void retry_range(1: string range_id) throws (1: Fault fault)                           // ship it after all; returns when it is there
-  void skip_range(1: string range_id) throws (1: Fault fault)                            // give it up
+  ReplicationReport replication_status(1: string table) throws (1: Fault fault)   // empty = all tables; not_ready until the master has read its data
+  list<QuarantinedRange> quarantine(1: string table) throws (1: Fault fault)       // empty = all tables; not_ready until the master has read its data
+  QuarantinedRange hold_range(1: string range_id) throws (1: Fault fault)                // quarantine a blocking range, so that the queue continues
+  void retry_range(1: string range_id) throws (1: Fault fault)                           // ship it; returns once the peer has it
+  void skip_range(1: string range_id) throws (1: Fault fault)                            // discard it
   list<FileMark> replication_mark(1: string table) throws (1: Fault fault)         // position of every WAL of the table now, fsynced
   list<TargetStatus> replication_pending(1: list<FileMark> marks, 2: string table, 3: string cluster) throws (1: Fault fault)   // empty = the marks are replicated
 
   // other clusters
   string resolve_table(1: string name) throws (1: Fault fault)                     // table id; not_found otherwise
   string pick_tserver(1: string table_id) throws (1: Fault fault)                  // host:port
-  void stream_done(1: list<StreamKey> streams) throws (1: Fault fault)             // the source will never send these again
-  list<RootStanding> root_standings(1: list<string> route, 2: list<RootQuestion> questions) throws (1: Fault fault)   // at the end of the route of instances; empty = here
-  void roots_over(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)                     // nothing of these is under way anywhere any more
+  void stream_done(1: list<StreamKey> streams) throws (1: Fault fault)             // the source never sends these again
+  list<RootStanding> root_standings(1: list<string> route, 2: list<RootQuestion> questions) throws (1: Fault fault)   // answered at the end of the route of instances; empty route = here
+  void roots_over(1: list<string> route, 2: list<RootLog> logs) throws (1: Fault fault)                     // no record of these logs is in transit anywhere
 
   // own tservers
-  oneway void nudge(1: string session_id)                                          // something new to replicate
+  oneway void nudge(1: string session_id)                                          // there are new records to replicate
   oneway void report_work(1: string session_id, 2: list<WorkReport> reports)
 }
 
 service TServer extends Node {
   // clients
-  // A writer counts its calls in `attempt`: at a tablet a lower one is refused once a higher one came. Empty writer: no order is kept.
-  // Together with `placed` that holds wherever the tablet, or a part of it, was meanwhile.
+  // A writer counts its calls in `attempt`: once a tablet has seen an attempt, it refuses lower ones. Empty writer: no check.
+  // Together with `placed` this also holds after the tablet, or a part of it, moved.
   WriteResult write(1: list<WriteBatch> batches, 2: string durability, 3: string writer, 4: i64 attempt) throws (1: Fault fault)
-  bool write_if(1: Extent extent, 2: list<Condition> conditions, 3: binary records, 4: string durability) throws (1: Fault fault)   // one row; false = a condition does not hold, nothing was written
+  bool write_if(1: Extent extent, 2: list<Condition> conditions, 3: binary records, 4: string durability) throws (1: Fault fault)   // one row; false = a condition does not hold and no record was written
   ScanPage scan(1: ScanRequest request) throws (1: Fault fault)
 
   // master
@@ -460,10 +460,10 @@ service TServer extends Node {
   void unload_tablet(1: Extent extent, 2: i64 epoch, 3: bool discard) throws (1: Fault fault)
   ServedTablets tablets() throws (1: Fault fault)
   void flush_tablet(1: Extent extent) throws (1: Fault fault)
-  i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket to ask with
+  i64 compact_tablet(1: Extent extent, 2: i64 ticket) throws (1: Fault fault)      // ticket 0 = a new request; returns 0 when it is done, else the ticket for the next call
   void adopt_segments(1: AdoptRequest request) throws (1: Fault fault)              // idempotent until its stream is forgotten
-  i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns when every later block carries that generation's stamps
-  list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL that holds data of the table
+  i64 confirm_config(1: i64 generation) throws (1: Fault fault)                    // returns once every later block has the targets of that generation
+  list<FileMark> wal_positions(1: string table_id) throws (1: Fault fault)         // synced position of every own WAL with records of the table
   void assign_work(1: list<WorkItem> items) throws (1: Fault fault)                // idempotent; overloaded when the queue is full
   list<WorkReport> work_reports() throws (1: Fault fault)                          // latest per (txid, target)
   void forget_streams(1: list<StreamKey> streams) throws (1: Fault fault)
@@ -473,8 +473,8 @@ service TServer extends Node {
   string open_stream(1: StreamKey stream) throws (1: Fault fault)                  // session token, expires when idle
   ReplicateResult replicate(1: ReplicateRequest request) throws (1: Fault fault)
   OfferAnswer offer_segments(1: SegmentsOffer offer) throws (1: Fault fault)
-  void put_segment(1: SegmentPart part) throws (1: Fault fault)                    // in order; what is here already is passed over
-  OfferAnswer take_segments(1: string stream_session, 2: StreamKey stream) throws (1: Fault fault)   // every file was put; taken or declined
+  void put_segment(1: SegmentPart part) throws (1: Fault fault)                    // in order; bytes that are here already are skipped
+  OfferAnswer take_segments(1: string stream_session, 2: StreamKey stream) throws (1: Fault fault)   // after all files were put; answers taken or declined
 
   // other tservers of the cluster
   ReplicateResult apply_replicated(1: ApplyRequest request) throws (1: Fault fault)

@@ -1,7 +1,7 @@
-"""Errors across a process border: an error becomes a Fault on the wire and the same class again at the caller.
+"""Errors on the wire: a server encodes an error as a Fault, and the caller raises the same class.
 
-The code of a class (:mod:`bookkeeper.errors`) identifies it. A code that this version does not know keeps its kind:
-TransientError or PermanentError, with the code in ``details``.
+The code of a class (:mod:`bookkeeper.errors`) identifies it. An unknown code becomes TransientError or PermanentError,
+with the code in ``details``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bookkeeper.errors import BookkeeperError, PermanentError, TransientError
 from bookkeeper.rpc.contract.messages import Fault
 
 INTERNAL_CODE = "internal"
-"""Code of a failure that the server did not foresee; its log has the traceback."""
+"""Code of an unexpected failure; the log of the server has the traceback."""
 
 
 def _subclasses(cls: type[BookkeeperError]) -> Iterator[type[BookkeeperError]]:
@@ -26,12 +26,12 @@ ERRORS_BY_CODE = {cls.code: cls for cls in _subclasses(BookkeeperError) if cls._
 
 
 def to_fault(error: BookkeeperError) -> Fault:
-    """The Fault that stands for an error."""
+    """The Fault of an error."""
     return Fault(isinstance(error, TransientError), error.code, error.message, error.details or None)
 
 
 def internal_fault(error: BaseException, where: str) -> Fault:
-    """The Fault for an error nobody foresaw; says little, because the traceback is in the log."""
+    """The Fault of an unexpected error; its text is short, because the traceback is in the log."""
     return Fault(False, INTERNAL_CODE, f"{where} failed unexpectedly ({type(error).__name__}); its log says more")
 
 
@@ -46,6 +46,6 @@ def from_fault(fault: Fault) -> BookkeeperError:
 
 
 def from_refusal(code: str, text: str, details: dict[str, str]) -> BookkeeperError:
-    """The error that a refused handshake raises at the caller, whatever the other side's version calls it."""
+    """The error that a refused handshake raises at the caller; an unknown code becomes PermanentError."""
     cls = ERRORS_BY_CODE.get(code)
     return (cls if cls is not None and issubclass(cls, PermanentError) else PermanentError)(text, details)

@@ -1,4 +1,4 @@
-"""The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` says what each field means.
+"""The structs of the wire contract as frozen typed values; ``bookkeeper.thrift`` describes each field.
 
 ``BlockRange``, ``Extent``, ``RowRange``, ``TargetKey``, ``StreamKey`` and ``LocalityGroup`` are those of
 :mod:`bookkeeper.model`; ``structs`` lists all of them. Lists arrive as tuples. Record batches (``records``) are Arrow
@@ -17,7 +17,7 @@ PROTOCOL_VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error on its way to the caller; only :mod:`bookkeeper.rpc.contract.faults` deals with it."""
+    """An encoded error; only :mod:`bookkeeper.rpc.contract.faults` uses it."""
 
     transient_: bool
     code: str
@@ -27,7 +27,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks. ``instance_id`` is empty for a plain client; ``role`` is client, master, tserver or replay."""
+    """The identity of a process. ``instance_id`` is empty for a plain client; ``role`` is client, master, tserver or
+    replay.
+    """
 
     protocol_version: int
     instance_id: str
@@ -37,10 +39,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class TabletLocation:
-    """Where a tablet is served: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises whenever
-    the tablet is given to another tserver, split or merged; None = it was never given to one. ``problem`` says why no
-    tserver can serve it until a person helps, ``warning`` what fails while it is served; both None mostly. ``loaded``:
-    whether its tserver serves it, by that tserver's last report; None = not known.
+    """The location of a tablet: ``address`` is ``host:port``, None while no tserver has it. ``placed`` rises when the
+    tablet moves to another tserver, splits or merges; None = it was never assigned. ``problem`` says why no tserver can
+    serve it until an operator acts, ``warning`` what fails while a tserver serves it; both are usually None.
+    ``loaded``: whether its tserver serves it, by that tserver's last report; None = unknown.
     """
 
     extent: Extent
@@ -53,7 +55,7 @@ class TabletLocation:
 
 @dataclass(frozen=True, slots=True)
 class TabletProblem:
-    """What fails again and again with a tablet that is served, and why."""
+    """A repeated failure of a tablet that is served, and its reason."""
 
     extent: Extent
     reason: str
@@ -61,7 +63,7 @@ class TabletProblem:
 
 @dataclass(frozen=True, slots=True)
 class ServedTablets:
-    """What a tserver serves, and what is wrong with some of it."""
+    """The tablets that a tserver serves, and the problems of some of them."""
 
     extents: tuple[Extent, ...]
     problems: tuple[TabletProblem, ...] = ()
@@ -69,8 +71,8 @@ class ServedTablets:
 
 @dataclass(frozen=True, slots=True)
 class OperationInfo:
-    """A FATE operation that is under way, or that failed lately (``step`` is ``failed``). ``note`` says what it waits
-    for, or its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
+    """A FATE operation that runs, or that failed recently (``step`` is ``failed``). ``note`` says what it waits for, or
+    its error; ``arguments`` are JSON; ``begun_ms`` is in milliseconds since 1970.
     """
 
     txid: str
@@ -83,8 +85,8 @@ class OperationInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table as the master describes it. ``state`` is creating, online or deleting; ``properties`` are those that were
-    set; all others have their defaults.
+    """A table as the master describes it. ``state`` is creating, online or deleting; ``properties`` has the
+    values that were set; all others have their defaults.
     """
 
     table_id: str
@@ -96,8 +98,8 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Whole row mutations for the tablet that the client believes in. ``placed`` is that of its location: whoever got
-    the tablet later does not take them; None: it does.
+    """Complete row mutations for a tablet in the client's cache. ``placed`` is that of its location: a tserver that got
+    the tablet later refuses them; None = no check.
     """
 
     extent: Extent
@@ -107,7 +109,7 @@ class WriteBatch:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Extents of the batches that were not applied, because the tablet is not here."""
+    """Extents of the batches that were not applied, because the tserver does not serve their tablets."""
 
     not_serving: tuple[Extent, ...]
 
@@ -124,9 +126,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the page before;
-    ``versions`` None = all that the table keeps; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all that
-    ``user`` (None = root) has.
+    """One page of a tablet. ``columns``: family, qualifier, family, ...; ``resume`` is that of the previous page;
+    ``versions`` None = all that the table retains; timestamps in ``[from_ms, to_ms)``. ``authorizations`` None = all
+    that ``user`` (None = root) has.
     """
 
     extent: Extent
@@ -145,7 +147,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class ScanPage:
-    """Sorted records, versions newest first, deletes resolved; ``resume`` None when the tablet holds nothing more."""
+    """Sorted records, versions newest first, deletes resolved; ``resume`` None = no more records in the tablet."""
 
     records: bytes
     resume: bytes | None
@@ -153,7 +155,7 @@ class ScanPage:
 
 @dataclass(frozen=True, slots=True)
 class CompactionTicket:
-    """A tablet that is not compacted yet; ``ticket`` 0 when it could not be asked so far."""
+    """A tablet that is not compacted yet; ``ticket`` 0 = the request did not reach it yet."""
 
     extent: Extent
     ticket: int
@@ -162,7 +164,7 @@ class CompactionTicket:
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
     """The tablets of a table with rows from ``begin_row`` to ``end_row``, both included (None = no end); ``tickets``
-    empty for a new request, else what is left of it.
+    is empty for a new request, else the result of the previous call.
     """
 
     table: str
@@ -173,7 +175,7 @@ class CompactRequest:
 
 @dataclass(frozen=True, slots=True)
 class TableUsage:
-    """What a table has on disk: its tablets, their segment files, and the records and bytes in these files."""
+    """The size of a table on disk: its tablets, their segment files, and the records and bytes in these files."""
 
     table: str
     tablets: int
@@ -203,7 +205,7 @@ class CopyRequest:
 
 @dataclass(frozen=True, slots=True)
 class BulkProgress:
-    """How far an import or export is; ``records`` when it is done."""
+    """The progress of an import or export; ``records`` counts once it is done."""
 
     done: bool
     records: int
@@ -213,12 +215,12 @@ class BulkProgress:
 class TargetStatus:
     """The state of one log file for one target.
 
-    ``state`` is OPEN or CLOSED (no record is added any more). ``needed`` and ``finished`` are offsets of the file:
-    records from 1. ``lag_records``, ``lag_bytes`` and ``lag_seconds`` are what the target lacks of its own share and
-    the age of the oldest of it, at most. ``phase`` is waiting, shipping, blocked, backing_off, failing, quarantined,
-    unsealed or done; ``next_try_in_ms`` says when it is tried again, ``worker`` which tserver ships it (None = none).
-    ``records_shipped`` and ``bytes_shipped`` count once, ``resends`` messages that went out again. ``groups`` empty =
-    all locality groups.
+    ``state`` is OPEN or CLOSED (no record can follow). ``needed`` and ``finished`` are offsets of the file: records
+    from 1. ``lag_records`` and ``lag_bytes`` are upper bounds of the target's share that it lacks, ``lag_seconds`` of
+    the age of its oldest record. ``phase`` is waiting, shipping, blocked, backing_off, failing, quarantined, unsealed
+    or done; ``next_try_in_ms`` is the time to the next try, ``worker`` the tserver that ships it (None = none).
+    ``records_shipped`` and ``bytes_shipped`` count each record once, ``resends`` counts messages that were sent again.
+    ``groups`` empty = all locality groups.
     """
 
     file: str
@@ -242,8 +244,8 @@ class TargetStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationReport:
-    """The files that are not removed yet for their targets. ``age_ms`` is the age of this knowledge in milliseconds,
-    ``problem`` says why the master has nothing newer; "" = nothing is wrong.
+    """The files that are not removed yet for their targets. ``age_ms`` is the age of the data in milliseconds,
+    ``problem`` says why the master has no newer data; "" = no problem.
     """
 
     targets: tuple[TargetStatus, ...]
@@ -253,8 +255,8 @@ class ReplicationReport:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRange:
-    """A range of records of a file that one target did not get. ``state`` is blocking, held, retrying or skipping.
-    ``since_ms`` is in milliseconds since 1970; 0 while the range blocks. ``tries`` counts those of this master.
+    """A range of records of a file that one target lacks. ``state`` is blocking, held, retrying or skipping.
+    ``since_ms`` is in milliseconds since 1970; 0 while the range blocks. ``tries`` counts the tries of this master.
     """
 
     range_id: str
@@ -279,7 +281,7 @@ class FileMark:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A peer that is defined: its name here, its address, and its instance id, which never changes (rule R23)."""
+    """A defined peer: its name here, its address, and its instance id, which never changes (rule R23)."""
 
     name: str
     quorum: str
@@ -288,7 +290,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationConfig:
-    """A target that is configured: ``remote_table`` is the table's name at the peer; ``groups`` empty = all locality
+    """A configured target: ``remote_table`` is the table's name at the peer; ``groups`` empty = all locality
     groups.
     """
 
@@ -300,7 +302,7 @@ class ReplicationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationChange:
-    """The targets of a table after a change; ``warnings`` name the records that a peer lacks and does not get."""
+    """The targets of a table after a change; ``warnings`` name the records that a peer lacks and will not get."""
 
     targets: tuple[ReplicationConfig, ...]
     warnings: tuple[str, ...]
@@ -311,8 +313,8 @@ class SourceBlock:
     """Records of one block of a source file, from ``first_offset`` to ``last_offset``, both included.
 
     ``records`` is an Arrow IPC record batch message of ``MUTATION_SCHEMA`` without the schema; ``decode_batch`` of
-    ``bookkeeper.storage.wal`` reads it. ``record_count`` may be less than the offsets span, because records that the
-    target does not get are filtered out. ``min_row`` and ``max_row`` are its first and last row in order.
+    ``bookkeeper.storage.wal`` reads it. ``record_count`` may be less than the offset range, because records that are
+    not for the target are filtered out. ``min_row`` and ``max_row`` are its first and last row in order.
     ``block_origins`` says where the records were first written (rule R22); None = in this file.
     """
 
@@ -327,7 +329,7 @@ class SourceBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReplicateRequest:
-    """Everything of a source file in ``(after_offset, to_offset]`` for one target table."""
+    """All records of a source file in ``(after_offset, to_offset]`` for one target table."""
 
     stream_session: str
     stream: StreamKey
@@ -340,7 +342,7 @@ class ReplicateRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplicateResult:
-    """What became of a request: records written now, and records that were here already."""
+    """The outcome of a request: records that it wrote, and duplicates that it dropped."""
 
     acked_offset: int
     records_applied: int
@@ -364,8 +366,8 @@ class ApplyRequest:
 class WorkItem:
     """A range of a file to ship, offsets inclusive, on behalf of the FATE operation ``txid``.
 
-    ``passed`` are in quarantine and count as finished when their turn comes. ``run_id`` names a stream of its own, of
-    which the books know nothing; then everything before the range is in ``passed``.
+    The ranges in ``passed`` are in quarantine and count as finished once all records before them are. ``run_id`` names
+    a separate stream, which the books do not record; then ``passed`` has everything before the range.
     """
 
     txid: str
@@ -382,9 +384,9 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """What a worker has done; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
-    ``failed`` is the smallest range that a permanent error is about, if it is about one. ``share_records`` and
-    ``share_bytes``: what of the file up to ``finished_offset`` is the target's.
+    """The progress of a worker; ``finished_offset`` is durable on the peer and, without a ``run_id``, in the books.
+    ``failed`` is the smallest range with a permanent error, if the error belongs to a range. ``share_records`` and
+    ``share_bytes``: the target's share of the file up to ``finished_offset``.
     """
 
     txid: str

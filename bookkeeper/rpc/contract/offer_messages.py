@@ -1,8 +1,6 @@
-"""The messages of segments that go from hand to hand whole: of an import to its tablets, of a source file to a peer.
-Field names are those of the contract.
+"""The messages of segment transfers: segments of an import to its tablets, segments of a source file to a peer.
 
-Arrives: segments at the master of an import, or at the sender. Leaves: what goes over the wire of them. Survives a
-crash: nothing.
+Field names are those of the contract.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from bookkeeper.model import Extent, LocalityGroup, StreamKey
 
 @dataclass(frozen=True, slots=True)
 class ImportedSegment:
-    """A segment file of an import; ``entry`` as the books hold it."""
+    """A segment file of an import; ``entry`` is its JSON in the books."""
 
     uri: str
     entry: bytes
@@ -22,7 +20,7 @@ class ImportedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ImportedLog:
-    """The same records as a log, for peers: its last record, the byte position behind it."""
+    """The log with the records of an import, for peers: the offset of its last record, the byte position after it."""
 
     uri: str
     offset: int
@@ -32,8 +30,8 @@ class ImportedLog:
 
 @dataclass(frozen=True, slots=True)
 class Onward:
-    """What a cluster between has to say of another one's file: the instances that its records have passed, and where
-    they were first written (``Root.encode``; None = in that file).
+    """The origin of a file that an intermediate cluster relays: the instances that its records passed, and where they
+    were first written (``Root.encode``; None = in that file).
     """
 
     provenance: tuple[str, ...]
@@ -42,10 +40,11 @@ class Onward:
 
 @dataclass(frozen=True, slots=True)
 class AdoptRequest:
-    """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
+    """The segments of an import for one tablet; ``stream`` identifies the import, ``log`` is set for a replicated
+    table.
 
-    ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
-    ``onward`` is of such a stream.
+    ``through``: the stream is another cluster's, and the segments have all its records up to this last offset;
+    ``onward`` is set for such a stream.
     """
 
     extent: Extent
@@ -58,7 +57,7 @@ class AdoptRequest:
 
 @dataclass(frozen=True, slots=True)
 class OfferedSegment:
-    """A segment file of a source file; ``entry`` as the books hold it, the SHA-256 in hex."""
+    """A segment file of a source file; ``entry`` is its JSON in the books, the SHA-256 is in hex."""
 
     entry: bytes
     sha256: str
@@ -66,7 +65,7 @@ class OfferedSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentsOffer:
-    """A whole source file as segments, for one target table; the longest row, column part and value in bytes.
+    """A source file as segments, for one target table; the longest row, column part and value in bytes.
 
     ``root`` (``Root.encode``): where its records were first written, with the same offsets; None = in that file.
     """
@@ -89,7 +88,7 @@ TAKEN, WANTED, DECLINED = "taken", "wanted", "declined"
 
 @dataclass(frozen=True, slots=True)
 class OfferAnswer:
-    """What became of an offer, why it is declined, and how many bytes of each file are here when it is wanted."""
+    """The state of an offer, the reason when it is declined, and the received bytes of each file when it is wanted."""
 
     state: str
     reason: str = ""
@@ -98,7 +97,7 @@ class OfferAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """Some bytes of the file ``number`` of an offer, behind ``start`` others."""
+    """Some bytes of the file ``number`` of an offer, from position ``start`` on."""
 
     stream_session: str
     stream: StreamKey

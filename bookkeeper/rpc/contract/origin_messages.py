@@ -1,4 +1,4 @@
-"""Questions about the end of root logs, and their answers (rule R22), as ``bookkeeper.thrift`` has them."""
+"""Questions about the end of root logs, and their answers (rule R22), as in ``bookkeeper.thrift``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bookkeeper.origins import RootLog
 
 @dataclass(frozen=True, slots=True)
 class RootQuestion:
-    """A question about a root log (rule R22). ``streams``: logs of other clusters that are gone and were sent to the
-    answering one with records of it.
+    """A question about a root log (rule R22). ``streams``: deleted logs of other clusters that were sent to the
+    answering cluster with records of it.
     """
 
     log: RootLog
@@ -19,8 +19,8 @@ class RootQuestion:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HandedOn:
-    """An instance that got records of a root log, and the log that brought them there; an empty ``file`` means that
-    some may still be sent.
+    """An instance that received records of a root log, and the log in which they were sent; an empty ``file`` means
+    that records may still be sent.
     """
 
     instance_id: str
@@ -29,9 +29,9 @@ class HandedOn:
 
 @dataclass(frozen=True, slots=True)
 class RootStanding:
-    """The answer of a cluster about a root log (rule R22). ``owed``: a log there holds records that it hands on.
-    ``under_way``: the stream of a log in the question is not over there, so a message may still bring some.
-    ``refused``: whoever asked neither wrote the log nor brought records of it, and is told nothing.
+    """The answer of a cluster about a root log (rule R22). ``owed``: a log of that cluster has records that it must
+    still send on. ``under_way``: the stream of a log in the question is still open there, so a message may bring more.
+    ``refused``: the caller neither wrote the log nor sent records of it, and the other fields say nothing.
     """
 
     owed: bool

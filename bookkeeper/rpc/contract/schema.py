@@ -1,7 +1,7 @@
 """The wire contract as data: ``bookkeeper.thrift`` parsed by thriftpy2 and bound to the classes of ``messages``.
 
-Leaves: for every struct its fields, for every method its arguments, its result, and whether an answer comes at all.
-This is the only module that knows thriftpy2.
+It has the fields of every struct, and the arguments and the result of every method, and whether the method is oneway.
+This is the only module that imports thriftpy2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WireType(IntEnum):
 
 
 _TTYPE_BINARY = 18
-"""thriftpy2's mark for a string that is not text; on the wire both are STRING."""
+"""thriftpy2's type of a binary string; on the wire text and binary are STRING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
-    """One method. ``result`` None = void; ``oneway`` = no answer at all."""
+    """One method. ``result`` None = void; ``oneway`` = the server sends no answer."""
 
     name: str
     arguments: tuple[FieldSpec, ...]
@@ -82,7 +82,7 @@ class Contract:
 
 @functools.cache
 def load_contract() -> Contract:
-    """Parse and bind, once in a process."""
+    """Parse and bind the contract, once in a process."""
     module = thriftpy2.load(str(Path(__file__).with_name("bookkeeper.thrift")), module_name="bookkeeper_thrift")
     classes = {cls.__name__: cls for cls in STRUCTS}
     structs = {cls: _fields(getattr(module, cls.__name__).thrift_spec, classes) for cls in STRUCTS}

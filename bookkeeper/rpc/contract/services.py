@@ -1,6 +1,6 @@
 """The services of the wire contract as Protocols: what a handler implements and what a client calls.
 
-``bookkeeper.thrift`` says what each method does. ``hello`` is answered by the server itself. Every method may raise any
+``bookkeeper.thrift`` describes each method. The server itself answers ``hello``. Every method may raise any
 :class:`bookkeeper.errors.BookkeeperError`; the caller gets the same class. A test compares these with the contract.
 """
 
@@ -49,11 +49,11 @@ class Node(Protocol):
     """Every process."""
 
     def status(self) -> Mapping[str, str]:
-        """Facts about this process for people."""
+        """Status of this process, for people."""
 
 
 class Master(Node, Protocol):
-    """The master; all but :meth:`leader` raise NotLeaderError elsewhere than at the leader."""
+    """The master; a master that does not lead answers :meth:`leader` and raises NotLeaderError for all others."""
 
     def leader(self) -> str: ...
 

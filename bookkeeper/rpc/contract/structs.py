@@ -1,7 +1,4 @@
-"""All structs of the wire contract.
-
-Arrives: nothing. Leaves: the class into which each struct is decoded. Survives a crash: nothing.
-"""
+"""All structs of the wire contract: the classes into which they are decoded."""
 
 from __future__ import annotations
 
@@ -60,4 +57,4 @@ STRUCTS: tuple[type, ...] = (
     messages.WriteBatch,
     messages.WriteResult,
 )
-"""A struct of the contract is decoded into the class of its name."""
+"""Each struct is decoded into the class of the same name."""

@@ -100,10 +100,10 @@ def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[byte
     if request.through is None:
         return state
     root, runs = first_root(request.stream, request.onward), Runs.of((1, request.through))
-    held = state.held.get(root, RootIntervals())
+    held = state.origin_intervals.get(root, RootIntervals())
     for family in sorted(families):
         held = held.taking(Part(request.extent.rows, family, runs), state.last_time_ms)
-    return replace(state, held={**state.held, root: held})
+    return replace(state, origin_intervals={**state.origin_intervals, root: held})
 
 
 def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace], shares: Iterable[TargetShare]) -> RowPut:

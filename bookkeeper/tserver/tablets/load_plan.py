@@ -185,7 +185,7 @@ class Recovered:
             tuple(WalPlace(*place) for place in flush.last_wals),
             flush=flush,
             ahead=dict(flush.ahead),
-            held=dict(flush.held),
+            held=dict(flush.origin_intervals),
         )
 
     def absorb(self, uri: str, block: Block) -> int:

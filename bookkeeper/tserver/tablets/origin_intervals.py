@@ -1,8 +1,8 @@
 """What one tablet holds of each root, staged and applied: the memory that tells a record again on another path (R22).
 
 Arrives: what taking some blocks makes of it (see ``origin_dedup``), first staged, then applied or taken back. Leaves:
-what is known of a root, and what a flush writes down. Survives a crash: block headers and ``FlushState.held``, of which
-loading makes it again. Changed by the commit thread only.
+what is known of a root, and what a flush writes down. Survives a crash: block headers and
+``FlushState.origin_intervals``, of which loading makes it again. Changed by the commit thread only.
 
 It ends when no path can bring anything of a root any more: whoever knows that says so (``master.root_waves``).
 """

@@ -294,8 +294,8 @@ class ServedTablet:
         thread, while the tablet takes no writes and nothing of it is in memory.
         """
         self._write.follow(state)
-        if root in state.held:
-            self._received.origin_intervals.apply({root: state.held[root]})
+        if root in state.origin_intervals:
+            self._received.origin_intervals.apply({root: state.origin_intervals[root]})
         self._received.apply_high_water(stream, offset)
 
     # ---- flushing
@@ -322,7 +322,7 @@ class ServedTablet:
             high_water=dict(self._received.high_water),
             last_wals=tuple((place.file, place.offset) for place in self._write.last_wals),
             ahead=dict(self._received.partial_high_waters),
-            held=self._received.origin_intervals.remembered(),
+            origin_intervals=self._received.origin_intervals.remembered(),
         )
         self._received.begin_flush()
         point = FlushPoint(frozen, state, logs)

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import OverloadedError
-from bookkeeper.replay.progress import STREAMS_MAX, Reached, StreamProgress, rest_of
+from bookkeeper.replay.progress import STREAMS_MAX, AckedEnd, StreamProgress, missing_part
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
@@ -27,29 +27,29 @@ def result(r: Range, acked: int, position: int = 0, high_water: int | None = Non
 
 def shipped(progress: StreamProgress, r: Range, acked: int, position: int = 0, high_water: int | None = None) -> None:
     """A run of one range."""
-    with progress.alone([r], LIMIT_MS) as (rests, _):
+    with progress.exclusive([r], LIMIT_MS) as (rests, _):
         assert [rest.range_id for rest in rests] == [r.range_id]
-        progress.note(rests, [result(r, acked, position, high_water)])
+        progress.record(rests, [result(r, acked, position, high_water)])
 
 
 def rests_of(progress: StreamProgress, *ranges: Range) -> tuple[list[Range], list[RangeResult]]:
-    with progress.alone(ranges, LIMIT_MS) as found:
+    with progress.exclusive(ranges, LIMIT_MS) as found:
         return found
 
 
 def test_of_a_range_that_the_peer_has_in_part_the_rest_begins_right_behind() -> None:
     r = a_range("file:///a", 5, 9)
-    assert rest_of(r, None) == rest_of(r, Reached(4, 77)) == rest_of(r, Reached(2, 77)) == r
-    rest = rest_of(r, Reached(7, 77))
+    assert missing_part(r, None) == missing_part(r, AckedEnd(4, 77)) == missing_part(r, AckedEnd(2, 77)) == r
+    rest = missing_part(r, AckedEnd(7, 77))
     assert rest == replace(r, first=8, finished=7, position_hint=77)
     check_range(rest)
-    assert rest_of(r, Reached(9, 77)) is rest_of(r, Reached(12, 77)) is None
+    assert missing_part(r, AckedEnd(9, 77)) is missing_part(r, AckedEnd(12, 77)) is None
 
 
 def test_a_later_range_of_a_stream_begins_at_the_same_fact() -> None:
     r = replace(a_range("file:///a", 5, 9), finished=0)
-    assert rest_of(r, Reached(4, 77)) == replace(r, finished=4)
-    assert rest_of(r, Reached(2, 77)) == replace(r, finished=2)
+    assert missing_part(r, AckedEnd(4, 77)) == replace(r, finished=4)
+    assert missing_part(r, AckedEnd(2, 77)) == replace(r, finished=2)
 
 
 def check_nothing_goes_twice() -> None:
@@ -79,13 +79,13 @@ def check_one_sender() -> None:
     progress, r = StreamProgress(SystemClock()), a_range("file:///a", 1, 9)
     other = a_range("file:///b", 1, 9, range_id=2)
     found: list[list[Range]] = []
-    with progress.alone([r], LIMIT_MS) as (rests, _):
+    with progress.exclusive([r], LIMIT_MS) as (rests, _):
         second = threading.Thread(target=lambda: found.append(rests_of(progress, r, other)[0]), daemon=True)
         second.start()
         with must_raise(OverloadedError, "a stream has two senders", match="another run"):
-            progress.alone([r], 0).__enter__()
+            progress.exclusive([r], 0).__enter__()
         assert found == [], "a stream has two senders"
-        progress.note(rests, [result(r, 9, 99)])
+        progress.record(rests, [result(r, 9, 99)])
     second.join(LIMIT_MS / 1000)
     assert found == [[other]]
 
@@ -138,6 +138,6 @@ def test_a_range_that_failed_leaves_what_was_known() -> None:
 def test_the_memory_is_bounded_and_the_longest_unused_goes() -> None:
     progress = StreamProgress(SystemClock())
     ranges = [a_range(f"file:///{n}", 1, 9, range_id=n) for n in range(STREAMS_MAX + 1)]
-    progress.note(ranges, [result(r, 9) for r in ranges])
+    progress.record(ranges, [result(r, 9) for r in ranges])
     assert rests_of(progress, ranges[0])[0] == [ranges[0]]
     assert rests_of(progress, ranges[1])[0] == []

@@ -104,7 +104,7 @@ def held_process(directory: Path) -> tuple[ReplayService, subprocess.Popen[bytes
     left: queue.Queue[int] = queue.Queue()
     service = ReplayService(new_settings(directory, "west"), SystemClock(), left.put)
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-    service._hold_jvm(process)
+    service._watch_for_end(process)
     return service, process, left
 
 

@@ -47,22 +47,26 @@ def test_who_waits_goes_on_when_a_slot_is_given_back() -> None:
     slots, got = TaskSlots(2, 2, SystemClock()), threading.Event()
 
     def waiting() -> None:
-        with slots.hold("b", 1, timeout_ms=60_000):
+        with slots.acquire("b", 1, timeout_ms=60_000):
             got.set()
 
-    with slots.hold("a", 5, timeout_ms=0) as count:
+    with slots.acquire("a", 5, timeout_ms=0) as count:
         assert count == 2
         thread = threading.Thread(target=waiting)
         thread.start()
         assert not got.is_set()
     thread.join(60)
     assert got.is_set()
-    assert slots.held() == {}
+    assert slots.in_use() == {}
 
 
 def test_who_gets_none_in_time_is_told_so() -> None:
     slots = TaskSlots(2, 2, SystemClock())
-    with slots.hold("a", 2, timeout_ms=0), pytest.raises(OverloadedError, match="tasks_max"), slots.hold("b", 1, 1):
+    with (
+        slots.acquire("a", 2, timeout_ms=0),
+        pytest.raises(OverloadedError, match="tasks_max"),
+        slots.acquire("b", 1, 1),
+    ):
         pass
 
 
@@ -71,17 +75,17 @@ def test_few_runs_of_one_peer_wait_and_the_next_is_declined_at_once() -> None:
 
     def ask() -> None:
         try:
-            with slots.hold("slow", 1, timeout_ms=60_000):
+            with slots.acquire("slow", 1, timeout_ms=60_000):
                 pass
         except OverloadedError:
             declined.set()
 
-    with slots.hold("slow", 1, 0):
+    with slots.acquire("slow", 1, 0):
         threads = [threading.Thread(target=ask) for _ in range(WAITING_MAX + 1)]
         for thread in threads:
             thread.start()
         assert declined.wait(60)
-        with slots.hold("other", 1, 0) as count:
+        with slots.acquire("other", 1, 0) as count:
             assert count == 1
     for thread in threads:
         thread.join(60)
@@ -89,17 +93,17 @@ def test_few_runs_of_one_peer_wait_and_the_next_is_declined_at_once() -> None:
 
 def test_a_peer_that_failed_gets_one_slot_until_it_works_again() -> None:
     slots = TaskSlots(4, 2, SystemClock())
-    slots.judge("a", healthy=False)
-    with slots.hold("a", 2, 0) as count:
+    slots.record_run("a", healthy=False)
+    with slots.acquire("a", 2, 0) as count:
         assert count == 1
-    slots.judge("a", healthy=True)
-    with slots.hold("a", 2, 0) as count:
+    slots.record_run("a", healthy=True)
+    with slots.acquire("a", 2, 0) as count:
         assert count == 2
 
 
 def test_the_memory_of_suspects_is_bounded() -> None:
     slots = TaskSlots(4, 2, SystemClock())
     for n in range(SUSPECTS_MAX + 1):
-        slots.judge(f"p{n}", healthy=False)
-    with slots.hold("p0", 2, 0) as forgotten, slots.hold(f"p{SUSPECTS_MAX}", 2, 0) as remembered:
+        slots.record_run(f"p{n}", healthy=False)
+    with slots.acquire("p0", 2, 0) as forgotten, slots.acquire(f"p{SUSPECTS_MAX}", 2, 0) as remembered:
         assert (forgotten, remembered) == (2, 1)

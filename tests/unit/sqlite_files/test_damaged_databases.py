@@ -185,7 +185,7 @@ def test_a_database_of_something_else_is_refused_and_left_as_it_is(books: Path, 
             place = tmp_path / whole.name
             content = file.read_bytes()
             assert outcome(read, place, content) is None
-            with pytest.raises(CorruptionError, match="a database of something else"):
+            with pytest.raises(CorruptionError, match="a database of another program"):
                 read(place)
             with closing(sqlite3.connect(place)) as raw, closing(sqlite3.connect(file)) as before:
                 assert list(raw.iterdump()) == list(before.iterdump())

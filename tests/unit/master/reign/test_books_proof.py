@@ -60,7 +60,7 @@ def check_older_books(world: World) -> None:
     with must_raise(
         LostBooksError,
         "an older copy of the books begins a round",
-        match="older copy: it is of round 0, and round 3 had begun",
+        match="older copy: its round is 0, and the latest round is 3",
     ):
         rounds.begin()
     assert held(world) == (0, 3), "nothing was written"

@@ -399,12 +399,14 @@ def _taken(tablet: TabletFacts, rows: RowRange, offset: int) -> tuple[TabletFact
     assert tablet.flush is not None
     common = rows.part_in(tablet.extent.rows)
     assert common is not None
-    held = tablet.flush.held.get(ROOT, RootIntervals()).taking(Part(common, None, Runs.of((offset, offset))), 0)
-    return replace(tablet, flush=replace(tablet.flush, held={ROOT: held})), common
+    held = tablet.flush.origin_intervals.get(ROOT, RootIntervals()).taking(
+        Part(common, None, Runs.of((offset, offset))), 0
+    )
+    return replace(tablet, flush=replace(tablet.flush, origin_intervals={ROOT: held})), common
 
 
 def _held_of(tablet: TabletFacts, row: bytes) -> set[int]:
     """The records of the root that count as brought in a row."""
     assert tablet.flush is not None
-    parts = tablet.flush.held.get(ROOT, RootIntervals()).parts
+    parts = tablet.flush.origin_intervals.get(ROOT, RootIntervals()).parts
     return {offset for part in parts if part.rows.contains(row) for offset in part.runs.offsets().tolist()}

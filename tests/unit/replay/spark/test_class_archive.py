@@ -14,9 +14,9 @@ from bookkeeper.replay.spark.class_archive import (
     archive_key,
     archive_name,
     find_archive,
+    install_archive,
     java_binary,
     java_options,
-    keep_archive,
 )
 from bookkeeper.replay.spark.spark_session import JAVA_OPTIONS, session_conf
 
@@ -33,7 +33,7 @@ def test_a_whole_archive_is_kept_under_its_name_and_replaces_all_others(tmp_path
     for name in (archive_name(KEY, 9), archive_name("another", 3)):
         (tmp_path / name).write_bytes(b"old")
     (tmp_path / "written").write_bytes(b"whole")
-    kept = keep_archive(tmp_path / "written", tmp_path, KEY)
+    kept = install_archive(tmp_path / "written", tmp_path, KEY)
     assert kept == tmp_path / archive_name(KEY, 5)
     assert find_archive(tmp_path, KEY) == kept
     assert list(tmp_path.iterdir()) == [kept]
@@ -71,7 +71,7 @@ def test_what_is_no_archive_does_not_keep_a_jvm_from_starting_and_is_not_told(
     directory = archive_directory(tmp_path / "with space")
     directory.mkdir(parents=True)
     (directory / "written").write_bytes(b"no archive" * 1000)
-    keep_archive(directory / "written", directory, KEY)
+    install_archive(directory / "written", directory, KEY)
     assert java_options(tmp_path / "with space").startswith("-XX:SharedArchiveFile='")
     options = [f"-XX:SharedArchiveFile={find_archive(directory, KEY)}", *SILENT.split()]
     found = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)

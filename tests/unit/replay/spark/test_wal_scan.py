@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotFoundError
 from bookkeeper.replay.spark import wal_scan
-from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, Wanted, list_logs, plan, plan_log, read_part
+from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, RecordFilter, list_logs, plan, plan_log, read_part
 from bookkeeper.storage.wal import FileHeader, WalWriter, path_of, read_headers, uri_of
 from bookkeeper.storage.wal.reading.wal_recovery import recover
 from tests.support.wal_files import Spec, append, write_wal
@@ -35,12 +35,12 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return write_wal(tmp_path_factory.mktemp("wal") / "1.wal", SPECS, seal=request.param == "sealed")
 
 
-def read(uris: list[str], wanted: Wanted | None = None, part_bytes: int = 1 << 30) -> pa.Table:
-    batches = [batch for part in plan(uris, wanted or Wanted(), part_bytes) for batch in read_part(part)]
+def read(uris: list[str], wanted: RecordFilter | None = None, part_bytes: int = 1 << 30) -> pa.Table:
+    batches = [batch for part in plan(uris, wanted or RecordFilter(), part_bytes) for batch in read_part(part)]
     return pa.Table.from_batches(batches, SCAN_SCHEMA)
 
 
-def model(uri: str, wanted: Wanted) -> list[tuple[int, bytes, str, str]]:
+def model(uri: str, wanted: RecordFilter) -> list[tuple[int, bytes, str, str]]:
     """Every record that meets the exact conditions: offset, row, table, file."""
     found, offset = [], 0
     for spec in SPECS:
@@ -71,12 +71,12 @@ offsets = st.integers(1, LAST + 2)
 def test_exact_conditions_and_any_cut_give_exactly_the_wanted_records(
     log: str, first: int, last: int | None, tables: frozenset[str] | None, part_bytes: int
 ) -> None:
-    wanted = Wanted(first, last, tables)
+    wanted = RecordFilter(first, last, tables)
     assert seen(read([log], wanted, part_bytes)) == model(log, wanted)
 
 
 def test_parts_begin_and_end_with_blocks_and_keep_to_their_size(log: str) -> None:
-    parts = plan_log(log, Wanted(), 1000)
+    parts = plan_log(log, RecordFilter(), 1000)
     positions = {at.position for at in read_headers(log)}
     assert len(parts) > 1
     assert {part.position for part in parts} <= positions
@@ -88,23 +88,23 @@ def test_a_log_below_the_size_is_one_part_and_its_headers_are_not_walked(
     log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bookkeeper.storage.wal.reading.wal_view.WalView.headers", lambda *_: pytest.fail("walked"))
-    assert len(plan([log], Wanted(tables=frozenset(["t1"])), 1 << 20)) == 1
+    assert len(plan([log], RecordFilter(tables=frozenset(["t1"])), 1 << 20)) == 1
 
 
 def test_small_blocks_come_in_common_batches_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = write_wal(tmp_path / "1.wal", [Spec([b"%04d" % n]) for n in range(100)])
     monkeypatch.setattr(wal_scan, "BATCH_RECORDS_MAX", 30)
-    sizes = [batch.num_rows for part in plan([uri], Wanted(), 1 << 20) for batch in read_part(part)]
+    sizes = [batch.num_rows for part in plan([uri], RecordFilter(), 1 << 20) for batch in read_part(part)]
     assert sizes == [30, 30, 30, 10]
     monkeypatch.setattr(wal_scan, "BATCH_BYTES_MAX", 1)
-    sizes = [batch.num_rows for part in plan([uri], Wanted(), 1 << 20) for batch in read_part(part)]
+    sizes = [batch.num_rows for part in plan([uri], RecordFilter(), 1 << 20) for batch in read_part(part)]
     assert sizes == [1] * 100
 
 
 def test_a_part_read_twice_is_the_same_though_the_log_grows_and_is_sealed(tmp_path: Path) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", FileHeader())
     append(writer, SPECS[:2])
-    parts = plan([writer.uri], Wanted(), 1 << 20)
+    parts = plan([writer.uri], RecordFilter(), 1 << 20)
     before = [batch for part in parts for batch in read_part(part)]
     append(writer, SPECS[2:])
     assert [batch for part in parts for batch in read_part(part)] == before
@@ -138,7 +138,7 @@ def test_damage_is_an_error_that_names_file_and_byte(tmp_path: Path, seal: bool)
     path_of(uri).write_bytes(raw)
     with pytest.raises(CorruptionError, match=rf"1\.wal is damaged at byte {third.position}"):
         read([uri])
-    assert read([uri], Wanted(last=4)).num_rows == 4
+    assert read([uri], RecordFilter(last=4)).num_rows == 4
 
 
 def test_a_directory_is_every_log_below_it_and_nothing_else(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, Wanted
+from bookkeeper.replay.spark.wal_scan import SCAN_SCHEMA, RecordFilter
 from bookkeeper.replay.spark.wal_source import PART_BYTES, WalReader, WalSource
 from tests.support.wal_files import Spec, write_wal
 
-ANY = Wanted()
+ANY = RecordFilter()
 
 
 def test_options_are_read_in_any_case_and_have_defaults(tmp_path: Path) -> None:
     plain = WalReader({"path": "/p"})
-    assert (plain.places, plain.part_bytes, plain.wanted) == (["/p"], PART_BYTES, ANY)
+    assert (plain.locations, plain.part_bytes, plain.record_filter) == (["/p"], PART_BYTES, ANY)
     told = WalReader({"paths": '["/a", "/b"]', "FIRSToffset": "2", "lastOffset": "5", "partitionbytes": "99"})
-    assert (told.places, told.part_bytes, told.wanted) == (["/a", "/b"], 99, Wanted(2, 5))
-    assert WalReader({"path": "/p", "tableid": "1, 2"}).wanted == Wanted(tables=frozenset("12"))
+    assert (told.locations, told.part_bytes, told.record_filter) == (["/a", "/b"], 99, RecordFilter(2, 5))
+    assert WalReader({"path": "/p", "tableid": "1, 2"}).record_filter == RecordFilter(tables=frozenset("12"))
     assert WalReader({"path": str(tmp_path)}).partitions() == []
 
 

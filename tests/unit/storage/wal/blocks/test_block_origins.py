@@ -111,6 +111,6 @@ def test_numbers_that_are_no_runs_are_refused(flat: list[int]) -> None:
 
 @given(st.dictionaries(roots, st.builds(RootIntervals, st.lists(parts, max_size=3).map(tuple), st.integers(0, 99))))
 def test_r22_what_a_tablet_holds_is_written_down_with_its_flush(held: dict[Root, RootIntervals]) -> None:
-    state = FlushState(1, {}, 0, 0, {}, (), held=held)
+    state = FlushState(1, {}, 0, 0, {}, (), origin_intervals=held)
     assert FlushState.decode(state.encode()) == state
     assert (b"held" in state.encode()) == bool(held)
