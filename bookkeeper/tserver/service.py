@@ -39,9 +39,9 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, OfferAnswer, Se
 from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.storage.tablet import Asked, BatchLimits
+from bookkeeper.storage.tablet import BatchLimits, VersionFilter
 from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
-from bookkeeper.tserver.authorizations import sight_for
+from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
@@ -195,7 +195,7 @@ class TServerService:
             raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
         pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
         context = parts.path.context
-        sight = sight_for(context.view.users, request.user, request.authorizations)
+        authorizations = authorizations_for(context.view.users, request.user, request.authorizations)
         tablet = parts.registry.find(request.extent) or parts.registry.serving(request.extent)
         try:
             page = tablet.data.scan_page(
@@ -205,9 +205,9 @@ class TServerService:
                 pairs,
                 request.resume,
                 min(request.page_bytes, parts.limits.page_bytes_max),
-                Asked(request.versions, request.from_ms, request.to_ms),
+                VersionFilter(request.versions, request.from_ms, request.to_ms),
                 context.clock.wall_ms(),
-                sight,
+                authorizations,
             )
         except CorruptionError:
             parts.session.check()

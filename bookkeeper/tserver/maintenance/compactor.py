@@ -126,9 +126,9 @@ class Compactor:
         groups = sorted({ref.group for ref in tablet.data.segments})
         for group in groups if len(tablet.data.segments) > INPUTS_MAX else ():
             while len(inputs := of_group(tablet, group)) > max(1, INPUTS_MAX // len(groups)):
-                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.flushes.compacted, forget=False)
+                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.flushes.compacted, drop_deletes=False)
         if tablet.data.segments:
-            self._merge(tablet, tablet.data.segments, begun, forget=True)
+            self._merge(tablet, tablet.data.segments, begun, drop_deletes=True)
         tablet.flushes.compacted_at(begun)
 
     def compact_due(self, tablet: ServedTablet) -> None:
@@ -139,14 +139,18 @@ class Compactor:
             if merge.whole_group:
                 self._flusher.flush(tablet)
                 inputs = of_group(tablet, inputs[0].group)
-            self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, forget=len(inputs) <= INPUTS_MAX)
+            self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, drop_deletes=len(inputs) <= INPUTS_MAX)
 
-    def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, forget: bool) -> None:
+    def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, drop_deletes: bool) -> None:
         uris = {ref.uri for ref in inputs}
         now_ms = self._age_clock.wall_ms()
         try:
             written = tablet.data.write_merged(
-                uris, first_flush_id(tablet.serial), now_ms, forget=forget, go_on=lambda: self._check(tablet)
+                uris,
+                first_flush_id(tablet.serial),
+                now_ms,
+                drop_deletes=drop_deletes,
+                check_continue=lambda: self._check(tablet),
             )
         except OSError as error:
             raise unavailable(f"segments of tablet {tablet.extent} can't be merged", error) from error
