@@ -157,7 +157,11 @@ class TServerService:
         budget = DecompressionBudget(parts.limits.batch)
         for batch in batches:
             tablet = parts.registry.find(batch.extent)
-            if tablet is None or not tablet.accepting or request_dedup.is_for_another(batch.placed, tablet.placed):
+            if (
+                tablet is None
+                or not tablet.accepting
+                or request_dedup.is_for_another(batch.placed, tablet.location_rank)
+            ):
                 elsewhere.append(batch.extent)
                 continue
             records = decode_labelled(batch.records, parts.limits.batch, latest_ms, budget)
@@ -241,7 +245,7 @@ class TServerService:
     def compact_tablet(self, extent: Extent, ticket: int) -> int:
         """See :meth:`Compactor.ask`."""
         parts = self._parts
-        return parts.compactor.ask(parts.registry.serving(extent), ticket)
+        return parts.compactor.request(parts.registry.serving(extent), ticket)
 
     def adopt_segments(self, request: AdoptRequest) -> None:
         """See :meth:`BulkLoader.adopt`."""

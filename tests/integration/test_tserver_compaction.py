@@ -313,22 +313,22 @@ def test_who_waits_for_a_compaction_asks_for_no_second_one(west: Ground, asks_an
     fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
     compactor.close()
-    ticket = compactor.ask(tablet, 0)
+    ticket = compactor.request(tablet, 0)
     compactor._thread = BackgroundThread("compactor", SystemClock(), pytest.fail)  # not begun: the test takes its steps
     merge, answers = TabletData.write_merged, []
 
     def asked_meanwhile(*arguments: Any, **options: Any) -> Any:
-        answers.append(compactor.ask(tablet, 0 if asks_anew else ticket))
+        answers.append(compactor.request(tablet, 0 if asks_anew else ticket))
         return merge(*arguments, **options)
 
     with patch.object(TabletData, "write_merged", asked_meanwhile):
         compactor.run_once()
     assert (answers[0] > ticket) == asks_anew
-    assert compactor.ask(tablet, ticket) == 0
-    assert bool(compactor.ask(tablet, answers[0])) == asks_anew
+    assert compactor.request(tablet, ticket) == 0
+    assert bool(compactor.request(tablet, answers[0])) == asks_anew
     compactor.run_once()
     assert compactor.merges_done == (2 if asks_anew else 1)
-    assert compactor.ask(tablet, answers[0]) == 0
+    assert compactor.request(tablet, answers[0]) == 0
 
 
 def test_there_is_nothing_to_do_for_an_empty_tablet(west: Ground) -> None:
@@ -351,7 +351,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
     tablet._data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
     path_of(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
-        compactor.ask(node.process.parts.registry.serving(extent), 0)
+        compactor.request(node.process.parts.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)
     wait_until(lambda: healthy.flushes.compacted > 0, "the other tablet's compaction")
     assert tablet.flushes.compacted == 0

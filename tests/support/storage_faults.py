@@ -352,7 +352,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "every-segment-cell-counts": (
         "bookkeeper.tserver.tablets.load_plan",
-        "counts",
+        "is_live",
         lambda uri, state: True,  # noqa: ARG005
         "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
     ),
