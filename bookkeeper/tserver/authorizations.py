@@ -1,7 +1,7 @@
-"""What a scan may see: the authorizations that it asks for, of those that its user has.
+"""The authorizations of a scan: those that it requests, of those that its user has.
 
-Arrives: a scan's user and authorizations, the configuration in force. Leaves: a :class:`Sight`, or RefusedError. Pure.
-Nobody proves yet who they are: the user's name is the client's word.
+The configuration in force says which authorizations a user has. Pure. No user is authenticated: a client states its
+user's name, and the tserver believes it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.errors import RefusedError
-from bookkeeper.storage.tablet import Sight, sight_of
+from bookkeeper.storage.tablet import Authorizations, authorizations_of
 
 ROOT = "root"
 """The user of clients that name none."""
 
 
-def sight_for(users: Mapping[str, frozenset[str]], user: str | None, authorizations: Sequence[str] | None) -> Sight:
-    """``authorizations`` None: all that the user has. Raises RefusedError when it asks for others."""
+def authorizations_for(
+    users: Mapping[str, frozenset[str]], user: str | None, requested: Sequence[str] | None
+) -> Authorizations:
+    """``requested`` None: all that the user has. Raises RefusedError for an authorization that the user lacks."""
     name = user or ROOT
-    held = users.get(name, frozenset())
-    asked = held if authorizations is None else frozenset(authorizations)
-    more = lacking(asked, held)
+    granted = users.get(name, frozenset())
+    effective = granted if requested is None else frozenset(requested)
+    more = lacking(effective, granted)
     if more:
         raise RefusedError(
-            f"user {name} has no authorization {', '.join(more)}; what it has: getauths -u {name}; "
-            "the command setauths gives it others"
+            f"user {name} has no authorization {', '.join(more)}; the command getauths -u {name} lists those that it "
+            "has, setauths grants others"
         )
-    return sight_of(frozenset(authorization.encode() for authorization in asked))
+    return authorizations_of(frozenset(authorization.encode() for authorization in effective))
 
 
-def lacking(asked: frozenset[str], held: frozenset[str]) -> list[str]:
-    """What is asked for and not had."""
-    return sorted(asked - held)
+def lacking(requested: frozenset[str], granted: frozenset[str]) -> list[str]:
+    """The requested authorizations that are not granted."""
+    return sorted(requested - granted)

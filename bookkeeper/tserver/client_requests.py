@@ -12,9 +12,9 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, InvalidInputError, NotServingError
 from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition, ScanPage, ScanRequest, WriteBatch, WriteResult
-from bookkeeper.storage.tablet import Asked, BatchLimits
+from bookkeeper.storage.tablet import BatchLimits, VersionFilter
 from bookkeeper.storage.wal import encode_batch
-from bookkeeper.tserver.authorizations import sight_for
+from bookkeeper.tserver.authorizations import authorizations_for
 from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
@@ -74,7 +74,11 @@ class ClientRequests:
         budget = DecompressionBudget(self._limits.batch)
         for batch in batches:
             tablet = self._registry.find(batch.extent)
-            if tablet is None or not tablet.accepting or request_dedup.is_for_another(batch.placed, tablet.placed):
+            if (
+                tablet is None
+                or not tablet.accepting
+                or request_dedup.is_for_another(batch.placed, tablet.location_rank)
+            ):
                 elsewhere.append(batch.extent)
                 continue
             records = decode_labelled(batch.records, self._limits.batch, latest_ms, budget)
@@ -108,7 +112,7 @@ class ClientRequests:
         if len(request.columns) % 2:
             raise InvalidInputError("columns are pairs of family and qualifier: their number must be even")
         pairs = list(zip(request.columns[::2], request.columns[1::2], strict=True))
-        sight = sight_for(self._context.view.users, request.user, request.authorizations)
+        authorizations = authorizations_for(self._context.view.users, request.user, request.authorizations)
         tablet = self._registry.find(request.extent) or self._registry.serving(request.extent)
         try:
             page = tablet.data.scan_page(
@@ -118,9 +122,9 @@ class ClientRequests:
                 pairs,
                 request.resume,
                 min(request.page_bytes, self._limits.page_bytes_max),
-                Asked(request.versions, request.from_ms, request.to_ms),
+                VersionFilter(request.versions, request.from_ms, request.to_ms),
                 self._context.clock.wall_ms(),
-                sight,
+                authorizations,
             )
         except CorruptionError:
             self._session.check()

@@ -98,9 +98,9 @@ class TServerService:
         tablets.flusher.flush(tablets.registry.serving(extent))
 
     def compact_tablet(self, extent: Extent, ticket: int) -> int:
-        """See :meth:`Compactor.ask`."""
+        """See :meth:`Compactor.request`."""
         tablets = self._parts.tablets
-        return tablets.compactor.ask(tablets.registry.serving(extent), ticket)
+        return tablets.compactor.request(tablets.registry.serving(extent), ticket)
 
     def adopt_segments(self, request: AdoptRequest) -> None:
         """See :meth:`BulkLoader.adopt`."""

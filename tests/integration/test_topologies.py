@@ -104,7 +104,7 @@ def remembered(cluster: LocalCluster) -> list[object]:
     rows = cluster.metadata.scan(*keys.section(keys.ROOT_PREFIX), ("recv",))
     tablets = cluster.tserver.parts.tablets.registry.all()
     received = [tablet.received.origin_intervals for tablet in tablets]
-    return [*(row.key for row in rows), *(root for intervals in received for root in intervals.remembered())]
+    return [*(row.key for row in rows), *(root for intervals in received for root in intervals.applied())]
 
 
 def test_several_peers_of_a_table_each_get_everything_once(clusters: Map) -> None:

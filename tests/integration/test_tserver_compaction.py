@@ -108,12 +108,12 @@ def test_writes_and_flushes_do_not_wait_for_a_merge(west: Ground) -> None:
     node, extent = quiet_tablet(west)
     expected = fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, check_continue = threading.Event(), threading.Event()
     check = Compactor._check
 
     def slow(self: Compactor, checked: ServedTablet) -> None:
         begun.set()
-        assert go_on.wait(LIMIT_S)
+        assert check_continue.wait(LIMIT_S)
         check(self, checked)
 
     with patch.object(Compactor, "_check", slow), ThreadPoolExecutor(1) as pool:
@@ -122,7 +122,7 @@ def test_writes_and_flushes_do_not_wait_for_a_merge(west: Ground) -> None:
         west.write(node, extent, records([(b"x", b"1")]))
         west.tserver(node).flush_tablet(extent)
         west.write(node, extent, records([(b"y", b"1")]))
-        go_on.set()
+        check_continue.set()
         merge.result()
     assert len(tablet.data.segments) == 2
     shown = {**expected, (b"x", b"f", b"q"): b"1", (b"y", b"f", b"q"): b"1"}
@@ -137,14 +137,14 @@ def test_a_page_that_is_being_filled_keeps_its_files(west: Ground) -> None:
     expected = fill(west, node, extent)
     west.tserver(node).flush_tablet(extent)
     compactor, tablet = parts_of(node, extent)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, check_continue = threading.Event(), threading.Event()
     read = Segment._read_block
     main = threading.get_ident()
 
     def slow(segment: Segment, number: int) -> SortedBlock:
         if threading.get_ident() != main:
             begun.set()
-            assert go_on.wait(LIMIT_S)
+            assert check_continue.wait(LIMIT_S)
         return read(segment, number)
 
     with patch.object(Segment, "_read_block", slow), ThreadPoolExecutor(1) as pool:
@@ -155,7 +155,7 @@ def test_a_page_that_is_being_filled_keeps_its_files(west: Ground) -> None:
             assert not compactor.clear(tablet), "the files go while a page is filled from them"
             assert marks_in(west) == set()
         finally:
-            go_on.set()
+            check_continue.set()
         assert scan.result() == expected
     assert compactor.clear(tablet)
     assert len(marks_in(west)) == 3
@@ -171,7 +171,7 @@ def test_a_tablet_that_leaves_takes_its_compaction_along(west: Ground) -> None:
     compactor, tablet = parts_of(node, extent)
     west.tserver(node).flush_tablet(extent)
     uris = [ref.uri for ref in tablet.data.segments]
-    written = tablet.data.write_merged(uris, 1, 0, forget=False, go_on=lambda: None)
+    written = tablet.data.write_merged(uris, 1, 0, drop_deletes=False, check_continue=lambda: None)
     west.tserver(node).unload_tablet(extent, 1, False)
     state = flush_of(west, extent)
     with pytest.raises(NotServingError):
@@ -313,22 +313,22 @@ def test_who_waits_for_a_compaction_asks_for_no_second_one(west: Ground, asks_an
     fill(west, node, extent)
     compactor, tablet = parts_of(node, extent)
     compactor.close()
-    ticket = compactor.ask(tablet, 0)
+    ticket = compactor.request(tablet, 0)
     compactor._thread = BackgroundThread("compactor", SystemClock(), pytest.fail)  # not begun: the test takes its steps
     merge, answers = TabletData.write_merged, []
 
     def asked_meanwhile(*arguments: Any, **options: Any) -> Any:
-        answers.append(compactor.ask(tablet, 0 if asks_anew else ticket))
+        answers.append(compactor.request(tablet, 0 if asks_anew else ticket))
         return merge(*arguments, **options)
 
     with patch.object(TabletData, "write_merged", asked_meanwhile):
         compactor.run_once()
     assert (answers[0] > ticket) == asks_anew
-    assert compactor.ask(tablet, ticket) == 0
-    assert bool(compactor.ask(tablet, answers[0])) == asks_anew
+    assert compactor.request(tablet, ticket) == 0
+    assert bool(compactor.request(tablet, answers[0])) == asks_anew
     compactor.run_once()
     assert compactor.merges_done == (2 if asks_anew else 1)
-    assert compactor.ask(tablet, answers[0]) == 0
+    assert compactor.request(tablet, answers[0]) == 0
 
 
 def test_there_is_nothing_to_do_for_an_empty_tablet(west: Ground) -> None:
@@ -351,7 +351,7 @@ def test_a_corrupt_segment_is_left_as_it_is_and_the_server_goes_on(west: Ground)
     tablet._data = TabletData(bad, tablet.data.groups, tablet.data.directory, tablet.data.segments)
     path_of(tablet.data.segments[0].uri).write_bytes(b"")
     for extent in (bad, good):
-        compactor.ask(node.process.parts.tablets.registry.serving(extent), 0)
+        compactor.request(node.process.parts.tablets.registry.serving(extent), 0)
     _, healthy = parts_of(node, good)
     wait_until(lambda: healthy.flushes.compacted > 0, "the other tablet's compaction")
     assert tablet.flushes.compacted == 0

@@ -118,7 +118,7 @@ def test_a_state_that_no_store_takes_is_the_problem_of_a_compaction(west: Ground
     """It was not written, which is known before anything is: the tablet is served on."""
     node = _served(west)
     with patch("bookkeeper.metadata.metadata_limits.VALUE_BYTES_MAX", 100):
-        node.process.parts.tablets.compactor.ask(parts_of(node, RIGHT)[1], 0)
+        node.process.parts.tablets.compactor.request(parts_of(node, RIGHT)[1], 0)
         wait_until(lambda: RIGHT in _problems(west, node), "a named problem")
         assert "bytes of values in one put" in _problems(west, node)[RIGHT]
         assert west.scan(node, RIGHT) == {(b"z", b"f", b"q"): b"1"}

@@ -45,7 +45,7 @@ def reason_of_the_end(west: Ground) -> str:
         return len(puts) > 1
 
     with ThreadPoolExecutor(1) as pool, metadata.failing(behind_the_flush):
-        compactor.ask(tablet, 0)
+        compactor.request(tablet, 0)
         wait_until(lambda: metadata.failures >= 3, "a few tries of the compaction")
         ending = pool.submit(node.stop)
         wait_until(lambda: bool(node.died), "its end")

@@ -64,13 +64,13 @@ PATH_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     ),
     "crash-forgets-the-paths": (
         "bookkeeper.tserver.tablets.load_plan",
-        "take_claims",
+        "add_claims",
         lambda held, header, own: None,  # noqa: ARG005
         "R22: after a crash, what came by one path is taken again from another",
     ),
     "flushes-forget-the-paths": (
         "bookkeeper.tserver.tablets.origin_intervals",
-        "OriginIntervals.remembered",
+        "OriginIntervals.applied",
         lambda self: {},  # noqa: ARG005
         "R22: a tablet that was flushed and loaded takes again what came by another path",
     ),

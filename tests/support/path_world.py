@@ -335,5 +335,5 @@ def runs_held(cluster: Cluster) -> int:
     return sum(
         intervals.size
         for tablet in cluster.tablets.values()
-        for intervals in tablet.received.origin_intervals.remembered().values()
+        for intervals in tablet.received.origin_intervals.applied().values()
     )  # fmt: skip

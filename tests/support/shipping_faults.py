@@ -11,7 +11,7 @@ from bookkeeper.peers.parquet.layout import first_run as _first_run
 from bookkeeper.peers.parquet.system import ParquetSession
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.replay.stream.filters import WHOLE
-from bookkeeper.tserver.shipping.worker_plan import Fact
+from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 from bookkeeper.tserver.shipping.worker_plan import range_to_ship as _range_to_ship
 
 _settle = RangeStream._settle
@@ -118,19 +118,19 @@ SHIPPING_FAULTS: dict[str, tuple[str, str, Callable[..., Any] | str, str]] = {
     "sent-counts-as-finished": (
         "bookkeeper.tserver.shipping.worker_plan",
         "advance",
-        lambda fact, result: Fact(fact.offset + 10, fact.offset + 10, 1),  # noqa: ARG005
+        lambda progress, result: StreamProgress(progress.offset + 10, progress.offset + 10, 1),  # noqa: ARG005
         "L2: finished is written before the peer has acknowledged, and the file goes",
     ),
     "shipped-past-the-range": (
         "bookkeeper.tserver.shipping.worker_plan",
         "range_to_ship",
-        lambda queued, fact, range_id, own: replace(_range_to_ship(queued, fact, range_id, own), last=10**6),
+        lambda queued, progress, range_id, own: replace(_range_to_ship(queued, progress, range_id, own), last=10**6),
         "R15, R24: records are shipped that are not synced, or before their barrier",
     ),
     "finished-without-rank": (
         "bookkeeper.tserver.shipping.worker_books",
         "finished_rank",
-        lambda fact: 1,  # noqa: ARG005
+        lambda progress: 1,  # noqa: ARG005
         "a worker that lost its work turns the finished offset back",
     ),
     "dead-peers-take-all-slots": (

@@ -286,7 +286,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "numbers-of-files-are-believed": (
         "bookkeeper.storage.tablet.segments.segment_check",
-        "is_as_said",
+        "equals_stated",
         lambda found, said: True,  # noqa: ARG005
         "R18: a peer's file uses up the numbers of a tablet, which nobody can write to any more",
     ),
@@ -322,7 +322,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "a-page-forgets-its-cell": (
         "bookkeeper.storage.tablet.scans.scan_position",
-        "Resume.begun",
+        "Resume.partial_cell",
         property(lambda self: None),  # noqa: ARG005
         "versions are counted anew in each page: a scan shows some that do not count",
     ),
@@ -352,7 +352,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "every-segment-cell-counts": (
         "bookkeeper.tserver.tablets.load_plan",
-        "counts",
+        "is_live",
         lambda uri, state: True,  # noqa: ARG005
         "R1: what an earlier holder flushed late, or a compaction replaced, is read beside what stands for it",
     ),
@@ -376,7 +376,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "labels-are-for-show": (
         "bookkeeper.storage.tablet.scans.visibility",
-        "Sight.mask",
+        "Authorizations.mask",
         lambda self, entries: None,  # noqa: ARG005
         "a cell is shown to somebody who may not see it",
     ),
@@ -389,7 +389,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     "authorizations-for-the-asking": (
         "bookkeeper.tserver.authorizations",
         "lacking",
-        lambda asked, held: [],  # noqa: ARG005
+        lambda requested, granted: [],  # noqa: ARG005
         "a scan sees with authorizations that its user does not have",
     ),
     "files-go-while-they-are-read": (

@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from bookkeeper.model import MUTATION_SCHEMA
-from bookkeeper.storage.tablet import Asked, ScanPage, Sight, TabletData
-from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING, Retention
+from bookkeeper.storage.tablet import Authorizations, ScanPage, TabletData, VersionFilter
+from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, Retention
 
 Cell = tuple[bytes, bytes, bytes, bytes]
 
@@ -58,15 +58,17 @@ class Model:
                 found.setdefault(record.cell, []).append((record.timestamp, seq, record))
         return {cell: [record for _, _, record in sorted(found[cell])[::-1]] for cell in sorted(found)}
 
-    def visible(self, wanted: Callable[[Record], bool] = lambda _: True, asked: Asked = EVERYTHING) -> list[Record]:
-        oldest, low, high = self.retention.oldest_ms, asked.from_ms, asked.to_ms
+    def visible(
+        self, wanted: Callable[[Record], bool] = lambda _: True, version_filter: VersionFilter = ALL_VERSIONS
+    ) -> list[Record]:
+        oldest, low, high = self.retention.oldest_ms, version_filter.from_ms, version_filter.to_ms
         shown: list[Record] = []
         for history in self.cells().values():
             counting = list(takewhile(lambda record: not record.delete, history))[: self.retention.versions_max]
             counting = [record for record in counting if oldest is None or record.timestamp >= oldest]
             counting = [record for record in counting if low is None or record.timestamp >= low]
             counting = [record for record in counting if high is None or record.timestamp < high]
-            shown += [record for record in counting[: asked.versions] if wanted(record)]
+            shown += [record for record in counting[: version_filter.versions] if wanted(record)]
         return shown
 
     def unneeded(self) -> set[int]:
@@ -103,14 +105,16 @@ def scan_all(
     families: Collection[bytes] = (),
     columns: Collection[tuple[bytes, bytes]] = (),
     between_pages: Callable[[ScanPage], None] = lambda _: None,
-    asked: Asked = EVERYTHING,
-    sight: Sight | None = None,
+    version_filter: VersionFilter = ALL_VERSIONS,
+    authorizations: Authorizations | None = None,
 ) -> list[Record]:
     """All pages of a scan, joined."""
     found: list[Record] = []
     resume: bytes | None = None
     while True:
-        page = tablet.scan_page(start, stop, families, columns, resume, page_bytes, asked, NOW_MS, sight)
+        page = tablet.scan_page(
+            start, stop, families, columns, resume, page_bytes, version_filter, NOW_MS, authorizations
+        )
         found += to_records(page.records)
         if page.next is None:
             return found

@@ -8,16 +8,16 @@ together. Rooms below: ``sorting`` (order of entries), ``segments`` (files), ``s
 from bookkeeper.storage.tablet.batch_routing import (
     check_limits,
     check_times,
-    places_in_tablets,
+    indices_by_tablet,
     split_by_tablets,
     take_sorted,
     validate_batch,
 )
 from bookkeeper.storage.tablet.compaction import INPUTS_MAX, Merge, due_merges, smallest
 from bookkeeper.storage.tablet.memtable import FrozenMemtable
-from bookkeeper.storage.tablet.scans.cell_versions import Asked
+from bookkeeper.storage.tablet.scans.cell_versions import VersionFilter
 from bookkeeper.storage.tablet.scans.scan import ScanPage
-from bookkeeper.storage.tablet.scans.visibility import Sight, check_label, check_labels, sight_of
+from bookkeeper.storage.tablet.scans.visibility import Authorizations, authorizations_of, check_label, check_labels
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap, mask_for_groups
 from bookkeeper.storage.tablet.segments.segment_format import NewSegment, SegmentRef, parse_name, unique_part
@@ -28,7 +28,7 @@ from bookkeeper.storage.tablet.tablet_settings import BatchLimits, TabletSetting
 
 __all__ = [
     "INPUTS_MAX",
-    "Asked",
+    "Authorizations",
     "BatchLimits",
     "BlockCache",
     "FrozenMemtable",
@@ -37,20 +37,20 @@ __all__ = [
     "NewSegment",
     "ScanPage",
     "SegmentRef",
-    "Sight",
     "TabletData",
     "TabletResources",
     "TabletSettings",
+    "VersionFilter",
+    "authorizations_of",
     "check_label",
     "check_labels",
     "check_limits",
     "check_times",
     "due_merges",
+    "indices_by_tablet",
     "leftovers",
     "mask_for_groups",
     "parse_name",
-    "places_in_tablets",
-    "sight_of",
     "smallest",
     "split_by_tablets",
     "take_sorted",

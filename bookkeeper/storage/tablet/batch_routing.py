@@ -1,7 +1,7 @@
-"""Batches at the door: are they well-formed, which rows do they hold, which tablet gets what.
+"""Checks of incoming batches, and their split by tablets.
 
-Arrives: batches from clients and peers. Leaves: the same records in the same order, parted by tablet. Pure. A row
-mutation is never parted: all its records share a row, and a row lies in one tablet.
+A batch comes from a client or a peer. The split keeps the order of the records, and never splits a row mutation: all
+its records share a row, and a row lies in one tablet. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bookkeeper.model import MUTATION_SCHEMA, Extent
 from bookkeeper.storage.columns import binary_offsets, content_bytes, min_max_row
 from bookkeeper.storage.tablet.sorting.entries import row_reader
 from bookkeeper.storage.tablet.sorting.order import order_rows
-from bookkeeper.storage.tablet.sorting.take import gather
+from bookkeeper.storage.tablet.sorting.take import take_records
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 
 
 def validate_batch(batch: pa.RecordBatch, limits: BatchLimits) -> None:
-    """Raise InvalidInputError unless the batch is safe to keep: schema, offsets within buffers, no nulls but
+    """Raise InvalidInputError unless the batch is safe: schema, offsets within buffers, no nulls but
     timestamps, no empty row, nothing above the limits. Fit for batches from the network.
     """
     if not batch.schema.equals(MUTATION_SCHEMA):
@@ -70,7 +70,7 @@ def check_times(batch: pa.RecordBatch, latest_ms: int | None) -> None:
 
 
 def newest_time(times: pa.Array) -> int | None:
-    """The greatest of these that are given; None when none is."""
+    """The greatest timestamp; None when all are left to the server."""
     if times.null_count == len(times):
         return None
     return int(pc.max(times).as_py() if times.null_count else times.to_numpy().max())
@@ -82,7 +82,7 @@ def is_too_late(newest_ms: int | None, latest_ms: int) -> bool:
 
 
 def _check_lengths(name: str, column: pa.Array, most: int) -> None:
-    if content_bytes(column) <= most:  # together: mostly nobody needs to look at each
+    if content_bytes(column) <= most:  # in sum: mostly enough
         return
     longest = np.diff(binary_offsets(column)).max()
     if longest > most:
@@ -98,21 +98,21 @@ def _ordered(extents: Sequence[Extent]) -> list[Extent]:
 def split_by_tablets(
     batch: pa.RecordBatch, extents: Sequence[Extent], rows: tuple[bytes, bytes] | None = None
 ) -> list[tuple[Extent, pa.RecordBatch]]:
-    """Part a batch by tablet: each tablet's records in their order, tablets in row order, only those with records.
+    """Split a batch by tablets: each tablet's records in their order, tablets in row order, only those with records.
 
-    ``extents``: of one table, not overlapping. ``rows``: the least and the greatest, if the caller knows them. Raises
+    ``extents``: of one table, not overlapping. ``rows``: the least and the greatest, None: read from the batch. Raises
     NotServingError when a row lies in none of them.
     """
     return [
-        (extent, batch if places is None else take_sorted(batch, places))
-        for extent, places in places_in_tablets(batch, extents, rows)
+        (extent, batch if indices is None else take_sorted(batch, indices))
+        for extent, indices in indices_by_tablet(batch, extents, rows)
     ]
 
 
-def places_in_tablets(
+def indices_by_tablet(
     batch: pa.RecordBatch, extents: Sequence[Extent], rows: tuple[bytes, bytes] | None = None
 ) -> list[tuple[Extent, np.ndarray | None]]:
-    """As :func:`split_by_tablets`, with where in the batch each tablet's records lie, ascending; None = all of them."""
+    """As :func:`split_by_tablets`, with the ascending indices of each tablet's records; None = all of them."""
     if not batch.num_rows:
         return []
     if len(extents) == 1 and extents[0].prev_row is None and extents[0].end_row is None:
@@ -140,13 +140,13 @@ def places_in_tablets(
         done = end
     if done < batch.num_rows:
         row = read_row(order[done])
-        raise NotServingError(f"row {row!r} lies in none of the {len(extents)} tablets given: locate it again")
+        raise NotServingError(f"row {row!r} lies in none of the {len(extents)} tablets of the request: locate it again")
     return parts
 
 
 def take_sorted(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
-    """Some records in their order; a stretch of neighbours is not copied."""
+    """Some records in their order; neighbours are not copied."""
     first, count = int(indices[0]), len(indices)
     if int(indices[-1]) - first + 1 == count:
         return batch.slice(first, count)
-    return gather(batch, indices)
+    return take_records(batch, indices)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bookkeeper.config.table_properties import TableProperties
-from bookkeeper.storage.tablet.scans.cell_versions import Begun, Retention, counting, standing
+from bookkeeper.storage.tablet.scans.cell_versions import PartialCell, Retention, counted_versions, rank_versions
 from bookkeeper.storage.tablet.scans.scan import are_deletes, times_of
 from bookkeeper.storage.tablet.segments.locality_groups import family_mask
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
@@ -80,7 +80,7 @@ def families_outside(families: Iterable[Collection[bytes] | None]) -> frozenset[
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class MergeRetention:
     """What a merge keeps: the versions that count; deletes of ``outside`` families (None: of all); deletes from
     ``deletes_from_ms`` on (None: no others).
     """
@@ -102,23 +102,23 @@ class Keeping:
         return deletes & kept
 
 
-class Sieve:
+class MergeFilter:
     """Selects what is kept of one round after the other; remembers the cell that may go on."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: MergeRetention) -> None:
         self._keeping = keeping
-        self._begun: Begun | None = None
+        self._partial_cell: PartialCell | None = None
 
     def keep(self, merged: Round) -> Mask:
         """The entries to keep, in order."""
-        begun, retention = self._begun, self._keeping.retention
-        if begun is not None and begun.cell != merged.first:
-            begun = None
+        partial_cell, retention = self._partial_cell, self._keeping.retention
+        if partial_cell is not None and partial_cell.cell != merged.first:
+            partial_cell = None
         times = merged.in_order(times_of(merged.entries))
-        stands = standing(merged.starts, merged.in_order(are_deletes(merged.entries)), begun)
-        hiding = stands.deletes & ~stands.behind_delete
+        ranks = rank_versions(merged.starts, merged.in_order(are_deletes(merged.entries)), partial_cell)
+        hiding = ranks.deletes & ~ranks.behind_delete
         if retention.oldest_ms is not None:
             hiding &= times >= retention.oldest_ms
-        self._begun = Begun(merged.last, int(stands.index[-1]) + 1, 0, not stands.visible[-1])
-        mask: Mask = counting(stands, times, retention) | self._keeping.deletes(merged, hiding)
+        self._partial_cell = PartialCell(merged.last, int(ranks.index[-1]) + 1, 0, not ranks.visible[-1])
+        mask: Mask = counted_versions(ranks, times, retention) | self._keeping.deletes(merged, hiding)
         return mask

@@ -1,9 +1,8 @@
-"""All data of one tablet: memtable, memtables on their way to disk, segments.
+"""All data of one tablet: the active memtable, the frozen one that a flush writes, and the segments.
 
-Arrives: record batches in commit order, scans, and the order to flush. Leaves: pages, and segments for the books.
-Survives a crash: the segments that the books name; everything else is in the WAL. Any number of threads may scan
-while one applies and one flushes: a reader takes the present state, which never changes, and each record is in it
-exactly once or, equal in all parts, twice.
+Batches are applied in commit order. Any number of threads may scan while one applies and one flushes: a reader takes
+the present state, which never changes, and each record is in it exactly once or, equal in all parts, twice. Segments
+that the books name survive a crash; the WAL has all other records.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ import pyarrow as pa
 from bookkeeper.config.table_properties import DEFAULT_PROPERTIES, TableProperties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent, RowRange
-from bookkeeper.storage.tablet.compaction import Keeping, Sieve, families_outside
+from bookkeeper.storage.tablet.compaction import MergeFilter, MergeRetention, families_outside
 from bookkeeper.storage.tablet.flush import Target, write_groups
 from bookkeeper.storage.tablet.memtable import FrozenMemtable, Memtable
-from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING, Asked, Retention
-from bookkeeper.storage.tablet.scans.scan import ScanPage, View, Wanted, read_page
+from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS, Retention, VersionFilter
+from bookkeeper.storage.tablet.scans.scan import ColumnFilter, ScanPage, ScanView, read_page
 from bookkeeper.storage.tablet.scans.scan_position import Resume
-from bookkeeper.storage.tablet.scans.visibility import Sight
+from bookkeeper.storage.tablet.scans.visibility import Authorizations
 from bookkeeper.storage.tablet.segments import bloom, segment_format
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.locality_groups import GroupMap
@@ -43,7 +42,7 @@ EVERY_ROW = RowRange(None, None)
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What readers see; replaced, never changed (the active memtable grows)."""
+    """The state that readers see. It is replaced and never changed, but for the active memtable, which grows."""
 
     active: Memtable
     frozen: FrozenMemtable | None
@@ -51,17 +50,17 @@ class _State:
 
 
 def frozen_state(state: _State, fresh: Memtable) -> _State:
-    """Nothing that was readable is missing: the active memtable is the frozen one now."""
+    """The active memtable becomes the frozen one; its records stay readable."""
     return replace(state, active=fresh, frozen=FrozenMemtable(state.active))
 
 
 def flushed_state(state: _State, opened: tuple[Segment, ...]) -> _State:
-    """The frozen memtable goes at the moment its segments come."""
+    """Segments take the place of the frozen memtable, at one moment."""
     return replace(state, frozen=None, segments=(*state.segments, *opened))
 
 
 def merged_state(state: _State, inputs: Collection[str], opened: tuple[Segment, ...]) -> _State:
-    """The segments that were merged go at the moment that what was made of them comes."""
+    """New segments take the place of those that were merged, at one moment."""
     left = tuple(segment for segment in state.segments if segment.ref.uri not in inputs)
     return replace(state, segments=(*left, *opened))
 
@@ -176,40 +175,40 @@ class TabletData:
         columns: Collection[tuple[bytes, bytes]],
         resume: bytes | None,
         page_bytes: int,
-        asked: Asked = EVERYTHING,
+        version_filter: VersionFilter = ALL_VERSIONS,
         now_ms: int = 0,
-        sight: Sight | None = None,
+        authorizations: Authorizations | None = None,
     ) -> ScanPage:
-        """Records with ``start_row <= row < stop_row`` (None = unbounded): the versions ``asked`` for of those that
-        count by the table's properties at ``now_ms``, deletes resolved, at most about ``page_bytes``, at least one
-        unless the range is at its end or holds long stretches that nobody asked for. ``families`` and ``columns``
-        (family, qualifier): empty = all, else a record must be in both. ``sight``: labels that may be seen, None = all.
-        ``resume``: ``next`` of the page before, with the other arguments unchanged.
+        """Records with ``start_row <= row < stop_row`` (None = unbounded), deletes resolved: of the versions that count
+        by the table's properties at ``now_ms``, those of ``version_filter``. At most about ``page_bytes``; none at the
+        end of the range, or after many records that do not match. ``families`` and ``columns`` (family, qualifier):
+        empty = all, else a record must be in both. ``authorizations`` None: of all labels. ``resume``: ``next`` of the
+        page before, with the other arguments unchanged.
 
         Raises InvalidInputError for a bad token or size, CorruptionError for a bad segment.
         """
         if page_bytes < 1:
             raise InvalidInputError(f"a page of {page_bytes} bytes can't hold a record: ask for more")
-        asked.check()
+        version_filter.check()
         low, high = self._clip(start_row, stop_row)
         position: Position = (low,)
-        begun = None
+        partial_cell = None
         if resume is not None:
             behind = Resume.decode(resume)
             position = max(position, behind.position)
-            begun = behind.begun
+            partial_cell = behind.partial_cell
             low = max(low, behind.cell[0])
-        wanted = Wanted.of(families, columns)
-        view = View(wanted, retention(self._properties, now_ms), asked, sight)
+        column_filter = ColumnFilter.of(families, columns)
+        view = ScanView(column_filter, retention(self._properties, now_ms), version_filter, authorizations)
         with self._pinned() as state:
-            cursors = _cursors(state, position, low, high, wanted)
+            cursors = _cursors(state, position, low, high, column_filter)
             if state.active.due:
                 self._resources.sort(state.active.consolidate)
-            return read_page(cursors, view, page_bytes, self._settings, begun)
+            return read_page(cursors, view, page_bytes, self._settings, partial_cell)
 
     @contextmanager
     def _pinned(self) -> Iterator[_State]:
-        """The present state; its files are needed until the end of the block."""
+        """The present state; its files stay needed until the end of the block."""
         page = next(self._pages)
         with self._lock:
             state = self._reading[page] = self._state
@@ -220,9 +219,7 @@ class TabletData:
                 del self._reading[page]
 
     def is_read(self, uris: Collection[str]) -> bool:
-        """Whether a page that is being filled may still read one of these segments; none begins to, once they were
-        replaced.
-        """
+        """Whether an unfinished page may still read one of these segments. No new page reads a replaced segment."""
         with self._lock:
             states = list(self._reading.values())
         return any(segment.ref.uri in uris for state in states for segment in state.segments)
@@ -240,8 +237,8 @@ class TabletData:
     # ---- flushing
 
     def begin_flush(self) -> FrozenMemtable | None:
-        """Set the memtable aside, still readable, and start a new one; None when there is nothing to flush. While a
-        flush is unfinished this returns that one's memtable again, the same object: to retry it.
+        """Freeze the memtable, which stays readable, and start a new one; None when there is nothing to flush. While a
+        flush is unfinished this returns its memtable again, the same object, for the next try.
         """
         with self._lock:
             state = self._state
@@ -262,7 +259,7 @@ class TabletData:
         return self._checked(write_groups(cursors, self._target(f"{flush_id:010d}", flush_id)))
 
     def _target(self, prefix: str, flush_id: int) -> Target:
-        """Segments of this tablet as its table wants them, in files whose names begin with ``prefix``."""
+        """Segments with the settings of the table, in files whose names begin with ``prefix``."""
         return Target(
             self._groups,
             lambda: self._directory / f"{prefix}-{uuid.uuid4().hex}{segment_format.ENDING}",
@@ -284,42 +281,48 @@ class TabletData:
         with self._lock:
             state = self._state
             if state.frozen is not frozen:
-                known = {segment.ref.uri for segment in state.segments}
-                if {segment.uri for segment in segments} <= known:
+                present = {segment.ref.uri for segment in state.segments}
+                if {segment.uri for segment in segments} <= present:
                     return
-                raise InvalidInputError("finish_flush was given a memtable that is not being flushed")
+                raise InvalidInputError("finish_flush got a memtable that is not being flushed")
             bounds = [(segment.first_seq, segment.last_seq) for segment in segments]
             if (min(bounds)[0], max(last for _, last in bounds)) != (frozen.first_seq, frozen.last_seq):
-                raise InvalidInputError("finish_flush was given segments of another memtable")
+                raise InvalidInputError("finish_flush got segments of another memtable")
             self._state = flushed_state(state, opened)
 
     # ---- compaction
 
     def write_merged(
-        self, inputs: Collection[str], holder: int, now_ms: int, *, forget: bool, go_on: Callable[[], None]
+        self,
+        inputs: Collection[str],
+        holder: int,
+        now_ms: int,
+        *,
+        drop_deletes: bool,
+        check_continue: Callable[[], None],
     ) -> list[NewSegment]:
-        """Write what is kept of some segments, clipped to the extent: a segment for each locality group present,
-        durable on return, perhaps none; readers do not see them yet, and the flush id is the caller's to set.
+        """Merge some segments, clipped to the extent: write a segment for each locality group that has entries left,
+        durable on return. Readers do not see them yet, and the caller sets their flush id.
 
-        ``holder``: first flush id of the tablet's holder, part of the files' names: what a crash leaves belongs to
-        nobody once there is another holder. ``now_ms``: for age-off. ``forget``: deletes go, where no segment outside
-        can hold what they hide; everything written before is in segments. ``go_on`` is called for each round and may
-        raise. Raises OSError, CorruptionError; then nothing is left.
+        ``holder``: the first flush id of the tablet's holder, a part of the files' names: once there is another holder,
+        files that a crash has left can be deleted. ``now_ms``: for age-off. ``drop_deletes``: drop deletes where no
+        other segment can have an entry that they hide; all older records are in segments. ``check_continue`` runs for
+        each round and may raise. Raises OSError, CorruptionError; then no file is left.
         """
         segments = self._state.segments
         outside = [segment.families for segment in segments if segment.ref.uri not in inputs]
         kept_ms = self._properties.deletes_kept_ms
-        sieve = Sieve(
-            Keeping(
+        merge_filter = MergeFilter(
+            MergeRetention(
                 retention(self._properties, now_ms),
-                families_outside(outside) if forget else None,
+                families_outside(outside) if drop_deletes else None,
                 now_ms - kept_ms if kept_ms else None,
             )
         )
 
         def keep(merged: Round) -> Mask:
-            go_on()
-            return sieve.keep(merged)
+            check_continue()
+            return merge_filter.keep(merged)
 
         low, high = self._clip(None, None)
         unshared = BlockCache(0, readers=0)
@@ -328,26 +331,28 @@ class TabletData:
         return self._checked(write_groups(cursors, self._target(merged_prefix(holder), 0), keep))
 
     def replace_segments(self, inputs: Collection[str], written: Sequence[NewSegment]) -> None:
-        """Let readers use what was written instead of the segments that it was merged from, at one moment. Call when
-        the books say so. Raises InvalidInputError when a reader does not see one of ``inputs``.
+        """Let readers use the written segments instead of the merged ones, at one moment. Call when the books name
+        them. Raises InvalidInputError when a reader does not see one of ``inputs``.
         """
         opened = tuple(Segment(segment, self._cache) for segment in written)
         with self._lock:
-            known = {segment.ref.uri for segment in self._state.segments}
-            if not set(inputs) <= known:
-                raise InvalidInputError("segments that the tablet does not consist of can't be replaced")
+            present = {segment.ref.uri for segment in self._state.segments}
+            if not set(inputs) <= present:
+                raise InvalidInputError("segments that the tablet lacks can't be replaced")
             self._state = merged_state(self._state, inputs, opened)
 
 
 def retention(properties: TableProperties, now_ms: int) -> Retention:
-    """What counts of a cell in a table of these properties."""
+    """The retention of a table with these properties."""
     oldest_ms = now_ms - properties.age_off_ms if properties.age_off_ms else None
     return Retention(properties.versions_max, oldest_ms)
 
 
-def _cursors(state: _State, position: Position, low: bytes, high: bytes | None, wanted: Wanted) -> list[Cursor]:
-    """Behind ``position``, everything that can hold something wanted in rows ``[low, high)``."""
-    families = wanted.all_families()
+def _cursors(
+    state: _State, position: Position, low: bytes, high: bytes | None, column_filter: ColumnFilter
+) -> list[Cursor]:
+    """Cursors behind ``position`` over all sources that can have a matching entry in rows ``[low, high)``."""
+    families = column_filter.all_families()
     only_row = bloom.hash_row(low) if high == low + b"\x00" else None
     found = [segment for segment in state.segments if segment.may_hold(families, low, high, only_row)]
     cursors = [cursor for segment in found for cursor in segment_cursors(segment, position, high)]
@@ -357,8 +362,8 @@ def _cursors(state: _State, position: Position, low: bytes, high: bytes | None, 
 
 
 def segment_cursors(segment: Segment, position: Position, high: bytes | None) -> list[Cursor]:
-    """Behind ``position`` and before the row ``high`` (None = no end), the rows of a segment that count: a cursor for
-    each range of them.
+    """Cursors over the rows of a segment that count, one for each range: behind ``position`` and before the row
+    ``high`` (None = no end).
     """
     ranges = segment.ref.ranges or (EVERY_ROW,)
     found = []

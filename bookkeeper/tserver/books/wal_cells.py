@@ -21,7 +21,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut
 from bookkeeper.model import Barrier, TargetShare
 from bookkeeper.storage.wal import Block, BlockHeader, Seal, shares_from_pb
-from bookkeeper.tserver.tablets.wal_order import WalPlace, barrier_at
+from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
 from combiners import ReplicationStatus
 
 
@@ -283,7 +283,7 @@ class WalBooks:
 
 def barriers_of(block: Block) -> tuple[Barrier, ...]:
     """Rule R24: the barriers that the block's records wait for."""
-    return tuple(barrier_at(block.first_offset, WalPlace(after.file, after.offset)) for after in block.header.after)
+    return tuple(barrier_at(block.first_offset, WalPosition(after.file, after.offset)) for after in block.header.after)
 
 
 def tablet_of(header: BlockHeader) -> tuple[str, bytes | None]:

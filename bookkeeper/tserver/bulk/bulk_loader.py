@@ -54,7 +54,7 @@ from bookkeeper.tserver.tablets.load_plan import first_flush_id
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import merged_state, segments_put
-from bookkeeper.tserver.tablets.wal_order import WalPlace, barrier_at
+from bookkeeper.tserver.tablets.wal_order import WalPosition, barrier_at
 from bookkeeper.tserver.write.barriers import CloseTablet
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.replicated_apply import was_forgotten
@@ -106,7 +106,9 @@ def with_whole(state: FlushState, request: AdoptRequest, families: Iterable[byte
     return replace(state, origin_intervals={**state.origin_intervals, root: held})
 
 
-def with_log(put: RowPut, log: ImportedLog | None, after: Iterable[WalPlace], shares: Iterable[TargetShare]) -> RowPut:
+def with_log(
+    put: RowPut, log: ImportedLog | None, after: Iterable[WalPosition], shares: Iterable[TargetShare]
+) -> RowPut:
     """The row put of an import together with the books of its log: CLOSED from birth, needed = its length, and waiting
     for the tablet's last record (R24). What a peer lacks is known at the moment at which it shows here.
     """
@@ -144,7 +146,7 @@ def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
     """
     if (
         request.through is not None
-        and tablet.received.origin_intervals.known(first_root(request.stream, request.onward)).parts
+        and tablet.received.origin_intervals.of(first_root(request.stream, request.onward)).parts
     ):
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file} by another path")
     known = tablet.received.staged_high_water(request.stream)
@@ -260,7 +262,7 @@ class BulkLoader:
         """Whether the tablet, which is served here, has some of a root's records, by whichever path they came (R22).
         Raises NotServingError.
         """
-        return bool(self._registry.serving(extent).received.origin_intervals.known(root).parts)
+        return bool(self._registry.serving(extent).received.origin_intervals.of(root).parts)
 
     def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
         with self._loader.only_one(request.extent):

@@ -1,15 +1,15 @@
-"""Compactions: segments of a tablet are merged into fewer, in a thread of its own, one merge at a time.
+"""Compactions: a thread merges segments of tablets into fewer ones, one merge at a time.
 
-Arrives: served tablets, orders to compact. Leaves: merged segments, and the state that names them instead of what they
-were made of, in one row put; then marks and deletes of cells that do not count. Survives a crash: a compaction is in
-the books wholly or not at all; what a cut leaves are files that nobody names (``master.strays``) or cells that the next
-look at the row finds dead, those of late flushes of earlier holders among them.
+One row put has the merged segments and the state that names them instead of their inputs; then dead cells are marked
+and deleted. So after a crash the books have all of a compaction or nothing. A crash leaves files that no cell names
+(``master.gc.orphan_files`` removes them), or dead cells that the next check of the row finds, with those of late
+flushes of earlier holders.
 
 Neither commits nor flushes wait for a merge: it reads segments only, and it locks a tablet's flushes for its row put
 alone.
-Deletes are forgotten by a merge of all segments of a locality group, as of its begin: what is in memory then is flushed
-before. A peer needs no delete of ours, it has its own: records of a tablet reach it in their order (R24) and once
-(R18), so no put comes behind the delete that hid it. Rules: R1, R16, R17, R18 and R24.
+A merge of all segments of a locality group drops deletes, as of its start: the memtable is flushed before. A peer needs
+no delete of this cluster's segments, it has its own: records of a tablet reach it in their order (R24) and once (R18),
+so no put comes behind the delete that hid it. Rules: R1, R16, R17, R18 and R24.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ LOG = logging.getLogger(__name__)
 COMPACTION = "a compaction"
 TICK_MS = 500
 FAILED_AGAIN_MS = 30_000
-"""ms until a tablet is tried again whose compaction failed."""
+"""ms until the next try for a tablet whose compaction failed."""
 
-LOOK_INTERVAL_MS = 600_000
-"""ms between looks for dead cells of a tablet that is not compacted."""
+CHECK_INTERVAL_MS = 600_000
+"""ms between checks for dead cells of a tablet that is not compacted."""
 
 
-def of_group(tablet: ServedTablet, group: str) -> list[SegmentRef]:
+def segments_of_group(tablet: ServedTablet, group: str) -> list[SegmentRef]:
     """The tablet's segments of one locality group."""
     return [ref for ref in tablet.data.segments if ref.group == group]
 
 
 def discard(written: Sequence[SegmentRef]) -> None:
-    """Remove files that nobody was told of."""
+    """Delete the files of segments that are not in the books."""
     for ref in written:
         path_of(ref.uri).unlink(missing_ok=True)
 
 
 class Compactor:
-    """Merges segments of served tablets when they are due or asked for."""
+    """Merges segments of served tablets when a merge is due or requested."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Compactor:
         self._books = books
         self._clock = clock
         self._age_clock = SteadyWall(clock)
-        """Scans hide what is too old by the wall clock; dropping it must wait until it is so by this one, too."""
+        """Scans hide old versions by the wall clock; a merge drops them by this clock, which ignores forward jumps."""
         self._die = die
         self._lock = threading.Lock()
-        self._asked: set[bytes] = set()
+        self._requested: set[bytes] = set()
         self._under_way: dict[bytes, int] = {}
-        """Of tablets, by row, that are compacted now: the flush id that was taken at the begin."""
+        """Row of a tablet under compaction to the flush id that the compaction took at its start."""
         self._not_before_ns: dict[bytes, int] = {}
-        self._look_ns: dict[ServedTablet, int] = {}
+        self._checked_ns: dict[ServedTablet, int] = {}
         self._thread = BackgroundThread("compactor", clock, die)
         self._merges_done = 0
 
@@ -92,9 +92,9 @@ class Compactor:
 
     # ---- orders
 
-    def ask(self, tablet: ServedTablet, ticket: int) -> int:
-        """Have everything in the tablet compacted, as it is now. ``ticket`` 0: a new request; else one that was given
-        before, perhaps by another holder. Returns 0 when it is done, else the ticket to ask again with.
+    def request(self, tablet: ServedTablet, ticket: int) -> int:
+        """Request a compaction of all that the tablet has now. ``ticket`` 0: a new request; else the ticket of an
+        earlier one, perhaps from another holder. Returns 0 when it is done, else the ticket for the next call.
         """
         if ticket and tablet.flushes.compacted >= ticket:
             return 0
@@ -103,7 +103,7 @@ class Compactor:
         with self._lock:
             ticket = ticket or tablet.flushes.take_flush_id()
             if self._under_way.get(tablet.row, 0) <= ticket:
-                self._asked.add(tablet.row)
+                self._requested.add(tablet.row)
                 self._not_before_ns.pop(tablet.row, None)
         self._thread.wake()
         return ticket
@@ -111,47 +111,51 @@ class Compactor:
     # ---- merges
 
     def compact(self, tablet: ServedTablet) -> None:
-        """Merge everything in the tablet into one segment for each locality group. Raises TransientError."""
+        """Merge all data of the tablet into one segment for each locality group. Raises TransientError."""
         with self._lock:
-            self._asked.discard(tablet.row)
-            begun = self._under_way[tablet.row] = tablet.flushes.take_flush_id()
+            self._requested.discard(tablet.row)
+            compaction_id = self._under_way[tablet.row] = tablet.flushes.take_flush_id()
         try:
-            self._compact(tablet, begun)
+            self._compact(tablet, compaction_id)
         finally:
             with self._lock:
                 del self._under_way[tablet.row]
 
-    def _compact(self, tablet: ServedTablet, begun: int) -> None:
+    def _compact(self, tablet: ServedTablet, compaction_id: int) -> None:
         self._flusher.flush(tablet)
         groups = sorted({ref.group for ref in tablet.data.segments})
         for group in groups if len(tablet.data.segments) > INPUTS_MAX else ():
-            while len(inputs := of_group(tablet, group)) > max(1, INPUTS_MAX // len(groups)):
-                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.flushes.compacted, forget=False)
+            while len(inputs := segments_of_group(tablet, group)) > max(1, INPUTS_MAX // len(groups)):
+                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.flushes.compacted, drop_deletes=False)
         if tablet.data.segments:
-            self._merge(tablet, tablet.data.segments, begun, forget=True)
-        tablet.flushes.compacted_at(begun)
+            self._merge(tablet, tablet.data.segments, compaction_id, drop_deletes=True)
+        tablet.flushes.compacted_at(compaction_id)
 
     def compact_due(self, tablet: ServedTablet) -> None:
-        """Merge what is due by the sizes of segments; little while flush follows flush. Raises TransientError."""
+        """Do the merges that are due by the sizes of segments; few while the tablet fills up. Raises TransientError."""
         filling = self._flusher.fills(tablet)
         for merge in due_merges(tablet.data.segments, tablet.data.properties, filling=filling):
             inputs: Sequence[SegmentRef] = merge.inputs
             if merge.whole_group:
                 self._flusher.flush(tablet)
-                inputs = of_group(tablet, inputs[0].group)
-            self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, forget=len(inputs) <= INPUTS_MAX)
+                inputs = segments_of_group(tablet, inputs[0].group)
+            self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, drop_deletes=len(inputs) <= INPUTS_MAX)
 
-    def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, forget: bool) -> None:
+    def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, drop_deletes: bool) -> None:
         uris = {ref.uri for ref in inputs}
         now_ms = self._age_clock.wall_ms()
         try:
             written = tablet.data.write_merged(
-                uris, first_flush_id(tablet.serial), now_ms, forget=forget, go_on=lambda: self._check(tablet)
+                uris,
+                first_flush_id(tablet.serial),
+                now_ms,
+                drop_deletes=drop_deletes,
+                check_continue=lambda: self._check(tablet),
             )
         except OSError as error:
             raise unavailable(f"segments of tablet {tablet.extent} can't be merged", error) from error
         self._install(tablet, uris, written, compacted)
-        self._look_ns.pop(tablet, None)
+        self._checked_ns.pop(tablet, None)
         self._merges_done += 1
         LOG.info(
             "tablet %s: %d segments of %d records became %d of %d",
@@ -163,13 +167,13 @@ class Compactor:
         )
 
     def _check(self, tablet: ServedTablet) -> None:
-        """Raise NotServingError when nobody waits for a merge any more."""
+        """Raise NotServingError when the merge is not needed any more."""
         if self._thread.closing.is_set() or not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server")
 
     def _install(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:
-        """One row put, behind every state that was put before; then readers use what was written. Raises
-        TransientError, nothing is left then; ends the process when nobody can know whether the books have it.
+        """One row put, behind all earlier states; then readers use the written segments. Raises TransientError: then no
+        file is left. Ends the process when it can't know whether the books have the put.
         """
         with tablet.flushes.lock:
             try:
@@ -184,7 +188,7 @@ class Compactor:
             left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
             state = tablet_segments.merged_state(tablet.flushes.state, flush_id, [*left, *new], compacted)
             put = segments_put(tablet.row, state, new)
-            check_puts([put], flush_id)  # what no store takes is this tablet's problem: nothing was written
+            check_puts([put], flush_id)  # a put too large for the store is this tablet's problem: nothing was written
             self._put(put, flush_id)
             tablet.segments_replaced(inputs, new, state)
 
@@ -198,11 +202,11 @@ class Compactor:
     # ---- dead cells
 
     def clear(self, tablet: ServedTablet) -> bool:
-        """Mark the files of cells that do not count and delete these cells; tells whether none is left that may be
-        deleted. Files that a scan still reads are left for later. Raises TransientError.
+        """Mark the files of dead cells, and delete these cells. Returns whether no dead cell is left. Files that a scan
+        still reads wait. Raises TransientError.
         """
         row = self._books.get(tablet.row, SEGMENT_FAMILIES)
-        if tablet_segments.is_left_by_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
+        if tablet_segments.has_cells_of_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
             self._install(tablet, set(), (), tablet.flushes.compacted)
             row = self._books.get(tablet.row, SEGMENT_FAMILIES)
         dead = dead_segments(row, tablet.serial)
@@ -217,46 +221,46 @@ class Compactor:
     # ---- the thread
 
     def start(self) -> None:
-        """Begin to merge what is due."""
+        """Start the thread."""
         self._thread.start(self.run_once, TICK_MS)
 
     def close(self) -> None:
-        """End the thread; the merge under way is given up."""
+        """End the thread; the merge under way stops."""
         self._thread.close()
 
     def run_once(self) -> None:
-        """One look at each tablet: those first that somebody asked for."""
+        """Work on each tablet once, the requested ones first."""
         tablets = [tablet for tablet in self._registry.all() if tablet.accepting]
         with self._lock:
-            asked = self._asked & {tablet.row for tablet in tablets}
-            self._asked &= asked
+            requested = self._requested & {tablet.row for tablet in tablets}
+            self._requested &= requested
         here = set(tablets)
-        self._look_ns = {tablet: at for tablet, at in self._look_ns.items() if tablet in here}
-        for tablet in sorted(tablets, key=lambda tablet: tablet.row not in asked):
+        self._checked_ns = {tablet: at for tablet, at in self._checked_ns.items() if tablet in here}
+        for tablet in sorted(tablets, key=lambda tablet: tablet.row not in requested):
             if self._thread.closing.is_set():
                 return
             if self._not_before_ns.get(tablet.row, 0) <= self._clock.boot_ns():
-                self._work(tablet, tablet.row in asked)
+                self._work(tablet, tablet.row in requested)
 
-    def _compact_asked(self, tablet: ServedTablet) -> None:
+    def _compact_requested(self, tablet: ServedTablet) -> None:
         try:
             self.compact(tablet)
         except BaseException:
             with self._lock:
-                self._asked.add(tablet.row)
+                self._requested.add(tablet.row)
             raise
 
-    def _work_on(self, tablet: ServedTablet, is_asked: bool) -> None:
-        if is_asked:
-            self._compact_asked(tablet)
+    def _work_on(self, tablet: ServedTablet, is_requested: bool) -> None:
+        if is_requested:
+            self._compact_requested(tablet)
         self.compact_due(tablet)
-        if self._look_ns.get(tablet, 0) <= self._clock.boot_ns() and self.clear(tablet):
-            self._look_ns[tablet] = self._clock.boot_ns() + LOOK_INTERVAL_MS * 1_000_000
+        if self._checked_ns.get(tablet, 0) <= self._clock.boot_ns() and self.clear(tablet):
+            self._checked_ns[tablet] = self._clock.boot_ns() + CHECK_INTERVAL_MS * 1_000_000
 
-    def _work(self, tablet: ServedTablet, is_asked: bool) -> None:
+    def _work(self, tablet: ServedTablet, is_requested: bool) -> None:
         try:
             with contained(tablet.extent, COMPACTION):
-                self._work_on(tablet, is_asked)
+                self._work_on(tablet, is_requested)
             tablet.work_succeeded(COMPACTION)
         except LeaseLostError:
             raise

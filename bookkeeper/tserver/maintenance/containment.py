@@ -1,8 +1,8 @@
-"""What goes wrong with one tablet stays with that tablet: its tserver serves the others, and people are told.
+"""A failure of one tablet stays with that tablet: its tserver serves the others, and reports the problem.
 
-Arrives: work on a tablet that may raise anything. Leaves: a declared error that names the tablet. A thread or a call
-that gets one goes on with other tablets; an undeclared error ends the process, as it must where nobody can say what it
-concerns. Survives a crash: nothing; what is wrong is found again.
+Work on a tablet may raise any error; :func:`contained` makes it a declared error that names the tablet. A thread or a
+call that gets a declared error goes on with other tablets. Elsewhere an undeclared error ends the process, because it
+may concern all of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ REASON_MAX = 200
 
 @contextmanager
 def contained(extent: Extent, what: str) -> Iterator[None]:
-    """Turn an undeclared error of ``what`` (a noun: a flush, a load) of one tablet into a CorruptionError: it comes of
-    the tablet's files or books, and comes again unless these change.
+    """Turn an undeclared error of ``what`` (a noun: a flush, a load) of one tablet into a CorruptionError. Its cause is
+    in the tablet's files or books, and it comes again until these change.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def contained(extent: Extent, what: str) -> Iterator[None]:
 
 
 def undeclared(extent: Extent, what: str, error: Exception) -> BaseException:
-    """What an error becomes that nobody foresaw."""
+    """The declared error for one that the code does not expect."""
     return CorruptionError(
         f"{what} of tablet {extent} failed unexpectedly ({type(error).__name__}: {str(error)[:REASON_MAX]}); the log "
         "of its tserver says more; restore its files or books from a copy, or copy the table from a peer"

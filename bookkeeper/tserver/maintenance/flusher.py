@@ -1,11 +1,9 @@
-"""Flushes: memtables become segments that the books name, and logs that are not needed any more are let go.
+"""Flushes: memtables become segments that the books name, and logs that recovery needs no more lose their cells.
 
-Arrives: tablets with too much in memory, or whose logs were sealed a while ago; orders. Leaves: segments and
-``tablet:flush`` in one row put at the rank of the flush, and only then ``log:`` deletes. Survives a crash: a flush is
-in the books wholly or not at all; when only the deletes are missing, loading finds nothing to replay and deletes then.
-
-A flush that fails half-way keeps its point: it is completed before another one begins, because its rank has its
-value (R1). Rules: R1, R15, R18 and R24.
+A flush puts segments and ``tablet:flush`` in one row put at the rank of the flush, and only then deletes ``log:``
+cells. So after a crash the books have all of a flush or nothing; when only the deletes are missing, loading finds
+nothing to replay and deletes then. A flush that fails half-way keeps its point, and completes before another one
+begins, because its rank has its value (R1). Rules: R1, R15, R18 and R24.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 FLUSH = "a flush"
 FLUSHES_TO_EMPTY_MAX = 4
-"""An unload flushes this often at most: once for what was set aside before, once for the rest."""
+"""An unload flushes this often at most: once for the flush under way, once for the records since."""
 
 
 class Flusher:
@@ -73,8 +71,8 @@ class Flusher:
     # ---- room in memory
 
     def make_room(self, tablet: ServedTablet, patience_ms: float = 0) -> None:
-        """Before records are submitted for a tablet: its memory is flushed when it is full. Where flushes fell behind,
-        waits for as long as ``patience_ms``, then raises OverloadedError. Any thread.
+        """Call before records are submitted for a tablet: a full memtable is flushed. When flushes are too slow, this
+        waits for up to ``patience_ms``, then raises OverloadedError. Any thread.
         """
         limit = self._schedule.memtable_bytes(tablet)
         if tablet.data.active_bytes >= limit:
@@ -89,9 +87,9 @@ class Flusher:
     # ---- one flush
 
     def flush(self, tablet: ServedTablet) -> None:
-        """Complete the flush under way, if any, and flush what is in memory now. Raises TransientError, then nothing
-        is lost and the next flush completes this one. Nothing to do for a tablet that has left: it was flushed then, or
-        its table is deleted, and its row with it.
+        """Complete the flush under way, if any, and flush the records in memory now. Raises TransientError: then
+        nothing is lost, and the next flush completes this one. A tablet that has left needs no flush: it was flushed
+        then, or its table is deleted, and its row with it.
         """
         with tablet.flushes.lock:
             if not self._registry.holds(tablet):
@@ -114,7 +112,7 @@ class Flusher:
         raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
 
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
-        """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
+        """Bring a point into the books. Each step may be repeated; segments are written once, because names are new."""
         segments = point.segments
         if segments is None:
             flush_id = tablet.flushes.take_flush_id()

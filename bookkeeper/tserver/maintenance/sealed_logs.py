@@ -1,8 +1,7 @@
-"""Where each tablet's blocks lie in a sealed log: the log is walked once, however many tablets are recovered from it.
+"""Index of sealed logs: the positions of each tablet's blocks, so that many tablets are recovered with one read.
 
-Arrives: logs with a seal, tablets. Leaves: the blocks of one tablet that it lacks. Survives a crash: nothing; a log is
-walked again. Memory is bounded: a block takes eight bytes, a tablet about two hundred, and the logs that were used
-longest ago are forgotten. Rule R15: nothing is added to a sealed log, so this stays true.
+Rule R15: a sealed log does not grow, so its index stays valid. Memory is bounded: a block takes eight bytes, a tablet
+about two hundred, and the index of the least recently used log is dropped first.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bookkeeper.storage.wal import BlockAt, read_headers, read_headers_at
 from bookkeeper.tserver.tablets.load_plan import LogToRead, is_behind, tablet_key, writer_of
 
 BLOCKS_MAX = 500_000
-"""Blocks of all logs that are remembered together; the log that was used last is, however many it has."""
+"""Blocks in the indexes of all logs together; the log that was used last stays, however many it has."""
 
 Read = Callable[[str], Iterator[BlockAt]]
 
@@ -32,12 +31,12 @@ def positions_of(extent: Extent, positions: Positions) -> Iterable[int]:
 
 @dataclass(slots=True)
 class SealedLogs:
-    """What was found in sealed logs. Thread-safe; one log is walked at a time. ``read`` gives all headers of a log."""
+    """The indexes of sealed logs. Thread-safe; one log is read at a time. ``read`` returns all headers of a log."""
 
     read: Read = read_headers
     blocks_max: int = BLOCKS_MAX
     _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
-    _known: dict[str, tuple[Positions, int]] = field(default_factory=dict)
+    _indexes: dict[str, tuple[Positions, int]] = field(default_factory=dict)
 
     def wanted(self, extent: Extent, log: LogToRead) -> Iterator[BlockAt]:
         """The blocks of a sealed log that a tablet lacks, in order. Raises CorruptionError, NotFoundError,
@@ -48,15 +47,15 @@ class SealedLogs:
 
     def _positions(self, uri: str) -> Positions:
         with self._lock:
-            known = self._known.pop(uri) if uri in self._known else self._walked(uri)
-            self._known[uri] = known
-            for oldest in list(self._known)[:-1]:
-                if sum(count for _, count in self._known.values()) <= self.blocks_max:
+            index = self._indexes.pop(uri) if uri in self._indexes else self._index(uri)
+            self._indexes[uri] = index
+            for oldest in list(self._indexes)[:-1]:
+                if sum(count for _, count in self._indexes.values()) <= self.blocks_max:
                     break
-                del self._known[oldest]
-        return known[0]
+                del self._indexes[oldest]
+        return index[0]
 
-    def _walked(self, uri: str) -> tuple[Positions, int]:
+    def _index(self, uri: str) -> tuple[Positions, int]:
         found: dict[tuple[str, bytes | None], array[int]] = {}
         blocks = 0
         for at in self.read(uri):

@@ -1,7 +1,7 @@
-"""Sorts memtables beside the commit thread.
+"""A thread that sorts memtables beside the commit thread.
 
-Arrives: sorting work of tablets, the same work many times while it waits. Leaves: it done, once, by a thread of its
-own. Survives a crash: nothing; without it scans sort what they meet. Bounded by the number of memtables.
+Equal work that waits runs once, so the queue is bounded by the number of memtables. Without the sorter, scans sort the
+blocks that they read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from bookkeeper.tserver.tablets.load_plan import (
     parse_tablet,
     recovery_plan,
     replay_order,
-    spent_logs,
+    unneeded_logs,
 )
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure
 
@@ -72,7 +72,9 @@ class TabletMaker:
 
     def tablet(self, row: TabletRow, data: TabletData, recovered: Recovered) -> ServedTablet:
         """The tablet as its next holder serves it."""
-        return ServedTablet(row.extent, data, recovered, Tenure(row.placed, next_serial(row)), self._books_flight_ms)
+        return ServedTablet(
+            row.extent, data, recovered, Tenure(row.location_rank, next_serial(row)), self._books_flight_ms
+        )
 
     def configure(self, tablet: ServedTablet) -> None:
         """Give the tablet the configuration of its table that is in force now."""
@@ -109,14 +111,14 @@ class TabletOpener:
             data.apply(block.batch(), recovered.absorb(uri, block))
         replayed = {uri for uri, _ in found}
         recovered.log_uses.update(load_plan.all_uses(replayed))
-        self._drop_spent(row_key, load_plan.all_uses(spent_logs(row.logs, replayed)))
+        self._drop_unneeded(row_key, load_plan.all_uses(unneeded_logs(row.logs, replayed)))
         tablet = self._maker.tablet(row, data, recovered)
         sources = {stream.source_instance_id for stream in tablet.received.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
             tablet.received.forget_stream(stream)
-        held = {root.log for root in recovered.held}
+        root_logs = {root.log for root in recovered.origin_intervals}
         tablet.received.forget_roots(
-            ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held}))
+            ended_logs(root_logs, announced_logs(self._metadata, {log.instance_id for log in root_logs}))
         )
         self._session.check()
         return tablet
@@ -143,8 +145,8 @@ class TabletOpener:
         row = self._metadata.get(keys.del_row(uri), ("del",))
         return row is not None and keys.DEL in row.cells
 
-    def _drop_spent(self, row_key: bytes, spent: dict[str, int]) -> None:
-        for uri, through in spent.items():
+    def _drop_unneeded(self, row_key: bytes, unneeded: dict[str, int]) -> None:
+        for uri, through in unneeded.items():
             self._metadata.delete([CellKey(row_key, keys.log_column(uri))], keys.log_delete_rank(through))
 
 

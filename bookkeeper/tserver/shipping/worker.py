@@ -1,9 +1,9 @@
 """The replication worker of a tserver: one lane for each peer cluster, so that none waits for another.
 
-Arrives: ranges from the master. Leaves: one replay run a batch of ranges; what a peer acknowledged, written to the
-books (a cell of its own for each file and target, ranked by the finished offset: a worker that lost its work can't
-turn it back); and a report for each range. An error is reported and the range leaves the queue: the master backs off
-and hands it out again. Survives a crash: the finished offsets.
+The master hands ranges out. A lane ships each batch of ranges in one replay run, writes the acknowledged offsets to the
+books, and reports each range. Each file and target has a finished cell, ranked by the finished offset: a worker that
+lost its ranges to another one can't turn it back. A range with an error leaves the queue; the master backs off and
+hands it out again. The finished offsets survive a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Tell
+from bookkeeper.tserver.shipping.worker_lane import Lane, LaneTools, Report
 
 LOG = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ LANES_MAX = 256
 """Peer clusters that one worker ships to."""
 
 REPORTS_MAX = 10_000
-"""Reports kept for :meth:`ReplicationWorker.reports`, one a (transaction, file, target, run); the oldest goes."""
+"""Reports that :meth:`ReplicationWorker.reports` has, one for each transaction, file, target and run."""
 
 
 class ReplicationWorker:
-    """Thread-safe. ``report`` tells the master; what it raises is logged: the books have the truth, and
-    :meth:`reports` the latest word.
+    """The worker of one tserver. Thread-safe. ``report`` sends reports to the master, and may fail: the books have the
+    finished offsets, and :meth:`reports` the latest reports.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ReplicationWorker:
         metadata: MetadataTable,
         coordination: Coordination,
         pool: RpcPool,
-        report: Tell,
+        report: Report,
         own_address: str = "",
     ) -> None:
         """``own_address``: where this tserver answers; a replay process of the same host is preferred."""
@@ -82,10 +82,10 @@ class ReplicationWorker:
             if cluster not in self._lanes:
                 if len(self._lanes) >= LANES_MAX:
                     raise OverloadedError(f"{LANES_MAX} peer clusters have a lane here; no room for {cluster}")
-                self._lanes[cluster] = Lane(cluster, self._tools, self._tell)
+                self._lanes[cluster] = Lane(cluster, self._tools, self._report_all)
             return self._lanes[cluster]
 
-    def _tell(self, reports: Sequence[WorkReport]) -> None:
+    def _report_all(self, reports: Sequence[WorkReport]) -> None:
         with self._lock:
             for report in reports:
                 key = (report.txid, report.file, report.target, report.run_id)

@@ -1,11 +1,10 @@
-"""The finished side of the books: one cell for each file and target, written by workers and by nobody else.
+"""The finished side of the books: one ``done:`` cell for each file and target, which only workers write.
 
-Arrives: facts about what a peer has. Leaves: ``done:`` cells whose rank rises with the finished offset: the newest is
-the farthest, whoever writes and however late. The value is a function of
-the rank (R1): the offset, and the byte position behind the block that ends there. Survives a crash: the cells.
+The rank of a cell rises with the finished offset, so a late write of another worker hides no later offset. The value is
+a function of the rank (R1): the offset, and the byte position behind the block that ends there.
 
-A stream has a cell, with nothing finished, before its first message leaves: whoever ends the stream finds it there,
-even if no answer ever came (R20: the peer may remember it, and has to be told).
+A stream has a cell, with offset 0, before its first message leaves. So the operation that ends streams finds it, even
+if the peer never answered: the peer may remember the stream, and has to forget it (R20).
 """
 
 from __future__ import annotations
@@ -16,48 +15,50 @@ import combiners
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.rpc.contract.messages import WorkItem
-from bookkeeper.tserver.shipping.worker_plan import Fact
+from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 
 
-def read_fact(metadata: MetadataTable, item: WorkItem) -> Fact:
-    """How far the books say that the item's stream is; raises TransientError or CorruptionError."""
+def read_progress(metadata: MetadataTable, item: WorkItem) -> StreamProgress:
+    """The progress of the item's stream in the books. Raises TransientError or CorruptionError."""
     row = metadata.get(keys.repl_row(item.file), ("done",))
     cell = row.cells.get(keys.done_column(item.target)) if row else None
     if cell is None:
-        return Fact(0, 0)
+        return StreamProgress(0, 0)
     status = combiners.combine([values.decode_status(cell.value)])
     offset = status.replication_finished_offset
-    return Fact(offset, offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes)
+    return StreamProgress(
+        offset, offset, status.finished_bytes, status.finished_share_records, status.finished_share_bytes
+    )
 
 
-def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, Fact]]) -> None:
+def write_finished(metadata: MetadataTable, advanced: Iterable[tuple[WorkItem, StreamProgress]]) -> None:
     """Put the finished offsets, one call for each rank; durable on return. Raises TransientError."""
     by_rank: dict[int, list[RowPut]] = {}
-    for item, fact in advanced:
-        put = RowPut(keys.repl_row(item.file), {keys.done_column(item.target): finished_value(fact)})
-        by_rank.setdefault(finished_rank(fact), []).append(put)
+    for item, progress in advanced:
+        put = RowPut(keys.repl_row(item.file), {keys.done_column(item.target): finished_value(progress)})
+        by_rank.setdefault(finished_rank(progress), []).append(put)
     for rank, puts in sorted(by_rank.items()):
         metadata.put(puts, rank)
 
 
 def announce(metadata: MetadataTable, items: Iterable[WorkItem]) -> None:
-    """Put cells with nothing finished for streams that have none yet; durable on return. Raises TransientError."""
-    write_finished(metadata, [(item, Fact(0, 0)) for item in items])
+    """Put cells with offset 0 for streams that have none yet; durable on return. Raises TransientError."""
+    write_finished(metadata, [(item, StreamProgress(0, 0)) for item in items])
 
 
-def finished_rank(fact: Fact) -> int:
+def finished_rank(progress: StreamProgress) -> int:
     """The rank of a finished cell is its offset, and one more for the cell that announces the stream: a late or
     repeated write can't turn it back.
     """
-    return keys.done_rank(fact.booked)
+    return keys.done_rank(progress.recorded)
 
 
-def finished_value(fact: Fact) -> bytes:
+def finished_value(progress: StreamProgress) -> bytes:
     """The value of a finished cell."""
     status = combiners.ReplicationStatus(
-        replication_finished_offset=fact.booked,
-        finished_bytes=fact.position,
-        finished_share_records=fact.records,
-        finished_share_bytes=fact.size,
+        replication_finished_offset=progress.recorded,
+        finished_bytes=progress.position,
+        finished_share_records=progress.records,
+        finished_share_bytes=progress.size,
     )
     return values.encode_status(status)

@@ -1,7 +1,7 @@
-"""One lane of the replication worker: the queue and the thread of one peer cluster, and what it does with a batch.
+"""One lane of the replication worker: the queue and the thread of one peer cluster.
 
-Arrives: ranges for one peer. Leaves: replay runs, finished cells, reports. The thread either waits or works; if it
-dies, the process dies with it. Survives a crash: the finished cells. Decisions are in ``worker_plan``.
+The thread takes a batch of ranges, ships it in one replay run, writes finished cells, and reports. If it dies, the
+process dies with it. ``worker_plan`` decides, and ``worker_books`` writes the cells.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.wal import read_headers
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker_plan import (
-    Fact,
     LanePlan,
     Outcome,
     Queued,
+    StreamProgress,
     failed,
-    needs_books,
+    must_read_books,
     outcome_of,
-    pass_over,
     ranges_of,
     report_of,
+    skip_quarantined,
     stream_of,
 )
 
@@ -51,12 +51,12 @@ LOG = logging.getLogger(__name__)
 
 REPLAY_KIND = "replay"
 
-Tell = Callable[[Sequence[WorkReport]], None]
+Report = Callable[[Sequence[WorkReport]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTools:
-    """What all lanes of a worker share. ``own_address``: where this tserver answers."""
+    """Collaborators that all lanes of a worker share. ``own_address``: where this tserver answers."""
 
     settings: Settings
     metadata: MetadataTable
@@ -64,22 +64,22 @@ class LaneTools:
     pool: RpcPool
     own_address: str
 
-    def facts(self, batch: Sequence[Queued], plan: LanePlan) -> list[Fact]:
-        """How far each stream of the batch is: remembered, or read from the books, which know nothing of runs."""
+    def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
+        """The progress of each stream of the batch: cached, or read from the books, which have none of repeated runs."""
         found = []
         for queued in batch:
-            fact = plan.facts.get(stream_of(queued.item))
-            if fact is None and queued.item.run_id:
-                fact = Fact(0, 0)
-            elif fact is None or needs_books(fact, queued.item):
-                fact = worker_books.read_fact(self.metadata, queued.item)
-            found.append(fact)
+            progress = plan.progress_of.get(stream_of(queued.item))
+            if progress is None and queued.item.run_id:
+                progress = StreamProgress(0, 0)
+            elif progress is None or must_read_books(progress, queued.item):
+                progress = worker_books.read_progress(self.metadata, queued.item)
+            found.append(progress)
         return found
 
-    def announce(self, batch: Sequence[Queued], facts: Sequence[Fact]) -> None:
-        """Let every stream that begins have its cell before anything of it leaves (R20)."""
-        items = [(queued.item, fact) for queued, fact in zip(batch, facts, strict=True)]
-        fresh = [item for item, fact in items if not (fact.booked or item.run_id)]
+    def announce(self, batch: Sequence[Queued], progress_of: Sequence[StreamProgress]) -> None:
+        """Write the cell of each new stream before its first message leaves (R20)."""
+        items = [(queued.item, progress) for queued, progress in zip(batch, progress_of, strict=True)]
+        fresh = [item for item, progress in items if not (progress.recorded or item.run_id)]
         if fresh:
             worker_books.announce(self.metadata, fresh)
 
@@ -94,18 +94,18 @@ class LaneTools:
         if missing:
             raise UnavailableError(f"{address} left out {len(missing)} of {len(ranges)} ranges in its answer")
         for r in ranges:
-            if way := results[r.range_id].way:
-                LOG.info("%s goes to %s as %s", r.file, r.target.cluster, way)
+            if transfer := results[r.range_id].way:
+                LOG.info("%s goes to %s as %s", r.file, r.target.cluster, transfer)
         return results
 
-    def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[Fact]) -> None:
-        """Write what became finished; one call for each offset that several streams share."""
+    def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[StreamProgress]) -> None:
+        """Write the new finished offsets, in one call for each offset."""
         worker_books.write_finished(
             self.metadata,
             [
-                (queued.item, outcome.fact)
-                for (queued, outcome), fact in zip(outcomes, before, strict=True)
-                if outcome.fact.booked > fact.booked and not queued.item.run_id
+                (queued.item, outcome.progress)
+                for (queued, outcome), progress in zip(outcomes, before, strict=True)
+                if outcome.progress.recorded > progress.recorded and not queued.item.run_id
             ],
         )
 
@@ -113,11 +113,11 @@ class LaneTools:
 class Lane:
     """The queue and the thread of one peer cluster; starts at once."""
 
-    def __init__(self, cluster: str, tools: LaneTools, tell: Tell) -> None:
-        """``tell`` takes the reports of each batch."""
+    def __init__(self, cluster: str, tools: LaneTools, report: Report) -> None:
+        """``report`` gets the reports of each batch."""
         self._cluster = cluster
         self._tools = tools
-        self._tell = tell
+        self._report = report
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
         self._changed = threading.Condition()
         self._stopped = False
@@ -146,32 +146,32 @@ class Lane:
             return [] if self._stopped else self._plan.take()
 
     def _work(self, batch: list[Queued]) -> None:
-        before: list[Fact] = []
+        before: list[StreamProgress] = []
         results: dict[int, RangeResult] = {}
         try:
-            before = self._tools.facts(batch, self._plan)
-            facts = [
-                pass_over(fact, queued.item.passed, partial(share_behind, queued.item))
-                for queued, fact in zip(batch, before, strict=True)
+            before = self._tools.progress_of(batch, self._plan)
+            progress_of = [
+                skip_quarantined(progress, queued.item.passed, partial(share_behind, queued.item))
+                for queued, progress in zip(batch, before, strict=True)
             ]
-            ranges = ranges_of(batch, facts, self._tools.settings.instance.instance_id)
+            ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             self._tools.announce(batch, before)
             results = self._tools.ship(ranges) if ranges else {}
-            outcomes = [outcome_of(queued, facts[n], results.get(n)) for n, queued in enumerate(batch)]
+            outcomes = [outcome_of(queued, progress_of[n], results.get(n)) for n, queued in enumerate(batch)]
             self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
             results = {}
-            outcomes = [failed(before[n] if before else Fact(0, 0), error) for n in range(len(batch))]
+            outcomes = [failed(before[n] if before else StreamProgress(0, 0), error) for n in range(len(batch))]
         with self._changed:
             self._plan.settle(zip(batch, outcomes, strict=True))
             waiting = len(self._plan)
-        self._tell([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
+        self._report([report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)])
 
 
 def share_behind(item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
-    """What of the item's file up to the end of some blocks is its target's, by their headers. Damaged ones say nothing;
-    the next block for the target says the sum all the same.
+    """Records and bytes for the item's target in its file up to the end of some blocks, by their headers. Damaged
+    headers add nothing; the next block for the target has the sum again.
     """
     found = (0, 0)
     try:
@@ -180,7 +180,7 @@ def share_behind(item: WorkItem, blocks: BlockRange) -> tuple[int, int]:
                 break
             found = share_up_to(at.header, item.target) or found
     except (CorruptionError, NotFoundError) as error:
-        LOG.info("what of %s up to record %d is for %s is not known: %s", item.file, blocks.last, item.target, error)
+        LOG.info("the share of %s up to record %d for %s is unknown: %s", item.file, blocks.last, item.target, error)
     return found
 
 

@@ -1,9 +1,8 @@
-"""What a lane of the replication worker ships next, and what an outcome means: pure.
+"""The plan of one lane: which ranges it ships next, and what the result of a range means. Pure.
 
-Arrives: ranges that the master hands out (repeated, overlapping, out of date), and result rows. Leaves: the next
-ranges to ship, each right behind what the books call finished, and what is to be written and reported. Survives a
-crash: nothing; the finished offsets are in the books, and the master hands the rest out again.
-Rules: R13, R19 and R24.
+The master hands ranges out, also repeated, overlapping or stale ones. Each range to ship begins right behind the
+finished offset of its stream. After a crash the finished offsets are in the books, and the master hands the remaining
+ranges out again. Rules: R13, R19 and R24.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 
 ShareBehind = Callable[[BlockRange], tuple[int, int]]
-"""What of a file up to the end of these blocks is a target's, records and bytes; zeros when they do not say."""
+"""Of a file up to the end of these blocks: records and bytes for a target; zeros when the blocks do not say it."""
 
 StreamId = tuple[str, TargetKey, str]
-"""File, target and run id ("" but for what is shipped again on purpose)."""
+"""File, target and run id ("" but for a run that ships records again on purpose)."""
 
 GAPS_MAX = 8
-"""Times in a row that a peer may say it has less than the books do; beyond it the range is reported as failed."""
+"""A peer may report less than the books this often in a row; then the range is reported as failed."""
 
-FACTS_MAX = 10_000
+PROGRESS_MAX = 10_000
 """Streams whose finished offset and position are remembered; a forgotten one is read from the books again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """How far a stream is. ``offset``: everything up to it is durable at the peer. ``booked``: the books say so.
+class StreamProgress:
+    """How far a stream is. ``offset``: the peer has all records up to it, durably. ``recorded``: the books say so.
 
-    They differ only after a gap: then ``offset`` is what the peer says it has (R19). ``position`` is the byte position
-    behind ``offset``, 0 when not known. ``records`` and ``size``: what of the file up to ``booked`` is the target's, as
-    the last block for it that was read says.
+    They differ only after a gap: then ``offset`` is the high-water that the peer reports (R19). ``position`` is the
+    byte position behind ``offset``, 0 = unknown. ``records`` and ``size``: of the file up to ``recorded``, the records
+    and bytes for the target, as the last block for it says.
     """
 
     offset: int
-    booked: int
+    recorded: int
     position: int = 0
     records: int = 0
     size: int = 0
@@ -48,7 +47,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Ship what is missing up to ``item.last_offset``, never further. ``turn`` orders: least recently served first."""
+    """A queued range: ship the missing records up to ``item.last_offset``. ``turn``: the least recently served first."""
 
     item: WorkItem
     turn: int
@@ -57,12 +56,12 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a result row means: the new fact, what stays queued (None: nothing), and the error to report.
+    """The meaning of a result row: the new progress, the range that stays queued (or None), and the error to report.
 
-    ``served`` False: the time of the run was up before the stream's turn came, so it keeps its place.
+    ``served`` False: the run ended before the stream's turn came, so the stream keeps its turn.
     """
 
-    fact: Fact
+    progress: StreamProgress
     queued: Queued | None
     error: RangeError | None
     served: bool = True
@@ -73,90 +72,93 @@ def stream_of(item: WorkItem) -> StreamId:
     return item.file, item.target, item.run_id
 
 
-def merged(known: WorkItem, new: WorkItem) -> WorkItem:
-    """One item for both: as far as the farther, in the words of the newer master. The same again changes nothing."""
-    words = known if known.epoch > new.epoch else new
-    return replace(words, last_offset=max(known.last_offset, new.last_offset))
+def merged_item(previous: WorkItem, new: WorkItem) -> WorkItem:
+    """One item for both: up to the later end, with the fields of the newer master. A repeated item changes nothing."""
+    newer = previous if previous.epoch > new.epoch else new
+    return replace(newer, last_offset=max(previous.last_offset, new.last_offset))
 
 
-def needs_books(fact: Fact | None, item: WorkItem) -> bool:
-    """Nothing is known of the stream here, or the master knows more: another worker has shipped some of it."""
-    return fact is None or item.first_offset - 1 > fact.booked
+def must_read_books(progress: StreamProgress | None, item: WorkItem) -> bool:
+    """Whether this worker has no progress of the stream, or an older one than the master: another worker has shipped."""
+    return progress is None or item.first_offset - 1 > progress.recorded
 
 
-def is_stale(fact: Fact, item: WorkItem) -> bool:
-    """Finished is already past the range: there is nothing to ship, only to report."""
-    return fact.offset >= item.last_offset
+def is_stale(progress: StreamProgress, item: WorkItem) -> bool:
+    """Whether the whole range is finished already: the worker only reports it."""
+    return progress.offset >= item.last_offset
 
 
-def pass_over(fact: Fact, passed: Iterable[BlockRange], share_behind: ShareBehind) -> Fact:
-    """The fact behind what is in quarantine right behind it: like a range that is filtered wholly, it holds nothing
-    that the target is to get from this stream, so the fact moves past it (R19). A row of the books keeps it meanwhile.
+def skip_quarantined(
+    progress: StreamProgress, passed: Iterable[BlockRange], share_behind: ShareBehind
+) -> StreamProgress:
+    """The progress behind quarantined ranges that follow it directly. Like a range that the filter drops wholly, they
+    hold no record that this stream brings to the target, so the progress moves past them (R19). A row of the books has
+    them until a person decides.
     """
     for blocks in sorted(passed):
-        if blocks.first == fact.offset + 1:
+        if blocks.first == progress.offset + 1:
             records, size = share_behind(blocks)
-            fact = Fact(
+            progress = StreamProgress(
                 blocks.last,
-                max(fact.booked, blocks.last),
+                max(progress.recorded, blocks.last),
                 blocks.end_position,
-                max(fact.records, records),
-                max(fact.size, size),
+                max(progress.records, records),
+                max(progress.size, size),
             )
-    return fact
+    return progress
 
 
-def last_to_ship(item: WorkItem, fact: Fact) -> int:
-    """Where a range ends that begins behind the fact: with the item, or before what is in quarantine."""
-    return min([item.last_offset, *(blocks.first - 1 for blocks in item.passed if blocks.first > fact.offset + 1)])
+def last_to_ship(item: WorkItem, progress: StreamProgress) -> int:
+    """The end of a range that begins behind the progress: the end of the item, or the next quarantined range."""
+    return min([item.last_offset, *(blocks.first - 1 for blocks in item.passed if blocks.first > progress.offset + 1)])
 
 
-def range_to_ship(queued: Queued, fact: Fact, range_id: int, own_instance_id: str) -> Range:
-    """The range from right behind the fact as far as it goes: a hole would make the fact a claim (R19)."""
+def range_to_ship(queued: Queued, progress: StreamProgress, range_id: int, own_instance_id: str) -> Range:
+    """The range that begins right behind the progress: behind a hole, its finished offset would claim the hole (R19)."""
     item = queued.item
     return Range(
         range_id=range_id,
         file=item.file,
-        first=fact.offset + 1,
-        last=last_to_ship(item, fact),
-        position_hint=fact.position,
+        first=progress.offset + 1,
+        last=last_to_ship(item, progress),
+        position_hint=progress.position,
         target=item.target,
         peer_quorum=item.peer_quorum,
         peer_instance_id=item.peer_instance_id,
         own_instance_id=own_instance_id,
-        finished=fact.offset,
+        finished=progress.offset,
         order_key=queued.turn,
         run_id=item.run_id,
-        passed_to=max((blocks.last for blocks in item.passed if blocks.last <= fact.offset), default=0),
+        passed_to=max((blocks.last for blocks in item.passed if blocks.last <= progress.offset), default=0),
     )
 
 
-def judge(queued: Queued, fact: Fact, result: RangeResult) -> Outcome:
-    """What becomes of a stream after a run.
+def outcome_after(queued: Queued, progress: StreamProgress, result: RangeResult) -> Outcome:
+    """The outcome of a run for a stream.
 
-    Short without an error: the rest stays queued. A gap below the fact: read on behind the peer's high-water. Any
-    other error: the stream leaves the queue, and the master decides when it comes back.
+    A short run without an error: the remaining range stays queued. A gap: ship again from the peer's high-water. Any
+    other error: the stream leaves the queue, and the master hands it out again.
     """
-    advanced = advance(fact, result)
+    advanced = advance(progress, result)
     if result.error is None:
-        rest = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
-        return Outcome(advanced, rest, None, served=result.blocks > 0)
+        remaining = replace(queued, gaps=0) if advanced.offset < queued.item.last_offset else None
+        return Outcome(advanced, remaining, None, served=result.blocks > 0)
     if result.high_water is not None and result.high_water < advanced.offset and queued.gaps < GAPS_MAX:
         lowered = replace(advanced, offset=result.high_water, position=0)
         return Outcome(lowered, replace(queued, gaps=queued.gaps + 1), None)
     return Outcome(advanced, None, result.error)
 
 
-def advance(fact: Fact, result: RangeResult) -> Fact:
-    """The fact after what a result row acknowledges; never backwards."""
-    if result.acked_offset <= fact.offset:
-        return fact
-    return Fact(
+def advance(progress: StreamProgress, result: RangeResult) -> StreamProgress:
+    """The progress after a result row; it never goes backwards."""
+    if result.acked_offset <= progress.offset:
+        return progress
+    return StreamProgress(
         result.acked_offset,
-        max(fact.booked, result.acked_offset),
+        max(progress.recorded, result.acked_offset),
         result.acked_position,
-        max(fact.records, result.share_records),
-        max(fact.size, result.share_bytes),
+        max(progress.records, result.share_records),
+        max(progress.size, result.share_bytes),
     )
 
 
@@ -167,7 +169,7 @@ class LanePlan:
     ranges_max: int
     queue: dict[StreamId, Queued] = field(default_factory=dict)
     running: dict[StreamId, Queued] = field(default_factory=dict)
-    facts: OrderedDict[StreamId, Fact] = field(default_factory=OrderedDict)
+    progress_of: OrderedDict[StreamId, StreamProgress] = field(default_factory=OrderedDict)
     turns: int = 0
 
     def __len__(self) -> int:
@@ -175,11 +177,11 @@ class LanePlan:
         return len(self.queue.keys() | self.running.keys())
 
     def offer(self, item: WorkItem) -> None:
-        """Queue a range, or stretch the one that is queued; raises OverloadedError when there is no room for it."""
+        """Queue a range, or extend the queued one; raises OverloadedError when the queue is full."""
         key = stream_of(item)
-        known = self.queue.get(key)
-        if known is not None:
-            self.queue[key] = replace(known, item=merged(known.item, item))
+        previous = self.queue.get(key)
+        if previous is not None:
+            self.queue[key] = replace(previous, item=merged_item(previous.item, item))
             return
         under_way = self.running.get(key)
         if under_way is not None and covers(under_way.item, item):
@@ -191,7 +193,7 @@ class LanePlan:
         self.queue[key] = Queued(item, self._turn())
 
     def take(self) -> list[Queued]:
-        """Everything that waits, least recently served first; it is running from now on."""
+        """Take all queued ranges, the least recently served first; they are running from now on."""
         batch = sorted(self.queue.values(), key=lambda queued: queued.turn)
         self.running = {stream_of(queued.item): queued for queued in batch}
         self.queue = {}
@@ -202,61 +204,63 @@ class LanePlan:
         self.running = {}
         for queued, outcome in outcomes:
             key = stream_of(queued.item)
-            self.learn(key, outcome.fact)
+            self.remember(key, outcome.progress)
             if outcome.queued is None:
                 continue
-            rest, newer = outcome.queued, self.queue.get(key)
+            remaining, newer = outcome.queued, self.queue.get(key)
             if outcome.served:
-                rest = replace(rest, turn=self._turn())
-            self.queue[key] = rest if newer is None else replace(rest, item=merged(rest.item, newer.item))
+                remaining = replace(remaining, turn=self._turn())
+            self.queue[key] = (
+                remaining if newer is None else replace(remaining, item=merged_item(remaining.item, newer.item))
+            )
 
-    def learn(self, key: StreamId, fact: Fact) -> None:
+    def remember(self, key: StreamId, progress: StreamProgress) -> None:
         """Remember how far a stream is."""
-        self.facts[key] = fact
-        self.facts.move_to_end(key)
-        if len(self.facts) > FACTS_MAX:
-            self.facts.popitem(last=False)
+        self.progress_of[key] = progress
+        self.progress_of.move_to_end(key)
+        if len(self.progress_of) > PROGRESS_MAX:
+            self.progress_of.popitem(last=False)
 
     def _turn(self) -> int:
         self.turns += 1
         return self.turns
 
 
-def covers(known: WorkItem, new: WorkItem) -> bool:
-    """The range under way already goes as far, in the words of the same master."""
-    words = (new.txid, new.epoch, new.passed) == (known.txid, known.epoch, known.passed)
-    return new.last_offset <= known.last_offset and words
+def covers(previous: WorkItem, new: WorkItem) -> bool:
+    """Whether the range under way goes as far, with the same fields of the master."""
+    same_order = (new.txid, new.epoch, new.passed) == (previous.txid, previous.epoch, previous.passed)
+    return new.last_offset <= previous.last_offset and same_order
 
 
-def ranges_of(batch: Sequence[Queued], facts: Sequence[Fact], own_instance_id: str) -> list[Range]:
-    """What is to be shipped of a batch; a range's id is its place. Stale items are left out."""
+def ranges_of(batch: Sequence[Queued], progress_of: Sequence[StreamProgress], own_instance_id: str) -> list[Range]:
+    """The ranges of a batch to ship, without stale ones; the id of a range is its index in the batch."""
     return [
-        range_to_ship(queued, facts[place], place, own_instance_id)
-        for place, queued in enumerate(batch)
-        if not is_stale(facts[place], queued.item)
+        range_to_ship(queued, progress_of[index], index, own_instance_id)
+        for index, queued in enumerate(batch)
+        if not is_stale(progress_of[index], queued.item)
     ]
 
 
-def outcome_of(queued: Queued, fact: Fact, result: RangeResult | None) -> Outcome:
-    """The outcome of one range of a batch; a stale one, which was not shipped, is done as it is."""
-    return Outcome(fact, None, None) if result is None else judge(queued, fact, result)
+def outcome_of(queued: Queued, progress: StreamProgress, result: RangeResult | None) -> Outcome:
+    """The outcome of one range of a batch; a stale range was not shipped, and is done."""
+    return Outcome(progress, None, None) if result is None else outcome_after(queued, progress, result)
 
 
-def failed(fact: Fact, error: BookkeeperError) -> Outcome:
-    """The run as a whole failed, or the books could not be written: nothing is finished beyond what they said."""
-    return Outcome(fact, None, RangeError.of(error))
+def failed(progress: StreamProgress, error: BookkeeperError) -> Outcome:
+    """The outcome when the run failed, or the books could not be written: the progress stays as it was."""
+    return Outcome(progress, None, RangeError.of(error))
 
 
 def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queued: int) -> WorkReport:
-    """The worker's word on one range. Counts are those of this run; the finished offset is in the books, but for runs
-    of their own.
+    """The report on one range. Counts are those of this run; the finished offset is in the books, but for runs that
+    ship records again.
     """
     error = outcome.error
     return WorkReport(
         txid=item.txid,
         file=item.file,
         target=item.target,
-        finished_offset=outcome.fact.booked,
+        finished_offset=outcome.progress.recorded,
         records=result.records if result else 0,
         bytes=result.bytes if result else 0,
         filtered=result.filtered if result else 0,
@@ -267,6 +271,6 @@ def report_of(item: WorkItem, outcome: Outcome, result: RangeResult | None, queu
         error_code=error.code if error else None,
         failed=result.failed if error and result else None,
         run_id=item.run_id,
-        share_records=outcome.fact.records,
-        share_bytes=outcome.fact.size,
+        share_records=outcome.progress.records,
+        share_bytes=outcome.progress.size,
     )

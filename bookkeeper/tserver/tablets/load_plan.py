@@ -18,7 +18,7 @@ from bookkeeper.model import Ahead, Extent, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
-from bookkeeper.tserver.tablets.wal_order import WalPlace
+from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 TABLET_FAMILIES = ("tablet", "location", "segment", "log")
 """What loading reads of a tablet's row."""
@@ -26,14 +26,14 @@ TABLET_FAMILIES = ("tablet", "location", "segment", "log")
 
 @dataclass(frozen=True, slots=True)
 class TabletRow:
-    """A tablet's row, parsed. ``placed`` is the rank of its location, 0 = none; ``serial`` counts its holders up to
-    now; ``logs`` are those it may still need.
+    """A tablet's row, parsed. ``location_rank`` 0 = it has no location; ``serial`` counts its holders up to now;
+    ``logs`` are those that it may still need.
     """
 
     extent: Extent
     directory: str
     session: str | None
-    placed: int
+    location_rank: int
     serial: int
     flush: FlushState | None
     segments: Mapping[str, SegmentEntry]
@@ -51,7 +51,7 @@ def parse_tablet(row: Row) -> TabletRow:
         extent=Extent(table_id, end_row, values.decode_prev_row(prev_row.value)),
         directory=values.decode_dir(directory.value),
         session=None if location is None else assigned_to(values.Location.decode(location.value)),
-        placed=keys.placed(row) or 0,
+        location_rank=keys.placed(row) or 0,
         serial=0 if serial is None else serial.rank,
         flush=None if flush is None else FlushState.decode(flush.value),
         segments={keys.parse_file(uri): SegmentEntry.decode(cell.value) for uri, cell in row.family("segment").items()},
@@ -96,7 +96,7 @@ def first_flush_id(serial: int) -> int:
     return keys.first_flush_id(serial)
 
 
-def counts(uri: str, state: FlushState | None) -> bool:
+def is_live(uri: str, state: FlushState | None) -> bool:
     """A segment belongs to its tablet as long as the newest state names it; other cells are dead: of a flush that an
     earlier holder wrote when it was over, or replaced by a compaction.
     """
@@ -109,7 +109,7 @@ def live_segments(row: TabletRow) -> dict[str, SegmentEntry]:
     missing = [uri for uri in named if uri not in row.segments]
     if missing:
         raise CorruptionError(f"tablet {row.extent} consists of {missing[0]} and others, and has no cell of it")
-    return {uri: entry for uri, entry in row.segments.items() if counts(uri, row.flush)}
+    return {uri: entry for uri, entry in row.segments.items() if is_live(uri, row.flush)}
 
 
 # ---- replaying logs
@@ -165,13 +165,13 @@ class Recovered:
     next_seq: int = 1
     last_time_ms: int = 0
     high_water: dict[StreamKey, int] = field(default_factory=dict)
-    last_wals: tuple[WalPlace, ...] = ()
+    last_wals: tuple[WalPosition, ...] = ()
     log_uses: dict[str, int] = field(default_factory=dict)
     """Log to the offset that a flush of everything replayed covers."""
     flush: FlushState | None = None
     """The newest state in the books."""
-    ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
-    held: dict[Root, RootIntervals] = field(default_factory=dict)
+    partial_high_waters: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    origin_intervals: dict[Root, RootIntervals] = field(default_factory=dict)
 
     @classmethod
     def start(cls, flush: FlushState | None) -> Recovered:
@@ -182,10 +182,10 @@ class Recovered:
             flush.last_seq + 1,
             flush.last_time_ms,
             dict(flush.high_water),
-            tuple(WalPlace(*place) for place in flush.last_wals),
+            tuple(WalPosition(*place) for place in flush.last_wals),
             flush=flush,
-            ahead=dict(flush.ahead),
-            held=dict(flush.origin_intervals),
+            partial_high_waters=dict(flush.ahead),
+            origin_intervals=dict(flush.origin_intervals),
         )
 
     def absorb(self, uri: str, block: Block) -> int:
@@ -198,16 +198,16 @@ class Recovered:
         first_seq = max(self.next_seq, header.first_seq)
         self.next_seq = first_seq + header.record_count
         self.last_time_ms = max(self.last_time_ms, header.write_time_ms)
-        self.last_wals = (WalPlace(uri, block.last_offset),)
+        self.last_wals = (WalPosition(uri, block.last_offset),)
         if header.HasField("origin"):
             stream = stream_from_pb(header.origin.stream)
             raise_high_water(self.high_water, stream, header.origin.to_offset)
-            drop_passed(self.ahead, stream, header.origin.to_offset)
-            take_claims(self.held, header, root_of(stream))
+            drop_reached(self.partial_high_waters, stream, header.origin.to_offset)
+            add_claims(self.origin_intervals, header, root_of(stream))
         return first_seq
 
 
-def take_claims(held: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
+def add_claims(held: dict[Root, RootIntervals], header: BlockHeader, own: Root) -> None:
     """Rule R22: a block header is the truth about what its tablet holds of each root, too."""
     for claim in block_origins_from_pb(header.block_origins, own).claims:
         held[claim.root] = held.get(claim.root, RootIntervals()).taking(claim.part, header.write_time_ms)
@@ -218,7 +218,7 @@ def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_off
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
 
 
-def drop_passed(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
+def drop_reached(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
     """All rows hold the stream up to ``high_water`` now."""
     left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
     if left:
@@ -244,6 +244,6 @@ def all_uses(logs: Iterable[str]) -> dict[str, int]:
     return dict.fromkeys(logs, keys.OFFSET_MAX)
 
 
-def spent_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
+def unneeded_logs(logs: Sequence[str], replayed: Collection[str]) -> list[str]:
     """Logs that hold nothing the tablet still needs."""
     return [uri for uri in logs if uri not in replayed]

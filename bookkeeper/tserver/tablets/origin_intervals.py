@@ -1,10 +1,9 @@
-"""What one tablet holds of each root, staged and applied: the memory that tells a record again on another path (R22).
+"""What one tablet has of each root, staged and applied: it finds records again that come on another path (R22).
 
-Arrives: what taking some blocks makes of it (see ``origin_dedup``), first staged, then applied or taken back. Leaves:
-what is known of a root, and what a flush writes down. Survives a crash: block headers and
-``FlushState.origin_intervals``, of which loading makes it again. Changed by the commit thread only.
-
-It ends when no path can bring anything of a root any more: whoever knows that says so (``master.root_waves``).
+``origin_dedup`` decides how taking some blocks changes the intervals; the change is staged, then applied or taken back.
+Block headers and ``FlushState.origin_intervals`` survive a crash, and loading rebuilds the intervals from them. Only
+the commit thread changes them. The intervals of a root end when no path can bring its records any more: the master
+decides that (``master.origins.origin_termination``).
 """
 
 from __future__ import annotations
@@ -14,73 +13,73 @@ from collections.abc import Collection, Mapping
 from bookkeeper.origins import Root, RootIntervals, RootLog
 
 RUNS_MAX = 50_000
-"""Stretches of offsets that a tablet remembers, some 400 KB in its state. In order they join, so that there are few;
-they stay apart when a path that brings some of a table's records is far ahead of one that brings the others.
+"""Runs of offsets that a tablet has at most, some 400 KB in its state. Runs in order join, so that there are few; they
+stay apart when a path that brings some of a table's records is far ahead of a path that brings the others.
 """
 
 
 class OriginIntervals:
-    """See above."""
+    """The intervals of one tablet."""
 
     def __init__(self, applied: Mapping[Root, RootIntervals]) -> None:
         self._applied = dict(applied)
-        self._in_flight: dict[Root, RootIntervals] = {}
-        self._size = sum(held.size for held in applied.values())
-        self._begun: dict[Root, tuple[object, int]] = {}
+        self._staged: dict[Root, RootIntervals] = {}
+        self._size = sum(intervals.size for intervals in applied.values())
+        self._span_starts: dict[Root, tuple[object, int]] = {}
 
-    def known(self, root: Root) -> RootIntervals:
-        """What is here of a root, what is in flight in this group included."""
-        found = self._in_flight.get(root) or self._applied.get(root)
-        return NOTHING if found is None else found
+    def of(self, root: Root) -> RootIntervals:
+        """The intervals of a root, with those in flight in this group."""
+        found = self._staged.get(root) or self._applied.get(root)
+        return NO_INTERVALS if found is None else found
 
-    def begins(self, root: Root, stretch: object) -> int:
-        """An offset: all that was and is taken of the root from there on is in blocks of one stretch of a log, in which
-        they say the same of targets and groups. So whoever gets those blocks gets all of it.
+    def span_start(self, root: Root, span: object) -> int:
+        """An offset of the root: all its records from there on, taken already or later, are in blocks of one span of
+        one log, which have the same targets and groups. So a cluster that receives those blocks receives all of them.
         """
-        begun = self._begun.get(root)
-        if begun is None or begun[0] != stretch:
-            begun = stretch, 1 + max((part.runs.last for part in self.known(root).parts), default=0)
-            self._begun[root] = begun
-        return begun[1]
+        start = self._span_starts.get(root)
+        if start is None or start[0] != span:
+            start = span, 1 + max((part.runs.last for part in self.of(root).parts), default=0)
+            self._span_starts[root] = start
+        return start[1]
 
-    def has_room(self, news: Mapping[Root, RootIntervals]) -> bool:
-        """Whether all that would be remembered can be. What makes it less is always welcome."""
-        grows = sum(held.size - self.known(root).size for root, held in news.items())
-        return grows <= 0 or self._size + grows <= RUNS_MAX
+    def has_room(self, changed: Mapping[Root, RootIntervals]) -> bool:
+        """Whether the changed intervals fit. A change that makes them smaller always does."""
+        growth = sum(intervals.size - self.of(root).size for root, intervals in changed.items())
+        return growth <= 0 or self._size + growth <= RUNS_MAX
 
-    def stage(self, news: Mapping[Root, RootIntervals]) -> Mapping[Root, RootIntervals | None]:
-        """Blocks are on their way that make this of it; returns what :meth:`take_back` needs."""
-        before = {root: self._in_flight.get(root) for root in news}
-        self._in_flight.update(news)
+    def stage(self, changed: Mapping[Root, RootIntervals]) -> Mapping[Root, RootIntervals | None]:
+        """Blocks in flight change the intervals of these roots; returns what :meth:`take_back` needs."""
+        before = {root: self._staged.get(root) for root in changed}
+        self._staged.update(changed)
         return before
 
     def take_back(self, before: Mapping[Root, RootIntervals | None]) -> None:
-        """The group was given up; what was in flight before it may be applied by now."""
-        for root, held in before.items():
-            if held is None or self._applied.get(root) is held:
-                self._in_flight.pop(root, None)
+        """The group failed; the change in flight before it may be applied by now."""
+        for root, intervals in before.items():
+            if intervals is None or self._applied.get(root) is intervals:
+                self._staged.pop(root, None)
             else:
-                self._in_flight[root] = held
+                self._staged[root] = intervals
 
-    def apply(self, news: Mapping[Root, RootIntervals]) -> None:
+    def apply(self, changed: Mapping[Root, RootIntervals]) -> None:
         """The blocks are durable."""
-        for root, held in news.items():
-            self._size += held.size - self._applied.get(root, NOTHING).size
-            self._applied[root] = held
-            if self._in_flight.get(root) is held:
-                del self._in_flight[root]
+        for root, intervals in changed.items():
+            self._size += intervals.size - self._applied.get(root, NO_INTERVALS).size
+            self._applied[root] = intervals
+            if self._staged.get(root) is intervals:
+                del self._staged[root]
 
-    def remembered(self) -> dict[Root, RootIntervals]:
-        """What is applied, for a flush to write down."""
+    def applied(self) -> dict[Root, RootIntervals]:
+        """The applied intervals, for a flush to write down."""
         return dict(self._applied)
 
     def forget(self, logs: Collection[RootLog]) -> bool:
-        """No path brings anything of these logs any more; whether there was something to forget."""
-        over = [root for root in self._applied if root.log in logs]
-        for root in over:
+        """No path brings records of these logs any more; returns whether there were intervals to forget."""
+        ended = [root for root in self._applied if root.log in logs]
+        for root in ended:
             self._size -= self._applied.pop(root).size
-            self._begun.pop(root, None)
-        return bool(over)
+            self._span_starts.pop(root, None)
+        return bool(ended)
 
 
-NOTHING = RootIntervals()
+NO_INTERVALS = RootIntervals()

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from bookkeeper.model import Ahead, StreamKey
 from bookkeeper.origins import RootLog
-from bookkeeper.tserver.tablets.load_plan import Recovered, drop_passed, raise_high_water
+from bookkeeper.tserver.tablets.load_plan import Recovered, drop_reached, raise_high_water
 from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 
 
@@ -21,8 +21,8 @@ class ReceivedState:
     def __init__(self, recovered: Recovered) -> None:
         self._high_water = dict(recovered.high_water)
         self._staged_high_water: dict[StreamKey, int] = {}
-        self._partial_high_waters = dict(recovered.ahead)
-        self._origin_intervals = OriginIntervals(recovered.held)
+        self._partial_high_waters = dict(recovered.partial_high_waters)
+        self._origin_intervals = OriginIntervals(recovered.origin_intervals)
         self._forgotten_count = 0
         self._has_changes = False
 
@@ -79,7 +79,7 @@ class ReceivedState:
     def apply_high_water(self, stream: StreamKey, to_offset: int) -> None:
         """The staged range up to ``to_offset`` is durable."""
         raise_high_water(self._high_water, stream, to_offset)
-        drop_passed(self._partial_high_waters, stream, to_offset)
+        drop_reached(self._partial_high_waters, stream, to_offset)
         self._has_changes = True
         if self._staged_high_water.get(stream) == to_offset:
             del self._staged_high_water[stream]

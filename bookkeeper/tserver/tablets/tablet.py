@@ -31,7 +31,7 @@ from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
 from bookkeeper.tserver.tablets.load_plan import Recovered, tablet_key
 from bookkeeper.tserver.tablets.received_state import ReceivedState
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint, TabletFlushes
-from bookkeeper.tserver.tablets.wal_order import WalPlace
+from bookkeeper.tserver.tablets.wal_order import WalPosition
 from bookkeeper.tserver.tablets.write_state import Staged, WriteState
 
 _TIMESTAMP = 4
@@ -102,11 +102,11 @@ def with_timestamps(batch: pa.RecordBatch, time_ms: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """Which time a tablet is held: ``placed``, the rank of the location that gave it here, rises from one holder to the
-    next, and so does ``serial``, which the holder takes itself.
+    """One period in which a tserver serves a tablet. ``location_rank``, the rank of the location that the master wrote,
+    rises from one holder to the next, and so does ``serial``, which the holder takes itself.
     """
 
-    placed: int
+    location_rank: int
     serial: int
 
 
@@ -149,9 +149,9 @@ class ServedTablet:
         return self._row
 
     @property
-    def placed(self) -> int:
+    def location_rank(self) -> int:
         """See :class:`Tenure`."""
-        return self._tenure.placed
+        return self._tenure.location_rank
 
     @property
     def serial(self) -> int:
@@ -209,7 +209,7 @@ class ServedTablet:
         return self._write.staged.next_seq
 
     @property
-    def last_wals(self) -> tuple[WalPlace, ...]:
+    def last_wals(self) -> tuple[WalPosition, ...]:
         """See :attr:`WriteState.last_wals`."""
         return self._write.last_wals
 
@@ -322,7 +322,7 @@ class ServedTablet:
             high_water=dict(self._received.high_water),
             last_wals=tuple((place.file, place.offset) for place in self._write.last_wals),
             ahead=dict(self._received.partial_high_waters),
-            origin_intervals=self._received.origin_intervals.remembered(),
+            origin_intervals=self._received.origin_intervals.applied(),
         )
         self._received.begin_flush()
         point = FlushPoint(frozen, state, logs)

@@ -3,7 +3,7 @@
 Arrives: segments that are durable, the state that names them; a row. Leaves: row puts, and the dead cells of a row.
 Survives a crash: a put is in the books wholly or not at all. Pure; ``flusher`` and ``compactor`` execute it.
 
-The newest ``tablet:flush`` of a row decides which of its ``segment:`` cells count (``loading.counts``); it is put with
+The newest ``tablet:flush`` of a row decides which of its ``segment:`` cells count (``loading.is_live``); it is put with
 the cells of new segments in one row put. A cell that does not count is dead for ever: names of files are not used
 again, and ranks of states rise. So dead cells may be deleted at any time after, by the holder whose state it is.
 Rules: R1, R3, R16 and R17.
@@ -25,7 +25,7 @@ from bookkeeper.tserver.tablets.load_plan import first_flush_id
 SEGMENT_FAMILIES = ("tablet", "segment")
 """What :func:`dead_segments` reads of a tablet's row."""
 
-NOTHING = FlushState(1, {}, 0, 0, {}, ())
+NEVER_FLUSHED = FlushState(1, {}, 0, 0, {}, ())
 """What a tablet consists of that was never flushed."""
 
 
@@ -45,7 +45,7 @@ def merged_state(
     before: FlushState | None, flush_id: int, segments: Sequence[SegmentRef], compacted: int
 ) -> FlushState:
     """The state behind a compaction: other segments stand for the same records, so nothing else changes (R18)."""
-    return named_state(before or NOTHING, flush_id, segments, compacted)
+    return named_state(before or NEVER_FLUSHED, flush_id, segments, compacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ def dead_segments(row: Row | None, serial: int) -> DeadSegments | None:
         return None
     state = FlushState.decode(cell.value)
     found = {column: keys.parse_file(column.qualifier) for column in row.cells if column.family == "segment"}
-    dead = {column: uri for column, uri in sorted(found.items()) if not load_plan.counts(uri, state)}
+    dead = {column: uri for column, uri in sorted(found.items()) if not load_plan.is_live(uri, state)}
     if not dead:
         return None
     rank = max(cell.rank, *(row.cells[column].rank for column in dead))
     return DeadSegments(tuple(dead.values()), tuple(CellKey(row.key, column) for column in dead), rank)
 
 
-def is_left_by_others(row: Row | None, serial: int, held: Collection[str]) -> bool:
+def has_cells_of_others(row: Row | None, serial: int, held: Collection[str]) -> bool:
     """Whether the row has cells of segments that the holder of this serial does not read, under a state of an earlier
     holder. That state may not decide; the tablet may rest for ever now, so one of this holder's own has to.
     """

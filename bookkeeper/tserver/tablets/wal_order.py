@@ -15,20 +15,20 @@ from bookkeeper.model import Barrier
 
 
 @dataclass(frozen=True, slots=True)
-class WalPlace:
+class WalPosition:
     """A record's place: file URI and offset (records, from 1)."""
 
     file: str
     offset: int
 
 
-def predecessors(last: Iterable[WalPlace], wal: str) -> list[WalPlace]:
+def predecessors(last: Iterable[WalPosition], wal: str) -> list[WalPosition]:
     """What a tablet's next block in ``wal`` must say it comes after: the latest records elsewhere. Those in ``wal``
     come before it anyway.
     """
     return [place for place in last if place.file != wal]
 
 
-def barrier_at(offset: int, after: WalPlace) -> Barrier:
+def barrier_at(offset: int, after: WalPosition) -> Barrier:
     """The same fact for the books: records from ``offset`` on wait until the file is finished up to ``after``."""
     return Barrier(offset, after.file, after.offset)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.storage.wal import PlacedBlock, Predecessor
 from bookkeeper.tserver.tablets.load_plan import Recovered
-from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
+from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class WriteState:
         return self._applied_seq
 
     @property
-    def last_wals(self) -> tuple[WalPlace, ...]:
+    def last_wals(self) -> tuple[WalPosition, ...]:
         """Where the last applied record is, or those of the tablets that were merged into this one."""
         return self._last_wals
 
@@ -69,15 +69,15 @@ class WriteState:
         """A staged block is durable."""
         self._applied_seq = placed.header.first_seq + placed.batch.num_rows - 1
         if placed.wal_uri:
-            self._last_wals = (WalPlace(placed.wal_uri, placed.last_offset),)
+            self._last_wals = (WalPosition(placed.wal_uri, placed.last_offset),)
 
     def follow(self, state: FlushState) -> None:
         """Go on behind a state that an import wrote."""
-        self._last_wals = tuple(WalPlace(*place) for place in state.last_wals)
+        self._last_wals = tuple(WalPosition(*place) for place in state.last_wals)
         self._applied_seq = state.last_seq
         self._staged = Staged(state.last_seq + 1, self._staged.last_time_ms, only_wal(self._last_wals))
 
 
-def only_wal(last_wals: tuple[WalPlace, ...]) -> str:
+def only_wal(last_wals: tuple[WalPosition, ...]) -> str:
     """The log of the last record; "" for none, or several."""
     return last_wals[0].file if len(last_wals) == 1 else ""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.rpc.contract.messages import Condition
-from bookkeeper.storage.tablet import Asked, TabletData
+from bookkeeper.storage.tablet import TabletData, VersionFilter
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -27,7 +27,7 @@ PAGE_BYTES = 1024 * 1024
 PAGES_MAX = 200
 """Pages that one judgement reads at most: the commit thread waits for it."""
 
-NEWEST = Asked(versions=1)
+NEWEST = VersionFilter(versions=1)
 Key = tuple[bytes, bytes, bytes]
 """Family, qualifier, visibility."""
 

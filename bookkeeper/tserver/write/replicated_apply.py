@@ -138,9 +138,9 @@ class ReplicatedApply:
         """What no other path has brought (R22); from here on it is on its way."""
         tablet = self._tablet
         stretch = (moment.wal_uri, moment.since)
-        begins = partial(tablet.received.origin_intervals.begins, stretch=stretch)
+        begins = partial(tablet.received.origin_intervals.span_start, span=stretch)
         taken = origin_dedup.take(
-            blocks, tablet.extent.rows, tablet.received.origin_intervals.known, begins, moment.now_ms
+            blocks, tablet.extent.rows, tablet.received.origin_intervals.of, begins, moment.now_ms
         )
         if not tablet.received.origin_intervals.has_room(taken.held):
             raise OverloadedError(

@@ -22,7 +22,7 @@ from bookkeeper.storage.tablet import (
     check_labels,
     check_limits,
     check_times,
-    places_in_tablets,
+    indices_by_tablet,
     take_sorted,
 )
 from bookkeeper.storage.wal import decode_batch, encode_batch
@@ -126,7 +126,7 @@ def part_by_tablet(
     parts: dict[Extent, list[ReceivedBlock]] = {}
     for block in blocks:
         rows = (block.share.min_row, block.share.max_row)
-        for extent, places in places_in_tablets(block.share.batch, extents, rows):
+        for extent, places in indices_by_tablet(block.share.batch, extents, rows):
             part = block if places is None else _part_of(block, places)
             parts.setdefault(extent, []).append(part)
     return {extent: tuple(found) for extent, found in parts.items()}

@@ -310,7 +310,7 @@ class Cluster:
         served = [(extent, self.serving(extent)) for extent in self.all_extents()]
         received = [(extent, tablet.received) for extent, tablet in served if tablet]
         known = [
-            (extent, [*state.high_water, *state.partial_high_waters, *state.origin_intervals.remembered()])
+            (extent, [*state.high_water, *state.partial_high_waters, *state.origin_intervals.applied()])
             for extent, state in received
         ]
         return [f"{extent} remembers {stream}" for extent, streams in known for stream in streams]

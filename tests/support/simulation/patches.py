@@ -118,7 +118,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.assembly", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("tserver.assembly", "SEALED_LOG_AGE_MS", 1_000),
         ("tserver.maintenance.compactor", "due_merges", eager_merges),
-        ("tserver.maintenance.compactor", "LOOK_INTERVAL_MS", 5_000),
+        ("tserver.maintenance.compactor", "CHECK_INTERVAL_MS", 5_000),
         ("tserver.maintenance.compactor", "TICK_MS", 2_000),
         ("tserver.write.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),

@@ -108,12 +108,18 @@ class SimTabletData:
         return [self._new_segment(f"{flush_id:010d}", frozen.entries, flush_id)]
 
     def write_merged(
-        self, inputs: Collection[str], holder: int, now_ms: int, *, forget: bool, go_on: Callable[[], None]
+        self,
+        inputs: Collection[str],
+        holder: int,
+        now_ms: int,
+        *,
+        drop_deletes: bool,
+        check_continue: Callable[[], None],
     ) -> list[SegmentRef]:
         """A table here keeps every version and delete for ever: a compaction must not lose one or show it twice."""
-        del now_ms, forget
+        del now_ms, drop_deletes
         kernel().pause(f"merge {len(inputs)} segments of {self.extent.table_id}")
-        go_on()
+        check_continue()
         entries = self._stored([ref for ref in self.refs if ref.uri in inputs])
         return [self._new_segment(f"c{holder:010d}", entries, 0)] if entries else []
 

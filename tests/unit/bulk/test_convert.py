@@ -15,7 +15,7 @@ from bookkeeper.bulk.segment_conversion import convert as run_convert
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.metadata.values import SegmentEntry
 from bookkeeper.model import Extent
-from bookkeeper.storage.tablet import Asked, GroupMap, SegmentRef, TabletData, TabletSettings
+from bookkeeper.storage.tablet import GroupMap, SegmentRef, TabletData, TabletSettings, VersionFilter
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal.wal_files import path_of
 from tests.support.tablet_model import Record, to_batch
@@ -38,7 +38,7 @@ def _shown(extent: Extent, refs: list[SegmentRef], written: list[Record] | None 
     data = TabletData(extent, GROUPS, Path("/nowhere"), refs)
     if written:
         data.apply(to_batch(written), 1)
-    page = data.scan_page(None, None, (), (), None, 1 << 20, Asked())
+    page = data.scan_page(None, None, (), (), None, 1 << 20, VersionFilter())
     assert page.next is None
     columns = [page.records.column(name).to_pylist() for name in ("row", "value")]
     return list(zip(*columns, strict=True))

@@ -23,9 +23,9 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Ahead, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
-from bookkeeper.tserver.tablets.load_plan import drop_passed
+from bookkeeper.tserver.tablets.load_plan import drop_reached
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
-from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
+from bookkeeper.tserver.tablets.wal_order import WalPosition, predecessors
 from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.border_world import (
     STREAM,
@@ -229,7 +229,7 @@ class Receiving:
                 value for block in decision.blocks for value in block.share.batch.column("value").to_pylist()
             ]
         self.high_water = decision.high_water
-        drop_passed(self.ahead, STREAM, decision.high_water)
+        drop_reached(self.ahead, STREAM, decision.high_water)
 
 
 def _sent(first: int, row: bytes) -> ReceivedBlock:
@@ -273,18 +273,18 @@ def test_r18_with_the_lowest_alone_records_are_taken_twice() -> None:
 # ---- R24: what a merged tablet comes after
 
 
-def _waits_for() -> list[WalPlace]:
+def _waits_for() -> list[WalPosition]:
     stage = to_be_merged()
     _make(stage.table, stage.made)
     flush = _facts(stage.table, b"1<").flush
     assert flush is not None
-    return predecessors([WalPlace(*place) for place in flush.last_wals], "file:///wal/s3/000001.wal")
+    return predecessors([WalPosition(*place) for place in flush.last_wals], "file:///wal/s3/000001.wal")
 
 
 def test_r24_the_first_record_of_a_merged_tablet_waits_for_all_that_it_was_made_of() -> None:
-    assert _waits_for() == [WalPlace(W1, 9), WalPlace(W2, 4)]
+    assert _waits_for() == [WalPosition(W1, 9), WalPosition(W2, 4)]
 
 
 def test_r24_without_it_a_record_overtakes_what_one_of_them_wrote() -> None:
     with fault("one-predecessor-is-enough"):
-        assert WalPlace(W1, 9) not in _waits_for()
+        assert WalPosition(W1, 9) not in _waits_for()

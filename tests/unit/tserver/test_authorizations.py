@@ -7,7 +7,7 @@ import pytest
 from bookkeeper.errors import InvalidInputError, RefusedError
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import encode_batch
-from bookkeeper.tserver.authorizations import ROOT, sight_for
+from bookkeeper.tserver.authorizations import ROOT, authorizations_for
 from bookkeeper.tserver.write.request_decoder import decode_labelled, decode_records
 from tests.support.must_raise import must_raise
 from tests.support.tablet_model import Record, to_batch
@@ -29,22 +29,22 @@ LIMITS = BatchLimits()
     ],
 )
 def test_without_a_word_it_is_all_that_the_user_has(user: str | None, asked: tuple[str, ...] | None, seen: str) -> None:
-    sight = sight_for(USERS, user, asked)
-    assert "".join(letter for letter in "ABC" if sight.sees(letter.encode())) == seen
-    assert sight.sees(b"")
+    authorizations = authorizations_for(USERS, user, asked)
+    assert "".join(letter for letter in "ABC" if authorizations.sees(letter.encode())) == seen
+    assert authorizations.sees(b"")
 
 
 @pytest.mark.parametrize(("user", "asked"), [(None, ("A", "C")), ("ann", ("A",)), ("nobody", ("A",)), ("", ("C",))])
 def test_more_than_the_user_has_is_refused(user: str | None, asked: tuple[str, ...]) -> None:
     with pytest.raises(RefusedError, match="setauths"):
-        sight_for(USERS, user, asked)
+        authorizations_for(USERS, user, asked)
 
 
 def test_more_is_refused_to_ann() -> None:
     with must_raise(
         RefusedError, "a user gets an authorization that was not granted", match="user ann has no authorization A"
     ):
-        sight_for(USERS, "ann", ("A", "C"))
+        authorizations_for(USERS, "ann", ("A", "C"))
 
 
 def test_a_users_label_must_be_an_expression() -> None:

@@ -1,8 +1,8 @@
-"""Which versions of a cell count, and which of those a reader asked for: whole columns at a time.
+"""Which versions of a cell count, and which of these a reader requests: masks over whole columns.
 
-Arrives: merged entries with the mark where each cell starts. Leaves: masks, and what must be known of a cell that goes
-on in the next round. Pure. Entries of a cell are newest first, and a delete hides entries of its cell with (timestamp,
-seq) <= its own: so what is visible of a cell are its entries in front of its first delete.
+Input is a merged round, with a mark where each cell starts. A cell may go on in the next round; :class:`PartialCell`
+carries its counts over. Pure. Entries of a cell are newest first, and a delete hides the entries of its cell with
+(timestamp, seq) <= its own: so the visible entries of a cell are those in front of its first delete.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What of a cell counts: its newest ``versions_max`` versions, none with a timestamp below ``oldest_ms``.
+    """The versions of a cell that count: the newest ``versions_max``, none with a timestamp below ``oldest_ms``.
 
-    It is applied before anything that a reader asks for, so that a compaction, which drops the rest, changes no scan.
+    A scan applies it before the reader's filter. So a compaction, which drops the other versions, changes no scan.
     """
 
     versions_max: int = 1
@@ -31,15 +31,15 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a reader asks for of the versions that count: at most ``versions`` (None = all) in ``[from_ms, to_ms)``."""
+class VersionFilter:
+    """A reader's request, of the versions that count: at most ``versions`` (None = all) in ``[from_ms, to_ms)``."""
 
     versions: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
 
     def check(self) -> None:
-        """Raise InvalidInputError for what can't be meant."""
+        """Raise InvalidInputError for a request that no version can satisfy."""
         if self.versions is not None and self.versions < 1:
             raise InvalidInputError(f"a scan of {self.versions} versions shows nothing: ask for 1 or more")
 
@@ -49,13 +49,15 @@ class Asked:
         return retention.versions_max == 1 or (self.versions == 1 and in_time)
 
 
-EVERYTHING = Asked()
+ALL_VERSIONS = VersionFilter()
 """All versions that count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A cell of which a part was seen: versions counted, versions shown, and whether a delete hides the rest."""
+class PartialCell:
+    """A cell that earlier rounds have read in part: versions counted, versions shown, and whether a delete hides the
+    remaining ones.
+    """
 
     cell: Cell
     counted: int
@@ -64,9 +66,9 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Of each entry of a round, in order: place of its cell's first entry, how many of its cell are in front of it
-    (those of earlier rounds included), and whether a delete of its cell is in front of it; ``deletes``: is it one.
+class VersionRanks:
+    """Of each entry of a round, in order: the index of its cell's first entry, its rank in its cell (entries of earlier
+    rounds included), whether a delete of its cell is in front of it, and whether it is a delete itself.
     """
 
     first: Indices
@@ -76,44 +78,46 @@ class Standing:
 
     @property
     def visible(self) -> Mask:
-        """Entries that no delete hides and that are none."""
+        """Entries that no delete hides, without the deletes."""
         mask: Mask = ~(self.behind_delete | self.deletes)
         return mask
 
 
-def standing(starts: Mask, deletes: Mask, begun: Begun | None) -> Standing:
-    """``begun``: what was seen before of the cell that the round starts with; None when it starts there."""
-    places = np.arange(len(starts))
-    first = np.maximum.accumulate(np.where(starts, places, 0))
-    index = places - first
+def rank_versions(starts: Mask, deletes: Mask, partial_cell: PartialCell | None) -> VersionRanks:
+    """``partial_cell``: the counts of the cell that earlier rounds began; None when the round begins a new cell."""
+    positions = np.arange(len(starts))
+    first = np.maximum.accumulate(np.where(starts, positions, 0))
+    index = positions - first
     before: Indices = np.cumsum(deletes) - deletes
     behind_delete: Mask = before > before[first]
-    if begun is not None:
+    if partial_cell is not None:
         same = first == 0
-        index[same] += begun.counted
-        behind_delete |= same & begun.hidden
-    return Standing(first, index, behind_delete, deletes)
+        index[same] += partial_cell.counted
+        behind_delete |= same & partial_cell.hidden
+    return VersionRanks(first, index, behind_delete, deletes)
 
 
-def counting(stands: Standing, times: Times, retention: Retention) -> Mask:
+def counted_versions(ranks: VersionRanks, times: Times, retention: Retention) -> Mask:
     """The versions that count."""
-    mask: Mask = stands.visible & (stands.index < retention.versions_max)
+    mask: Mask = ranks.visible & (ranks.index < retention.versions_max)
     return mask if retention.oldest_ms is None else mask & (times >= retention.oldest_ms)
 
 
-def in_time(times: Times, asked: Asked) -> Mask:
+def in_time(times: Times, version_filter: VersionFilter) -> Mask:
     """Entries in the time range."""
     mask = np.ones(len(times), bool)
-    if asked.from_ms is not None:
-        mask &= times >= asked.from_ms
-    if asked.to_ms is not None:
-        mask &= times < asked.to_ms
+    if version_filter.from_ms is not None:
+        mask &= times >= version_filter.from_ms
+    if version_filter.to_ms is not None:
+        mask &= times < version_filter.to_ms
     return mask
 
 
-def running_count(chosen: Mask, first: Indices, begun: int) -> Indices:
-    """For each entry, how many of its cell are chosen up to and with it; ``begun`` of the first cell were before."""
+def running_count(chosen: Mask, first: Indices, chosen_before: int) -> Indices:
+    """For each entry, how many of its cell are chosen up to and with it; earlier rounds chose ``chosen_before`` of the
+    first cell.
+    """
     total = np.cumsum(chosen)
     count: Indices = total - (total - chosen)[first]
-    count[first == 0] += begun
+    count[first == 0] += chosen_before
     return count

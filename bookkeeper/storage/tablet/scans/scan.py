@@ -1,9 +1,9 @@
-"""One page of a scan: what the merged entries of a range show a reader, cut at a number of bytes.
+"""One page of a scan: the visible records of a range, in order, cut at a number of bytes.
 
-Arrives: cursors over everything a tablet holds, and what the reader wants. Leaves: records in order, those versions of
-each cell that count and were asked for, none that a delete hides, and where to go on. Pure but for the blocks that
-sources read. A token is the place behind which the next page starts: a version is given once, whatever was applied,
-flushed or compacted between two pages.
+Cursors over all data of a tablet are merged in rounds. Of each cell a page shows the versions that count and that the
+reader requests, and none that a delete hides. Pure but for the blocks that sources read. The token of a page is the
+position behind which the next page starts: so a scan returns each version once, though records are applied, flushed or
+compacted between two pages.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import pyarrow.compute as pc
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import binary_offsets
 from bookkeeper.storage.tablet.scans.cell_versions import (
-    Asked,
-    Begun,
+    PartialCell,
     Retention,
     Times,
-    counting,
+    VersionFilter,
+    counted_versions,
     in_time,
+    rank_versions,
     running_count,
-    standing,
 )
-from bookkeeper.storage.tablet.scans.scan_position import Resume, Within
-from bookkeeper.storage.tablet.scans.visibility import Sight
+from bookkeeper.storage.tablet.scans.scan_position import Resume, VersionPosition
+from bookkeeper.storage.tablet.scans.visibility import Authorizations
 from bookkeeper.storage.tablet.segments.locality_groups import family_mask
 from bookkeeper.storage.tablet.sorting.entries import cell_at, to_records
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
@@ -41,11 +41,11 @@ _FIXED_BYTES = 8 + 1 + 5 * 4
 """Of a record: timestamp, delete and the lengths of five binary columns."""
 
 _RECORD_BYTES_GUESS = 128
-"""For the first round of a page; the rounds after it follow what the ones before gave."""
+"""For the first round of a page; later rounds use the sizes of earlier ones."""
 _ROUND_RECORDS_MIN = 64
 _ROUND_BYTES = 16 << 20
 _ROUND_MARGIN = 1.2
-"""Rounds end a little before what they were asked for: at the shortest window."""
+"""Rounds have a little fewer records than requested: they end at the shortest window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,26 @@ class ScanPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Families and columns that a reader asks for; None = all. A record must be in both."""
+class ColumnFilter:
+    """Families and columns that a reader requests; None = all. A record must be in both."""
 
     families: frozenset[bytes] | None
     columns: frozenset[tuple[bytes, bytes]] | None
 
     @classmethod
-    def of(cls, families: Collection[bytes], columns: Collection[tuple[bytes, bytes]]) -> Wanted:
+    def of(cls, families: Collection[bytes], columns: Collection[tuple[bytes, bytes]]) -> ColumnFilter:
         """As in a request, where an empty collection means all."""
         return cls(frozenset(families) or None, frozenset(columns) or None)
 
     def all_families(self) -> frozenset[bytes] | None:
-        """The families that a record shown can have; None = any."""
+        """The families that a matching record can have; None = any."""
         if self.columns is None:
             return self.families
         named = frozenset(family for family, _ in self.columns)
         return named if self.families is None else named & self.families
 
     def mask(self, entries: pa.RecordBatch) -> Mask | None:
-        """Which entries are wanted; None = all."""
+        """Which entries match; None = all."""
         families = self.all_families()
         if families is None:
             return None
@@ -108,43 +108,43 @@ def times_of(entries: pa.RecordBatch) -> Times:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a reader sees of the entries of a range: the part that is the same for each page of a scan."""
+class ScanView:
+    """Which entries of a range a reader sees; the same for each page of a scan."""
 
-    wanted: Wanted
+    column_filter: ColumnFilter
     retention: Retention
-    asked: Asked
-    sight: Sight | None = None
-    """None: whatever its label, everything is shown."""
+    version_filter: VersionFilter
+    authorizations: Authorizations | None = None
+    """None: entries of every label are shown."""
 
     def mask(self, entries: pa.RecordBatch) -> Mask | None:
-        """Entries of wanted cells that the reader may see; None = all."""
-        wanted = self.wanted.mask(entries)
-        seen = None if self.sight is None else self.sight.mask(entries)
-        if wanted is None or seen is None:
-            return seen if wanted is None else wanted
-        return wanted & seen
+        """Entries that match and that the reader is authorized to see; None = all."""
+        wanted = self.column_filter.mask(entries)
+        authorized = None if self.authorizations is None else self.authorizations.mask(entries)
+        if wanted is None or authorized is None:
+            return authorized if wanted is None else wanted
+        return wanted & authorized
 
-    def selector(self, begun: Begun | None) -> Selector:
-        """``begun``: what the page before saw of the cell that it ended in."""
-        if self.asked.wants_newest_only(self.retention):
+    def selector(self, partial_cell: PartialCell | None) -> Selector:
+        """``partial_cell``: the counts of the cell in which the page before ended."""
+        if self.version_filter.wants_newest_only(self.retention):
             return NewestSelector(self)
-        return VersionsSelector(self, begun)
+        return VersionsSelector(self, partial_cell)
 
 
 class Selector(Protocol):
-    """Selects what is shown of one round after the other."""
+    """Selects the visible entries of one round after the other."""
 
     newest_only: bool
 
     def show(self, merged: Round) -> pa.RecordBatch:
-        """The entries of a round that are shown, in order."""
+        """The visible entries of a round, in order."""
 
     def behind(self, shown: pa.RecordBatch, count: int) -> Resume:
-        """Behind the first ``count`` entries of what :meth:`show` gave last."""
+        """The position behind the first ``count`` entries of the last :meth:`show`."""
 
     def end(self, merged: Round) -> Resume:
-        """Behind the round that :meth:`show` got last."""
+        """The position behind the round of the last :meth:`show`."""
 
 
 class NewestSelector:
@@ -152,18 +152,18 @@ class NewestSelector:
 
     newest_only = True
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ScanView) -> None:
         self._view = view
 
     def show(self, merged: Round) -> pa.RecordBatch:
         """See :class:`Selector`."""
         keep = merged.starts
-        if merged.same.get("delete") is not False:
+        if merged.constants.get("delete") is not False:
             keep = keep & ~merged.in_order(are_deletes(merged.entries))
-        oldest_ms, asked = self._view.retention.oldest_ms, self._view.asked
-        if oldest_ms is not None or asked.from_ms is not None or asked.to_ms is not None:
+        oldest_ms, version_filter = self._view.retention.oldest_ms, self._view.version_filter
+        if oldest_ms is not None or version_filter.from_ms is not None or version_filter.to_ms is not None:
             times = merged.in_order(times_of(merged.entries))
-            keep = keep & in_time(times, asked)
+            keep = keep & in_time(times, version_filter)
             if oldest_ms is not None:
                 keep &= times >= oldest_ms
         mask = self._view.mask(merged.entries)
@@ -179,60 +179,60 @@ class NewestSelector:
 
 
 class VersionsSelector:
-    """Several versions of a cell; remembers how many of the last cell it met, for the cell may go on."""
+    """Several versions of a cell; carries the counts of a round's last cell over to the next round."""
 
     newest_only = False
 
-    def __init__(self, view: View, begun: Begun | None) -> None:
+    def __init__(self, view: ScanView, partial_cell: PartialCell | None) -> None:
         self._view = view
-        self._begun = begun
+        self._partial_cell = partial_cell
         self._index: Indices = np.empty(0, np.int64)
         self._running: Indices = np.empty(0, np.int64)
         self._is_over = False
 
     def show(self, merged: Round) -> pa.RecordBatch:
         """See :class:`Selector`."""
-        view, begun = self._view, self._begun
-        if begun is not None and begun.cell != merged.first:
-            begun = None
+        view, partial_cell = self._view, self._partial_cell
+        if partial_cell is not None and partial_cell.cell != merged.first:
+            partial_cell = None
         times = merged.in_order(times_of(merged.entries))
-        stands = standing(merged.starts, merged.in_order(are_deletes(merged.entries)), begun)
-        chosen = counting(stands, times, view.retention) & in_time(times, view.asked)
-        running = running_count(chosen, stands.first, 0 if begun is None else begun.shown)
-        most = view.retention.versions_max if view.asked.versions is None else view.asked.versions
+        ranks = rank_versions(merged.starts, merged.in_order(are_deletes(merged.entries)), partial_cell)
+        chosen = counted_versions(ranks, times, view.retention) & in_time(times, view.version_filter)
+        running = running_count(chosen, ranks.first, 0 if partial_cell is None else partial_cell.shown)
+        most = view.retention.versions_max if view.version_filter.versions is None else view.version_filter.versions
         keep = chosen & (running <= most)
         mask = view.mask(merged.entries)
         if mask is not None:
             keep &= merged.in_order(mask)
-        self._index, self._running = stands.index[keep], running[keep]
-        self._begun = Begun(merged.last, int(stands.index[-1]) + 1, int(running[-1]), not stands.visible[-1])
-        oldest = [time for time in (view.retention.oldest_ms, view.asked.from_ms) if time is not None]
+        self._index, self._running = ranks.index[keep], running[keep]
+        self._partial_cell = PartialCell(merged.last, int(ranks.index[-1]) + 1, int(running[-1]), not ranks.visible[-1])
+        oldest = [time for time in (view.retention.oldest_ms, view.version_filter.from_ms) if time is not None]
         self._is_over = (
-            self._begun.hidden
-            or self._begun.counted >= view.retention.versions_max
-            or self._begun.shown >= most
+            self._partial_cell.hidden
+            or self._partial_cell.counted >= view.retention.versions_max
+            or self._partial_cell.shown >= most
             or (bool(oldest) and int(times[-1]) < max(oldest))
         )
         return merged.select(keep)
 
     def behind(self, shown: pa.RecordBatch, count: int) -> Resume:
         """See :class:`Selector`."""
-        place = count - 1
-        timestamp, seq = (int(shown.column(name)[place].as_py()) for name in ("timestamp", "seq"))
-        within = Within(timestamp, seq, int(self._index[place]) + 1, int(self._running[place]))
-        return Resume(cell_at(shown, place), within)
+        index = count - 1
+        timestamp, seq = (int(shown.column(name)[index].as_py()) for name in ("timestamp", "seq"))
+        version_position = VersionPosition(timestamp, seq, int(self._index[index]) + 1, int(self._running[index]))
+        return Resume(cell_at(shown, index), version_position)
 
     def end(self, merged: Round) -> Resume:
         """See :class:`Selector`."""
-        begun = self._begun
-        if begun is None or self._is_over:
+        partial_cell = self._partial_cell
+        if partial_cell is None or self._is_over:
             return Resume(merged.last)
         timestamp, seq = (-number for number in merged.end[4:])
-        return Resume(merged.last, Within(timestamp, seq, begun.counted, begun.shown))
+        return Resume(merged.last, VersionPosition(timestamp, seq, partial_cell.counted, partial_cell.shown))
 
 
 def _sizes(entries: pa.RecordBatch) -> Callable[[int], int]:
-    """A function that tells the bytes of the first n records as a page counts them."""
+    """A function from n to the bytes of the first n records, as a page counts them."""
     names = [field.name for field in MUTATION_SCHEMA if pa.types.is_binary(field.type)]
     offsets = [memoryview(binary_offsets(entries.column(name)).data) for name in names]
     begin = sum(column[0] for column in offsets)
@@ -240,12 +240,16 @@ def _sizes(entries: pa.RecordBatch) -> Callable[[int], int]:
 
 
 def read_page(
-    cursors: list[Cursor], view: View, page_bytes: int, settings: TabletSettings, begun: Begun | None = None
+    cursors: list[Cursor],
+    view: ScanView,
+    page_bytes: int,
+    settings: TabletSettings,
+    partial_cell: PartialCell | None = None,
 ) -> ScanPage:
-    """Fill one page. ``begun``: what was seen of the cell that the cursors stand in. Raises CorruptionError when a
+    """Fill one page. ``partial_cell``: the counts of the cell in which the cursors are. Raises CorruptionError when a
     source does.
     """
-    selector = view.selector(begun)
+    selector = view.selector(partial_cell)
     parts: list[pa.RecordBatch] = []
     left = min(page_bytes, settings.page_bytes_max)
     examined = 0
@@ -278,8 +282,8 @@ def read_page(
 
 
 def _skip(cursors: list[Cursor], resume: Resume) -> None:
-    """Move on when nothing more of the last cell will be shown."""
-    if resume.within is None:
+    """Seek behind the last cell when no more of its versions can be visible."""
+    if resume.version_position is None:
         for cursor in cursors:
             if not cursor.exhausted:
                 cursor.seek(resume.position)

@@ -1,7 +1,7 @@
-"""The continuation of a scan: where the next page starts, as bytes that a client keeps.
+"""The continuation of a scan: the position where the next page starts, as a token for the client.
 
-Arrives: a cell, or a place between two versions of one. Leaves: a token, and back. Pure. A token means the same in any
-later state of the tablet, on any tserver; it carries a checksum, because it comes back from outside.
+The position is behind a cell, or between two versions of one. Pure. A token means the same in any later state of the
+tablet, on any tserver; it carries a checksum, because it comes back from outside.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.storage.tablet.scans.cell_versions import Begun
+from bookkeeper.storage.tablet.scans.cell_versions import PartialCell
 from bookkeeper.storage.tablet.sorting.entries import Cell, Position, after_cell
 
 TOKEN_VERSION = 2
@@ -26,8 +26,8 @@ _CHECK = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """A place inside a cell: behind the entry of this timestamp and sequence number, and what was seen up to it."""
+class VersionPosition:
+    """A position inside a cell: behind the entry of this timestamp and sequence number, with the counts up to it."""
 
     timestamp: int
     seq: int
@@ -37,28 +37,31 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Behind ``cell``, or, when ``within`` is given, behind a version of it."""
+    """Behind ``cell``; with a ``version_position``, behind a version of it."""
 
     cell: Cell
-    within: Within | None = None
+    version_position: VersionPosition | None = None
 
     @property
     def position(self) -> Position:
-        """Where to go on."""
-        if self.within is None:
+        """The position where the scan goes on."""
+        if self.version_position is None:
             return after_cell(self.cell)
-        return (*self.cell, -self.within.timestamp, -self.within.seq)
+        return (*self.cell, -self.version_position.timestamp, -self.version_position.seq)
 
     @property
-    def begun(self) -> Begun | None:
-        """What was seen of the cell; None when all of it was."""
-        return None if self.within is None else Begun(self.cell, self.within.counted, self.within.shown, False)
+    def partial_cell(self) -> PartialCell | None:
+        """The counts of a cell that was read in part; None behind a cell."""
+        at = self.version_position
+        return None if at is None else PartialCell(self.cell, at.counted, at.shown, False)
 
     def encode(self) -> bytes:
         """The token."""
-        at = self.within or Within(0, 0, 0, 0)
+        at = self.version_position or VersionPosition(0, 0, 0, 0)
         numbers = (at.timestamp, at.seq, at.counted, at.shown)
-        body = _HEAD.pack(TOKEN_VERSION, self.within is not None, *numbers, *map(len, self.cell)) + b"".join(self.cell)
+        lengths = map(len, self.cell)
+        head = _HEAD.pack(TOKEN_VERSION, self.version_position is not None, *numbers, *lengths)
+        body = head + b"".join(self.cell)
         return body + _CHECK.pack(zlib.crc32(body))
 
     @classmethod
@@ -72,5 +75,5 @@ class Resume:
             raise InvalidInputError(f"a scan can't go on from a token of version {version}; start the scan again")
         ends = np.cumsum([_HEAD.size, *lengths]).tolist()
         row, family, qualifier, visibility = (body[a:b] for a, b in pairwise(ends))
-        within = Within(timestamp, seq, counted, shown) if goes_on else None
-        return cls((row, family, qualifier, visibility), within)
+        version_position = VersionPosition(timestamp, seq, counted, shown) if goes_on else None
+        return cls((row, family, qualifier, visibility), version_position)

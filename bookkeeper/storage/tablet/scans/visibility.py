@@ -165,7 +165,7 @@ def check_labels(batch: pa.RecordBatch) -> None:
         check_label(label)
 
 
-class Sight:
+class Authorizations:
     """What somebody with some authorizations sees. Thread-safe: what is remembered is only ever right."""
 
     def __init__(self, authorizations: frozenset[bytes]) -> None:
@@ -207,6 +207,6 @@ def by_label(column: pa.Array, judge: Callable[[bytes], bool]) -> Mask:
 
 
 @lru_cache(64)
-def sight_of(authorizations: frozenset[bytes]) -> Sight:
+def authorizations_of(authorizations: frozenset[bytes]) -> Authorizations:
     """The same sight for the same authorizations, so that pages of scans share what was judged."""
-    return Sight(authorizations)
+    return Authorizations(authorizations)

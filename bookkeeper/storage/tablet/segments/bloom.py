@@ -77,10 +77,10 @@ def _probe_bits(hashes: Hashes) -> Hashes:
     return bits
 
 
-def _places(hashes: Hashes, size: int) -> npt.NDArray[np.int64]:
+def _word_indices(hashes: Hashes, size: int) -> npt.NDArray[np.int64]:
     """The word of each row in a filter of ``size`` words, from the high half of its hash."""
-    places: npt.NDArray[np.uint64] = ((hashes >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
-    return places.astype(np.int64)
+    indices: npt.NDArray[np.uint64] = ((hashes >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32)
+    return indices.astype(np.int64)
 
 
 def _changes(hashes: Hashes) -> npt.NDArray[np.bool_]:
@@ -96,7 +96,7 @@ def build(parts: Sequence[Hashes]) -> bytes:
     size = -(-sum(part.size for part in once) * BITS_PER_ROW // 64)
     filled = np.zeros(size, np.uint64)
     for part in once:
-        np.bitwise_or.at(filled, _places(part, size), _probe_bits(part))
+        np.bitwise_or.at(filled, _word_indices(part, size), _probe_bits(part))
     return filled.astype("<u8").tobytes()
 
 
@@ -106,7 +106,7 @@ def holds_all(filter_bytes: bytes, hashes: Hashes) -> bool:
     if not words.size:
         return False
     bits = _probe_bits(hashes)
-    return bool(((words[_places(hashes, words.size)] & bits) == bits).all())
+    return bool(((words[_word_indices(hashes, words.size)] & bits) == bits).all())
 
 
 def may_hold(filter_bytes: bytes, value: int) -> bool:

@@ -63,8 +63,8 @@ class Bounds:
         return self.settings.row_group_bytes + self.entry_bytes_max
 
 
-def check_segment(ref: SegmentRef, bounds: Bounds, go_on: Callable[[], None] = lambda: None) -> None:
-    """Decode all of a segment and compare it with what is said of it. ``go_on`` is called for each row group and may
+def check_segment(ref: SegmentRef, bounds: Bounds, check_continue: Callable[[], None] = lambda: None) -> None:
+    """Decode all of a segment and compare it with its reference. ``check_continue`` runs for each row group and may
     raise. Raises CorruptionError, IncompatibleError, UnavailableError.
     """
     segment = Segment(ref, BlockCache(0, readers=0), bounds.tail_bytes_max)
@@ -72,20 +72,20 @@ def check_segment(ref: SegmentRef, bounds: Bounds, go_on: Callable[[], None] = l
         check = _Check(segment, segment.tail(), bounds)
         check.form()
         for number in range(segment.block_count):
-            go_on()
+            check_continue()
             check.row_group(number)
         check.totals()
     except (ValueError, InvalidInputError) as error:
         raise corrupt(segment.path, str(error)) from error
 
 
-def is_as_said(found: object, said: object) -> bool:
-    """Whether what was decoded is what a number, a key or a list says of it."""
-    return found == said
+def equals_stated(found: object, stated: object) -> bool:
+    """Whether decoded content equals the number, the key or the list that states it."""
+    return found == stated
 
 
 class _Check:
-    """The check of one segment; what it raises as ValueError or InvalidInputError is the reason."""
+    """The check of one segment. It raises ValueError or InvalidInputError with the reason."""
 
     def __init__(self, segment: Segment, tail: Tail, bounds: Bounds) -> None:
         self._segment = segment
@@ -97,7 +97,7 @@ class _Check:
         self._seqs: tuple[int, int] | None = None
         self._content_bytes = 0
 
-    # ---- before anything is decoded
+    # ---- before decoding
 
     def form(self) -> None:
         """The columns are of the types that a writer gives them, and the row groups lie side by side."""
@@ -115,11 +115,11 @@ class _Check:
         most = self._bounds.settings.row_group_records
         if bool((records < 1).any()) or bool((records > most).any()):
             raise ValueError(f"a row group has {records.max()} records: there are 1 to {most}")
-        if not is_as_said(int(records.sum()), self._ref.records):
-            raise ValueError(f"its index has {records.sum()} records, {self._ref.records} were said")
+        if not equals_stated(int(records.sum()), self._ref.records):
+            raise ValueError(f"its index has {records.sum()} records, {self._ref.records} were stated")
 
     def row_group(self, number: int) -> None:
-        """Everything that can be said of one row group, and what lies in front of it."""
+        """One row group, with its order behind the one before."""
         index = self._tail.index
         start, size, records = (index.column(name)[number].as_py() for name in ("start", "bytes", "records"))
         most = PAGES_PER_CONTENT * self._bounds.group_bytes_max
@@ -136,7 +136,7 @@ class _Check:
         self._content_bytes += plain
         self._entries(number, self._segment.block_of(chunks))
 
-    # ---- what was decoded
+    # ---- decoded content
 
     def _entries(self, number: int, block: SortedBlock) -> None:
         entries = block.batch
@@ -148,8 +148,8 @@ class _Check:
         self._columns(number, entries)
 
     def _order(self, number: int, block: SortedBlock) -> None:
-        said = self._tail.first_keys[number], self._tail.last_keys[number]
-        if not is_as_said((block.first_key, block.last_key), said):
+        stated = self._tail.first_keys[number], self._tail.last_keys[number]
+        if not equals_stated((block.first_key, block.last_key), stated):
             raise ValueError(f"row group {number} does not begin and end where its index says")
         if not self._last_key < block.first_key or not is_in_order(block.batch):
             raise ValueError(f"row group {number} is not in order")
@@ -158,9 +158,9 @@ class _Check:
     def _columns(self, number: int, entries: pa.RecordBatch) -> None:
         families = distinct(entries.column("family"))
         groups = self._bounds.groups
-        strange = [f for f in families if groups is not None and groups.group_of(f) != self._ref.group]
-        if strange:
-            raise ValueError(f"row group {number} has family {strange[0]!r}, which is not of group {self._ref.group}")
+        foreign = [f for f in families if groups is not None and groups.group_of(f) != self._ref.group]
+        if foreign:
+            raise ValueError(f"row group {number} has family {foreign[0]!r}, which is not of group {self._ref.group}")
         if self._tail.families is not None:
             self._families.update(families)
         if not bloom.holds_all(self._tail.filter_bytes, bloom.hash_rows(entries.column("row"))):
@@ -175,11 +175,11 @@ class _Check:
     # ---- behind the last row group
 
     def totals(self) -> None:
-        """What is said of all row groups together."""
-        said = self._ref.first_seq + self._ref.shift, self._ref.last_seq + self._ref.shift
-        if not is_as_said(self._seqs, said):
-            raise ValueError(f"its sequence numbers are {self._seqs}, {said} were said")
-        if self._tail.families is not None and not is_as_said(self._families, self._tail.families):
+        """The totals over all row groups."""
+        stated = self._ref.first_seq + self._ref.shift, self._ref.last_seq + self._ref.shift
+        if not equals_stated(self._seqs, stated):
+            raise ValueError(f"its sequence numbers are {self._seqs}, {stated} were stated")
+        if self._tail.families is not None and not equals_stated(self._families, self._tail.families):
             raise ValueError("its list of families is not that of its records")
         settings = self._bounds.settings
         full = self._ref.records // settings.row_group_records + self._content_bytes // settings.row_group_bytes
@@ -188,7 +188,7 @@ class _Check:
 
 
 def is_too_large(size: int, most: int) -> bool:
-    """Whether so many bytes are too many to be in memory at once."""
+    """Whether content of this size is too large for memory."""
     return size > most
 
 

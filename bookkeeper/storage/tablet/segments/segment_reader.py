@@ -27,7 +27,7 @@ from bookkeeper.storage.tablet.segments import bloom, segment_format
 from bookkeeper.storage.tablet.segments.block_cache import BlockCache
 from bookkeeper.storage.tablet.segments.segment_format import FOOTER_END, TRAILER, SegmentRef, corrupt, crc32c
 from bookkeeper.storage.tablet.segments.segment_index import decode_index
-from bookkeeper.storage.tablet.sorting.constant_columns import VALUE_BYTES_MAX as SAME_BYTES_MAX
+from bookkeeper.storage.tablet.sorting.constant_columns import VALUE_BYTES_MAX as CONSTANT_BYTES_MAX
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, KEY_COLUMNS, SEQ, Position, SortedBlock
 from bookkeeper.storage.wal.wal_files import path_of
 
@@ -304,13 +304,14 @@ class Segment:
 
     def block_of(self, chunks: Chunks) -> SortedBlock:
         """The entries of a row group that was decoded."""
-        same = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
+        constants = {name: value for name, chunk in chunks.items() if (value := only_value(chunk)) is not None}
         columns = [
-            column_of(same[name], len(chunk)) if name in same else _plain(chunk) for name, chunk in chunks.items()
+            column_of(constants[name], len(chunk)) if name in constants else _plain(chunk)
+            for name, chunk in chunks.items()
         ]
         columns[SEQ] = shifted(columns[SEQ], self.ref.shift)
         batch = pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
-        return SortedBlock(batch, same).ready_to_bisect()
+        return SortedBlock(batch, constants).ready_to_bisect()
 
     def _read_block(self, number: int) -> SortedBlock:
         chunks = self.chunks(number, self.content(number))
@@ -350,7 +351,7 @@ def only_value(chunk: pa.Array) -> bytes | bool | None:
         return None if chunk.true_count else False
     if pa.types.is_dictionary(chunk.type) and len(chunk.dictionary) == 1 and not chunk.null_count:
         value: bytes = chunk.dictionary[0].as_py()
-        return value if len(value) <= SAME_BYTES_MAX else None
+        return value if len(value) <= CONSTANT_BYTES_MAX else None
     return None
 
 

@@ -46,7 +46,7 @@ WORTH_IT = 0.9
 """Values are compressed when a sample of them becomes smaller than so many times its size."""
 
 
-def is_squeezed(values: pa.Array, compression: str) -> bool:
+def is_compressible(values: pa.Array, compression: str) -> bool:
     """Whether compressing values like these is worth its time; images, what is encrypted or compressed is not."""
     first = int(binary_offsets(values)[0])
     sample = binary_data(values)[first : first + min(content_bytes(values), SAMPLE_BYTES)]
@@ -87,7 +87,7 @@ def _parquet_writer(sink: pa.NativeFile, compression: str, first: pa.RecordBatch
     index has one of each row group, and of more bytes.
     """
     codecs = dict.fromkeys(ENTRY_SCHEMA.names, compression)
-    if not is_squeezed(first.column("value"), compression):
+    if not is_compressible(first.column("value"), compression):
         codecs["value"] = "none"
     return pq.ParquetWriter(
         sink,

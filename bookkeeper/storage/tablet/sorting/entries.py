@@ -1,8 +1,8 @@
-"""An *entry* is a mutation record with its tablet-local sequence number, and its key is its place in the order.
+"""Entries, their keys, and sorted blocks of them. An *entry* is a mutation record with its sequence number.
 
-Arrives: record batches. Leaves: entries, keys as tuples, positions in the total order, and bisection over the
-Arrow offsets of a sorted batch. Pure. The order: row, family, qualifier, visibility ascending as bytes, then
-timestamp and sequence number descending, so the newest version of a cell comes first.
+Keys are tuples in the total order of a tablet: row, family, qualifier, visibility ascending as bytes, then timestamp
+and sequence number descending, so the newest version of a cell comes first. Sorted blocks are bisected over Arrow
+offsets. Pure.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bookkeeper.storage.columns import (
     common_prefix_bytes,
     content_bytes,
 )
-from bookkeeper.storage.tablet.sorting.constant_columns import NOTHING_SAME, Same, without_same
+from bookkeeper.storage.tablet.sorting.constant_columns import NO_CONSTANTS, ConstantColumns, without_constants
 
 ENTRY_SCHEMA = pa.schema([*MUTATION_SCHEMA, pa.field("seq", pa.int64(), nullable=False)])
-"""What memtables and segments hold; in them a timestamp is never null."""
+"""The schema of memtables and segments; in them a timestamp is never null."""
 
 KEY_COLUMNS = ("row", "family", "qualifier", "visibility", "timestamp", "seq")
 ROW, FAMILY, QUALIFIER, VISIBILITY, TIMESTAMP, DELETE, VALUE, SEQ = range(8)
@@ -133,15 +133,15 @@ class RowWords:
         self._view = self._words.data
 
     def _word_of(self, row: _Row) -> int:
-        """What ``row`` would have; -1 if it lies before all that have the prefix, 2 ** 64 if behind them."""
+        """The word of ``row``; -1 for a row before all rows with the prefix, 2 ** 64 for one behind them."""
         skip = len(self._prefix)
         if row[:skip] != self._prefix:
             return -1 if row < self._prefix else 1 << 8 * WORD_BYTES
         return int.from_bytes(row[skip : skip + WORD_BYTES].ljust(WORD_BYTES, b"\0"))
 
     def near(self, row: _Row, low: int, high: int) -> tuple[int, int]:
-        """Where in ``[low, high]`` of a sorted block the first row that is not before ``row`` may be: behind the first
-        place there are only rows with the word of ``row``, up to the second.
+        """The interval of ``[low, high]``, in a sorted block, in which the first row not before ``row`` is: its rows
+        have the word of ``row``.
         """
         word = self._word_of(row)
         first = bisect_left(self._view, word, low, high)  # on a view: numpy would let go of the interpreter's lock
@@ -150,7 +150,7 @@ class RowWords:
         return first, bisect_right(self._view, word, first, high)
 
     def between(self, low: _Row, high: _Row) -> npt.NDArray[np.int64]:
-        """Places of all rows in ``[low, high]``, and perhaps of some that only share a word with one of the two."""
+        """Indices of all rows in ``[low, high]``, and perhaps of some that share a word with one of the two."""
         first, last = max(self._word_of(low), 0), min(self._word_of(high), (1 << 8 * WORD_BYTES) - 1)
         if last < first:
             return np.empty(0, np.int64)
@@ -168,18 +168,18 @@ class SortedBlock:
         "_others",
         "_words",
         "batch",
+        "constants",
         "records",
         "row",
-        "same",
     )
 
     row: Callable[[int], _Row]
     """Row of one entry."""
 
-    def __init__(self, batch: pa.RecordBatch, same: Same = NOTHING_SAME) -> None:
-        """``same``: columns known to have one value."""
+    def __init__(self, batch: pa.RecordBatch, constants: ConstantColumns = NO_CONSTANTS) -> None:
+        """``constants``: columns that certainly have one value; others may."""
         self.batch = batch
-        self.same = same
+        self.constants = constants
         self.records: int = batch.num_rows
         self.row = row_reader(batch.column("row"))
         self._columns: tuple[Callable[[int], Any], ...] | None = None
@@ -198,13 +198,13 @@ class SortedBlock:
 
     @property
     def others(self) -> pa.RecordBatch:
-        """The entries without the columns that are known to have one value."""
+        """The entries without the constant columns."""
         if self._others is None:
-            self._others = without_same(self.batch, self.same)
+            self._others = without_constants(self.batch, self.constants)
         return self._others
 
     def ready_to_bisect(self) -> SortedBlock:
-        """The same block, with the words of its rows: what the first to bisect it would else prepare."""
+        """The same block, with the words of its rows ready, which else the first bisection prepares."""
         self._row_words()
         return self
 
@@ -265,7 +265,7 @@ class SortedBlock:
         return bisect_right(range(high), position, low, self._row_end(row, low, high), key=self.key)
 
     def rows_between(self, low: _Row, high: _Row) -> range:
-        """Places of the entries with rows in ``[low, high)``."""
+        """Indices of the entries with rows in ``[low, high)``."""
         first = self._bisect_row(low, 0, self.records)
         if first == self.records or self.row(first) >= high:
             return range(0)

@@ -1,10 +1,9 @@
-"""Merging sorted blocks window by window: bounded memory, however many entries lie behind.
+"""Merge sorted blocks window by window, in bounded memory.
 
-Arrives: sources (a run in memory, or the row groups of a segment), each a sorted sequence of blocks. Leaves:
-rounds: batches of entries in key order, with the mark where each cell starts. Pure but for the blocks that a source
-reads when asked. A round takes a window from each source and merges what lies up to its horizon, the least last key
-of the windows behind which their sources go on; so every round finishes at least one window, and whatever lies behind
-its horizon comes later.
+A source is a sorted sequence of blocks: a run in memory, or the row groups of a segment. A round is a batch of merged
+entries in key order, with a mark where each cell starts. It takes a window from each source and merges the entries up
+to its horizon: the least last key of those windows behind which their sources go on. So every round finishes at least
+one window, and entries behind its horizon come later. Pure but for the blocks that a source reads.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
-from bookkeeper.storage.tablet.sorting.constant_columns import NOTHING_SAME, Same, with_same
+from bookkeeper.storage.tablet.sorting.constant_columns import NO_CONSTANTS, ConstantColumns, with_constants
 from bookkeeper.storage.tablet.sorting.entries import ENTRY_SCHEMA, Cell, Position, SortedBlock, after_cell, cell_at
 from bookkeeper.storage.tablet.sorting.order import CellOrder, Mask, cell_starts, order_entries
-from bookkeeper.storage.tablet.sorting.take import gather
+from bookkeeper.storage.tablet.sorting.take import take_records
 
 _T = TypeVar("_T", bound=Any)
 
@@ -28,7 +27,7 @@ FEW = 1024
 """Fewer entries are copied together faster than columns are made for them."""
 
 READ_AHEAD = 4
-"""The block behind is read ahead when this many pages like the present one would reach it."""
+"""The next block is read ahead when this many pages like the present one would reach it."""
 
 
 class Source(Protocol):
@@ -52,7 +51,7 @@ class Source(Protocol):
         """Read a block; raises CorruptionError."""
 
     def prefetch(self, index: int) -> None:
-        """Begin to read a block that will be asked for soon; an error shows when it is asked for."""
+        """Begin to read a block that is needed soon; :meth:`block` raises its error."""
 
 
 class RunSource:
@@ -63,7 +62,7 @@ class RunSource:
     block_count = 1
 
     def __init__(self, block: SortedBlock, records: int | None = None) -> None:
-        """``records``: of what the block was taken from; windows are as large as that is dense."""
+        """``records``: of all entries that the block was selected from; windows grow with their number."""
         self._block = block
         self.records = block.records if records is None else records
 
@@ -86,7 +85,7 @@ class RunSource:
 
 
 class Cursor:
-    """A place in one source; reads blocks as late as it can."""
+    """A position in one source; reads blocks as late as it can."""
 
     def __init__(self, source: Source, position: Position, stop: Position | None) -> None:
         """``stop``: entries behind it do not count; None = all count."""
@@ -98,11 +97,11 @@ class Cursor:
         self._merged = 0
         self.records = source.records
         self.block: SortedBlock | None = None
-        """The block at hand, once it was read; its entries ``[low, high)`` are next."""
+        """The current block, once it was read; its entries ``[low, high)`` are next."""
         self.low = 0
         self.high = 0
         self.floor: Position = ()
-        """No entry from here on has a key below this; kept up only while there is no block at hand."""
+        """No later entry has a key below this; valid only while there is no current block."""
         self.exhausted = False
         self._enter(position, source.seek(position))
 
@@ -142,7 +141,7 @@ class Cursor:
         self.exhausted = True
 
     def load(self) -> None:
-        """Read the block at hand; afterwards the cursor may be exhausted."""
+        """Read the current block; afterwards the cursor may be exhausted."""
         block = self._next or self._source.block(self._index)
         self._next = None
         self.low = block.bisect(self._position)
@@ -164,7 +163,7 @@ class Cursor:
         return self._next, self._end(self._next, 0)
 
     def ends_with(self, block: SortedBlock, high: int) -> bool:
-        """Whether nothing counts behind the first ``high`` entries of the block at hand, or of the one behind it."""
+        """Whether nothing counts behind the first ``high`` entries of the current block, or of the one behind it."""
         index = self._index if block is self.block else self._index + 1
         if high < block.records:
             return high == (self.high if block is self.block else self._end(block, 0))
@@ -181,7 +180,7 @@ class Cursor:
         self._merged += records
 
     def prefetch(self) -> None:
-        """Begin to read the block at hand."""
+        """Begin to read the current block."""
         self._source.prefetch(self._index)
 
     def read_ahead(self) -> None:
@@ -213,7 +212,7 @@ class _Slice:
 
 @dataclass(slots=True)
 class _Window:
-    """The next entries of a cursor, in its block and perhaps the one behind."""
+    """The next entries of a cursor, in its block and perhaps the next one."""
 
     cursor: Cursor
     slices: tuple[_Slice, ...]
@@ -271,8 +270,8 @@ class Round:
     order: CellOrder | None
     end: Position
     """Key of the last entry."""
-    same: Same
-    """Columns of which all entries have one value."""
+    constants: ConstantColumns
+    """Columns of one value."""
     marks: Mask | None = None
     """``starts``, where they came with the order."""
 
@@ -300,13 +299,15 @@ class Round:
     def select(self, keep: Mask | None) -> pa.RecordBatch:
         """The entries in order, those of ``keep`` only; ``keep`` is in the order of ``starts``."""
         if keep is None or keep.all():
-            return self.entries if self.order is None else gather(self.entries, self.order.indices, self.same)
+            return (
+                self.entries if self.order is None else take_records(self.entries, self.order.indices, self.constants)
+            )
         if self.order is None:
             return self.entries.filter(pa.array(keep))
-        return gather(self.entries, self.order.indices[keep], self.same)
+        return take_records(self.entries, self.order.indices[keep], self.constants)
 
     def in_order(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        """Bring values that go with ``entries`` into the order of ``starts``."""
+        """Values of ``entries``, in the order of ``starts``."""
         return values if self.order is None else values[self.order.indices]
 
 
@@ -353,24 +354,24 @@ def _merge(windows: Sequence[_Window], horizon: Position, behind: Position) -> R
     if len(parts) == 1:
         (only,) = parts
         entries = only.block.batch.slice(only.low, only.high - only.low)
-        return Round(entries, None, horizon, only.block.same)
-    entries, same = _joined(parts)
+        return Round(entries, None, horizon, only.block.constants)
+    entries, constants = _joined(parts)
     if len(taken) == 1:
-        return Round(entries, None, horizon, same)
+        return Round(entries, None, horizon, constants)
     low_row = min(parts[0].block.row(parts[0].low) for parts in taken)
     order = order_entries(entries, low_row, horizon[0])  # the entry of that key is in the window that it ends
-    return Round(entries, None if order.came_so else order, horizon, same, order.starts)
+    return Round(entries, None if order.was_sorted else order, horizon, constants, order.starts)
 
 
-def _joined(parts: Sequence[_Slice]) -> tuple[pa.RecordBatch, Same]:
-    """The entries of all parts, one part behind the other; columns of one value are made anew, not copied together."""
-    same = parts[0].block.same
-    if sum(part.high - part.low for part in parts) < FEW or any(part.block.same != same for part in parts):
-        same = NOTHING_SAME
-    if not same:
-        return pa.concat_batches([part.block.batch.slice(part.low, part.high - part.low) for part in parts]), same
+def _joined(parts: Sequence[_Slice]) -> tuple[pa.RecordBatch, ConstantColumns]:
+    """The entries of all parts, one part behind the other; constant columns are made anew, not copied."""
+    constants = parts[0].block.constants
+    if sum(part.high - part.low for part in parts) < FEW or any(part.block.constants != constants for part in parts):
+        constants = NO_CONSTANTS
+    if not constants:
+        return pa.concat_batches([part.block.batch.slice(part.low, part.high - part.low) for part in parts]), constants
     others = pa.concat_batches([part.block.others.slice(part.low, part.high - part.low) for part in parts])
-    return with_same(others, same, ENTRY_SCHEMA), same
+    return with_constants(others, constants, ENTRY_SCHEMA), constants
 
 
 def merge_round(cursors: list[Cursor], records: int, bytes_max: int, *, newest_only: bool) -> Round | None:

@@ -1,10 +1,9 @@
-"""Sorting entries without looking at them one by one: eight bytes of the row as a number, then only what ties.
+"""Sort entries by whole columns: first by eight bytes of the row as a number, then only the entries that tie.
 
-Arrives: batches of entries. Leaves: the order of their keys, and which of them starts a new cell. Pure.
-Binary columns sort about ten times slower in Arrow than 64-bit numbers in numpy, and what a sort is given here mostly
-consists of sorted stretches, which numpy's stable sort merges. So the row's first bytes behind the prefix that all
-rows share are compared as one number; entries that are equal in it are refined step by step, ever fewer of them:
-rest of the row, family, qualifier, visibility, timestamp, sequence number.
+The result is the order of the keys, and a mark where each cell starts. Pure. Binary columns sort about ten times slower
+in Arrow than 64-bit numbers in numpy, and the input mostly consists of sorted runs, which numpy's stable sort merges.
+So the row's first bytes behind the prefix of all rows are compared as one number. Entries that tie are refined step by
+step, ever fewer of them: remaining bytes of the row, family, qualifier, visibility, timestamp, sequence number.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ import pyarrow.compute as pc
 
 from bookkeeper.storage.columns import WORD_BYTES, WordReader, common_prefix_bytes, min_max_row
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
-from bookkeeper.storage.tablet.sorting.take import gather
+from bookkeeper.storage.tablet.sorting.take import take_records
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-STRETCH_MIN = 64
-"""Numbers in an ascending stretch, on the average, from which on sorting them merges stretches."""
+RUN_MIN = 64
+"""From this average length of ascending runs on, the sort that merges runs is faster."""
 
 FEW = 48
-"""Up to this many ties are settled one by one."""
+"""Up to this many ties are compared one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellOrder:
     """``indices`` put entries in order; ``starts[i]`` tells whether the i-th in order is the first of its cell.
-    ``came_so``: they are in order already.
+    ``was_sorted``: the entries are in order already.
     """
 
     indices: Indices
     starts: Mask
-    came_so: bool = False
+    was_sorted: bool = False
 
 
 def adjacent_equal(array: pa.Array) -> Mask:
@@ -68,72 +67,72 @@ def descents(key: npt.NDArray[np.uint64]) -> int:
 
 
 def _sorted_indices(key: npt.NDArray[np.uint64], falls: int, *, keep_ties: bool) -> Indices:
-    """The stable sort merges long ascending stretches; without them it takes more than twice the time of the other."""
+    """The stable sort merges long ascending runs; without such runs it takes twice the time of the other sort."""
     if not falls:
         return np.arange(len(key))
-    stretches = keep_ties or falls * STRETCH_MIN < len(key)
-    return np.argsort(key, kind="stable" if stretches else "quicksort")
+    has_runs = keep_ties or falls * RUN_MIN < len(key)
+    return np.argsort(key, kind="stable" if has_runs else "quicksort")
 
 
 class _Refinement:
     """An order under construction. ``tied[i]``: the i-th in order equals the one before it in all keys so far."""
 
     def __init__(self, key: npt.NDArray[np.uint64], *, keep_ties: bool) -> None:
-        """``keep_ties``: what ties stays in the order in which it came, for there may be no further key."""
+        """``keep_ties``: ties stay in their order, because there may be no further key."""
         falls = descents(key)
-        self.came_so = not falls
+        self.was_sorted = not falls
         """No key was less than the one before; ties may still move."""
         self.indices: Indices = _sorted_indices(key, falls, keep_ties=keep_ties)
-        ordered = key if self.came_so else key[self.indices]
+        ordered = key if self.was_sorted else key[self.indices]
         self.tied = np.zeros(len(key), bool)
         np.equal(ordered[1:], ordered[:-1], out=self.tied[1:])
 
-    def places(self) -> Indices:
-        """Places in the order that share their keys with a neighbour, whole groups of them."""
+    def tied_positions(self) -> Indices:
+        """Positions in the order that tie with a neighbour: whole groups of them."""
         if not self.tied.any():
             return np.empty(0, np.int64)
         member = self.tied.copy()
         member[:-1] |= self.tied[1:]
         return np.flatnonzero(member)
 
-    def refine(self, places: Indices, keys: npt.NDArray[np.int64] | npt.NDArray[np.uint64] | None) -> None:
-        """Order whole groups of ties by a further key, given in the present order of ``places``; None: all equal."""
-        if keys is None or not places.size:
+    def refine(self, positions: Indices, keys: npt.NDArray[np.int64] | npt.NDArray[np.uint64] | None) -> None:
+        """Order whole groups of ties by a further key, given in the present order of ``positions``; None: all equal."""
+        if keys is None or not positions.size:
             return
-        group = np.cumsum(~self.tied[places])
+        group = np.cumsum(~self.tied[positions])
         same_group = group[1:] == group[:-1]
         if np.any(same_group & (keys[1:] < keys[:-1])):
             order = np.lexsort((keys, group))
-            self.indices[places] = self.indices[places][order]
+            self.indices[positions] = self.indices[positions][order]
             keys = keys[order]
-        self.tied[places[1:]] = same_group & (keys[1:] == keys[:-1])
+        self.tied[positions[1:]] = same_group & (keys[1:] == keys[:-1])
 
     def refine_column(self, array: pa.Array, key_of: Callable[[pa.Array], npt.NDArray[np.int64] | None]) -> None:
         """Order all ties by a column."""
-        places = self.places()
-        if places.size:
-            self.refine(places, key_of(array.take(pa.array(self.indices[places]))))
+        positions = self.tied_positions()
+        if positions.size:
+            self.refine(positions, key_of(array.take(pa.array(self.indices[positions]))))
 
     def unlike_rows(self, rows: pa.Array) -> Indices:
-        """Places of the groups that are tied although their rows differ."""
-        places = self.places()
-        if not places.size:
-            return places
-        group = np.cumsum(~self.tied[places])
-        differs = self.tied[places[1:]] & ~adjacent_equal(rows.take(pa.array(self.indices[places])))
+        """Positions of the groups that tie although their rows differ."""
+        positions = self.tied_positions()
+        if not positions.size:
+            return positions
+        group = np.cumsum(~self.tied[positions])
+        differs = self.tied[positions[1:]] & ~adjacent_equal(rows.take(pa.array(self.indices[positions])))
         unlike = np.zeros(group[-1] + 1, bool)
         unlike[group[1:][differs]] = True
-        chosen: Indices = places[unlike[group]]
+        chosen: Indices = positions[unlike[group]]
         return chosen
 
 
-def _settle_few(refinement: _Refinement, entries: pa.RecordBatch, places: Indices) -> CellOrder:
-    """Order a handful of ties by their whole keys: mostly chance, and cheaper than a pass over columns each."""
-    keys = list(map(SortedBlock(entries).key, refinement.indices[places].tolist()))
+def _settle_few(refinement: _Refinement, entries: pa.RecordBatch, positions: Indices) -> CellOrder:
+    """Order a few ties by their keys: cheaper than a pass over each column."""
+    keys = list(map(SortedBlock(entries).key, refinement.indices[positions].tolist()))
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    refinement.indices[places] = refinement.indices[places][order]
+    refinement.indices[positions] = refinement.indices[positions][order]
     starts = ~refinement.tied
-    starts[places[1:]] = [keys[a][:4] != keys[b][:4] for a, b in pairwise(order)]
+    starts[positions[1:]] = [keys[a][:4] != keys[b][:4] for a, b in pairwise(order)]
     return CellOrder(refinement.indices, starts)
 
 
@@ -143,14 +142,16 @@ def _dense_rank(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _refine_rows(refinement: _Refinement, rows: pa.Array, skip: int) -> None:
-    """Finish the order of the rows: most are settled by a second word, the rest by comparing them whole."""
+    """Finish the order of the rows: a second word decides most ties, a comparison of whole rows the others."""
     for attempt in ("second word", "whole rows"):
-        places = refinement.unlike_rows(rows)
-        if not places.size:
+        positions = refinement.unlike_rows(rows)
+        if not positions.size:
             return
-        unsettled = rows.take(pa.array(refinement.indices[places]))
+        unsettled = rows.take(pa.array(refinement.indices[positions]))
         second = attempt == "second word"
-        refinement.refine(places, WordReader(unsettled).words(skip + WORD_BYTES) if second else _dense_rank(unsettled))
+        refinement.refine(
+            positions, WordReader(unsettled).words(skip + WORD_BYTES) if second else _dense_rank(unsettled)
+        )
 
 
 def order_rows(rows: pa.Array, low_row: bytes, high_row: bytes) -> Indices:
@@ -166,11 +167,11 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
     rows = entries.column("row")
     skip = common_prefix_bytes(low_row, high_row)
     refinement = _Refinement(WordReader(rows).words(skip), keep_ties=False)  # sequence numbers differ
-    places = refinement.places()
-    if not places.size:
-        return CellOrder(refinement.indices, ~refinement.tied, refinement.came_so)
-    if places.size <= FEW:
-        return _settle_few(refinement, entries, places)
+    positions = refinement.tied_positions()
+    if not positions.size:
+        return CellOrder(refinement.indices, ~refinement.tied, refinement.was_sorted)
+    if positions.size <= FEW:
+        return _settle_few(refinement, entries, positions)
     _refine_rows(refinement, rows, skip)
     for name in ("family", "qualifier", "visibility"):
         refinement.refine_column(entries.column(name), codes)
@@ -181,9 +182,9 @@ def order_entries(entries: pa.RecordBatch, low_row: bytes, high_row: bytes) -> C
 
 
 def sort_entries(entries: pa.RecordBatch) -> pa.RecordBatch:
-    """Sorted; not a copy when they came in order."""
+    """The entries sorted; not a copy when they are in order already."""
     order = order_entries(entries, *min_max_row(entries))
-    return entries if order.came_so else gather(entries, order.indices)
+    return entries if order.was_sorted else take_records(entries, order.indices)
 
 
 def cell_starts(entries: pa.RecordBatch) -> Mask:
@@ -192,16 +193,16 @@ def cell_starts(entries: pa.RecordBatch) -> Mask:
     if entries.num_rows < 2:
         return starts
     tied = adjacent_equal(entries.column("row"))
-    places = np.flatnonzero(tied) + 1
-    if not places.size:
+    positions = np.flatnonzero(tied) + 1
+    if not positions.size:
         return starts
-    same = np.ones(places.size, bool)
+    same = np.ones(positions.size, bool)
     for name in ("family", "qualifier", "visibility"):
         column = entries.column(name)
-        if places.size * 2 > entries.num_rows:
-            same &= adjacent_equal(column)[places - 1]
+        if positions.size * 2 > entries.num_rows:
+            same &= adjacent_equal(column)[positions - 1]
         else:
-            here, before = column.take(pa.array(places)), column.take(pa.array(places - 1))
+            here, before = column.take(pa.array(positions)), column.take(pa.array(positions - 1))
             same &= pc.equal(here, before).to_numpy(zero_copy_only=False)
-    starts[places[same]] = False
+    starts[positions[same]] = False
     return starts

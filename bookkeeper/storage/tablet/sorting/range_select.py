@@ -1,8 +1,7 @@
-"""A small range of rows out of what is in memory: what lies around it is not sorted, and few entries are one source.
+"""Select a small range of rows from blocks in memory, without sorting the blocks.
 
-Arrives: blocks, sorted or as they came, and a range. Leaves: sources with all entries of the range. So a scan searches
-a block that it meets for the first time, for a hundredth of what it takes to sort it; whoever wants much of a block
-sorts it. Pure.
+To search an unsorted block takes a hundredth of the time to sort it. So the first scans of a block search it, and a
+scan that needs much of a block sorts it. Few entries become one source. Pure.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ import pyarrow as pa
 from bookkeeper.storage.tablet.sorting.entries import Position, RowWords, SortedBlock
 from bookkeeper.storage.tablet.sorting.merge import RunSource
 from bookkeeper.storage.tablet.sorting.order import sort_entries
-from bookkeeper.storage.tablet.sorting.take import gather
+from bookkeeper.storage.tablet.sorting.take import take_records
 
 FEW = 64
 """Up to this many entries of a range become one source: cheaper than the cursor that each block's would need."""
 
 PART_OF = 16
-"""Whoever wants more than this part of an unsorted block has all of it sorted."""
+"""A scan that needs more than this part of an unsorted block sorts all of it."""
 
 
 class Part(NamedTuple):
-    """Those entries of a block that lie in a range: ``at`` are their places, ascending. ``is_sorted``: so is the block,
-    and the entries are neighbours.
+    """The entries of a block that lie in a range: ``indices``, ascending. ``is_sorted``: the block is, and the entries
+    are neighbours.
     """
 
     block: SortedBlock
-    at: Sequence[int]
+    indices: Sequence[int]
     is_sorted: bool
 
 
@@ -41,17 +40,17 @@ def part_of_sorted(block: SortedBlock, low: bytes, high: bytes) -> Part:
 
 
 def part_of_unsorted(block: SortedBlock, words: RowWords, low: bytes, high: bytes) -> Part | None:
-    """Of a block as it came, whose rows have these ``words``; None: so many that it is better sorted."""
+    """Of an unsorted block, whose rows have these ``words``; None: so many entries that sorting is cheaper."""
     near = words.between(low, high)
     if len(near) * PART_OF > block.records:
         return None
-    return Part(block, [place for place in near.tolist() if low <= block.row(place) < high], False)
+    return Part(block, [index for index in near.tolist() if low <= block.row(index) < high], False)
 
 
 def sources_of(parts: Sequence[Part], records: int) -> list[RunSource]:
-    """Sources that hold all entries of the parts. ``records``: of everything that the parts were taken from."""
-    parts = [part for part in parts if part.at]
-    count = sum(len(part.at) for part in parts)
+    """Sources with all entries of the parts. ``records``: of all blocks of the parts."""
+    parts = [part for part in parts if part.indices]
+    count = sum(len(part.indices) for part in parts)
     if count > FEW:
         return [_source_of(part) for part in parts]
     return [RunSource(_joined(parts), records)] if parts else []
@@ -60,14 +59,16 @@ def sources_of(parts: Sequence[Part], records: int) -> list[RunSource]:
 def _source_of(part: Part) -> RunSource:
     if part.is_sorted:
         return RunSource(part.block)
-    return RunSource(SortedBlock(sort_entries(gather(part.block.batch, np.array(part.at)))), part.block.records)
+    return RunSource(
+        SortedBlock(sort_entries(take_records(part.block.batch, np.array(part.indices)))), part.block.records
+    )
 
 
 def _joined(parts: Sequence[Part]) -> SortedBlock:
     """All entries as one block, put in order by their keys."""
     found: list[tuple[Position, pa.RecordBatch]] = []
-    for block, places, _ in parts:
-        found += [(block.key(place), block.batch.slice(place, 1)) for place in places]
+    for block, indices, _ in parts:
+        found += [(block.key(index), block.batch.slice(index, 1)) for index in indices]
     found.sort(key=_key)
     return SortedBlock(pa.concat_batches([entry for _, entry in found]))
 

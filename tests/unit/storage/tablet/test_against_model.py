@@ -16,15 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import (
-    Asked,
+    Authorizations,
     FrozenMemtable,
     GroupMap,
     NewSegment,
     ScanPage,
-    Sight,
     TabletData,
     TabletResources,
     TabletSettings,
+    VersionFilter,
 )
 from bookkeeper.storage.tablet.scans.cell_versions import Retention
 from bookkeeper.storage.tablet.sorting import entries, merge, order, take
@@ -58,7 +58,7 @@ page_sizes = st.sampled_from([1, 60, 200, 1 << 20])
 column_names = st.tuples(families, qualifiers)
 times = st.one_of(st.none(), st.integers(-2, 4))
 authorizations = st.sampled_from([None, frozenset(), frozenset({b"secret"})])
-questions = st.builds(Asked, versions=st.sampled_from([None, 1, 2]), from_ms=times, to_ms=times)
+questions = st.builds(VersionFilter, versions=st.sampled_from([None, 1, 2]), from_ms=times, to_ms=times)
 
 
 class TabletMachine(RuleBasedStateMachine):
@@ -141,10 +141,10 @@ class TabletMachine(RuleBasedStateMachine):
         """Some of the segments; when all, and nothing is in memory, deletes are forgotten as of now."""
         uris = [segment.uri for segment in self.tablet.segments]
         chosen = frozenset(data.draw(st.lists(st.sampled_from(uris), min_size=1)) if data.draw(st.booleans()) else uris)
-        forget = len(chosen) == len(uris) and not self.tablet.memory_records
-        written = self.tablet.write_merged(chosen, 1, NOW_MS, forget=forget, go_on=lambda: None)
-        unneeded = self.model.unneeded() if forget else set()
-        if forget:
+        drop_deletes = len(chosen) == len(uris) and not self.tablet.memory_records
+        written = self.tablet.write_merged(chosen, 1, NOW_MS, drop_deletes=drop_deletes, check_continue=lambda: None)
+        unneeded = self.model.unneeded() if drop_deletes else set()
+        if drop_deletes:
             assert sum(segment.records for segment in written) == len(self.model.records) - len(unneeded)
         self.merge = chosen, written, unneeded
         self.merged_before = True
@@ -164,7 +164,7 @@ class TabletMachine(RuleBasedStateMachine):
         wanted=st.frozensets(families, max_size=3),
         columns=st.frozensets(column_names, max_size=3),
         page_bytes=page_sizes,
-        asked=questions,
+        version_filter=questions,
         held=authorizations,
     )
     def scan(
@@ -174,7 +174,7 @@ class TabletMachine(RuleBasedStateMachine):
         wanted: frozenset[bytes],
         columns: frozenset[tuple[bytes, bytes]],
         page_bytes: int,
-        asked: Asked,
+        version_filter: VersionFilter,
         held: frozenset[bytes] | None,
     ) -> None:
         def in_scan(record: Record) -> bool:
@@ -186,19 +186,28 @@ class TabletMachine(RuleBasedStateMachine):
                 and (held is None or record.visibility == b"" or (record.visibility == b"secret" and bool(held)))
             )
 
-        sight = None if held is None else Sight(held)
-        found = scan_all(self.tablet, page_bytes, start, stop, wanted, columns, asked=asked, sight=sight)
-        assert found == self.model.visible(in_scan, asked)
+        authorizations = None if held is None else Authorizations(held)
+        found = scan_all(
+            self.tablet,
+            page_bytes,
+            start,
+            stop,
+            wanted,
+            columns,
+            version_filter=version_filter,
+            authorizations=authorizations,
+        )
+        assert found == self.model.visible(in_scan, version_filter)
 
     @rule(row=rows)
     def read_row(self, row: bytes) -> None:
         found = scan_all(self.tablet, start=row, stop=row + b"\x00")
         assert found == self.model.visible(lambda record: record.row == row)
 
-    @rule(data=st.data(), page_bytes=page_sizes, asked=questions)
-    def scan_while_things_happen(self, data: Any, page_bytes: int, asked: Asked) -> None:
+    @rule(data=st.data(), page_bytes=page_sizes, version_filter=questions)
+    def scan_while_things_happen(self, data: Any, page_bytes: int, version_filter: VersionFilter) -> None:
         """What was there at the start and is not touched meanwhile is given once; no cell is given twice."""
-        before = self.model.visible(asked=asked)
+        before = self.model.visible(version_filter=version_filter)
         touched: set[Any] = set()
 
         def meddle(page: ScanPage) -> None:
@@ -218,10 +227,10 @@ class TabletMachine(RuleBasedStateMachine):
                 elif self.merge:
                     self.replace_segments()
 
-        found = scan_all(self.tablet, page_bytes, between_pages=meddle, asked=asked)
+        found = scan_all(self.tablet, page_bytes, between_pages=meddle, version_filter=version_filter)
         cells = [record.cell for record in found]
         assert cells == sorted(cells)
-        most = min(self.model.retention.versions_max, asked.versions or self.model.retention.versions_max)
+        most = min(self.model.retention.versions_max, version_filter.versions or self.model.retention.versions_max)
         assert max(Counter(cells).values(), default=0) <= most
         untouched = [record for record in found if record.cell not in touched]
         assert untouched == [record for record in before if record.cell not in touched]

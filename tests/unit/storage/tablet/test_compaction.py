@@ -65,10 +65,10 @@ class Written:
         self.data.apply(to_batch(records), self.count + 1)
         self.count += len(records)
 
-    def merge(self, *inputs: NewSegment, forget: bool = False) -> list[NewSegment]:
+    def merge(self, *inputs: NewSegment, drop_deletes: bool = False) -> list[NewSegment]:
         """Some segments, or all."""
         uris = {segment.uri for segment in inputs or self.data.segments}
-        written = self.data.write_merged(uris, 1, NOW_MS, forget=forget, go_on=lambda: None)
+        written = self.data.write_merged(uris, 1, NOW_MS, drop_deletes=drop_deletes, check_continue=lambda: None)
         self.data.replace_segments(uris, written)
         return written
 
@@ -89,7 +89,7 @@ def test_a_compaction_of_everything_leaves_what_is_shown(tablet: Written) -> Non
     tablet.write(PUT, PLAIN._replace(row=b"gone", timestamp=1), PLAIN._replace(family=b"g"))
     tablet.write(PUT._replace(timestamp=7, value=b"new"), PLAIN._replace(row=b"gone", timestamp=2, delete=True))
     shown = scan_all(tablet.data)
-    written = tablet.merge(forget=True)
+    written = tablet.merge(drop_deletes=True)
     assert {segment.group: segment.records for segment in written} == {"one": 1, "two": 1}
     assert scan_all(tablet.data) == shown
     assert tablet.data.segments == tuple(written)
@@ -99,7 +99,7 @@ def test_a_part_keeps_its_deletes_for_what_older_segments_hold(tablet: Written) 
     tablet.write(PUT)
     second = tablet.write(DELETE, PLAIN._replace(row=b"a"))
     third = tablet.write(PLAIN._replace(row=b"b"))
-    assert records_of(tablet.merge(*second, *third, forget=True)) == 3, (
+    assert records_of(tablet.merge(*second, *third, drop_deletes=True)) == 3, (
         "a part forgets a delete that hides an older record"
     )
     assert [record.row for record in scan_all(tablet.data)] == [b"a", b"b"]
@@ -116,7 +116,7 @@ def test_without_its_rule_what_a_part_forgets_comes_back(tablet: Written) -> Non
 def test_a_whole_locality_group_forgets_its_deletes(tablet: Written) -> None:
     (one, _) = tablet.write(PUT, PLAIN._replace(family=b"g"))
     (two, _) = tablet.write(DELETE, DELETE._replace(family=b"g", row=b"z"))
-    assert tablet.merge(one, two, forget=True) == []
+    assert tablet.merge(one, two, drop_deletes=True) == []
     assert [record.family for record in scan_all(tablet.data)] == [b"g"]
 
 
@@ -126,7 +126,7 @@ def test_what_older_groups_hold_of_a_family_counts_as_outside(tablet: Written) -
     tablet.data.configure(GROUPS, DEFAULT_PROPERTIES)
     inputs = [*tablet.write(DELETE), *tablet.write(PLAIN._replace(row=b"a"))]
     assert {segment.group for segment in inputs} == {"one"}
-    assert records_of(tablet.merge(*inputs, forget=True)) == 2
+    assert records_of(tablet.merge(*inputs, drop_deletes=True)) == 2
     assert [record.row for record in scan_all(tablet.data)] == [b"a"]
 
 
@@ -134,7 +134,7 @@ def test_deletes_are_kept_as_long_as_the_table_says(tmp_path: Path) -> None:
     tablet = Written(tmp_path, properties={"table.compaction.deletes_kept_ms": "100"})
     old, young = (DELETE._replace(row=row, timestamp=NOW_MS - age) for row, age in ((b"a", 101), (b"b", 100)))
     tablet.write(old, young)
-    assert records_of(tablet.merge(forget=True)) == 1
+    assert records_of(tablet.merge(drop_deletes=True)) == 1
     late = PLAIN._replace(row=b"b", timestamp=NOW_MS - 200)
     tablet.write(late, late._replace(row=b"a"))
     assert [record.row for record in scan_all(tablet.data)] == [b"a"]
@@ -156,7 +156,7 @@ def test_versions_of_one_cell_are_counted_over_many_rounds(tmp_path: Path, monke
     for start in range(3):
         tablet.write(*(PLAIN._replace(timestamp=time) for time in range(start, 60, 3)))
     tablet.write(DELETE._replace(timestamp=56))
-    assert records_of(tablet.merge(forget=True)) == 3
+    assert records_of(tablet.merge(drop_deletes=True)) == 3
     assert [record.timestamp for record in scan_all(tablet.data)] == [59, 58, 57]
 
 
@@ -166,7 +166,7 @@ def test_a_tablet_takes_its_rows_of_a_segment_that_it_shares(tmp_path: Path) -> 
     whole.write(*every)
     part = TabletData(Extent("t", b"c", b"a"), GROUPS, tmp_path / "part", whole.data.segments)
     uris = {segment.uri for segment in part.segments}
-    written = part.write_merged(uris, 1, NOW_MS, forget=True, go_on=lambda: None)
+    written = part.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
     part.replace_segments(uris, written)
     assert [(segment.records, segment.min_row, segment.max_row) for segment in written] == [(2, b"b", b"c")]
     assert path_of(written[0].uri).parent == tmp_path / "part"
@@ -195,7 +195,7 @@ def test_of_a_shared_file_the_rows_that_count_are_read_and_merged(data: st.DataO
         start, stop = data.draw(st.sampled_from(names)), data.draw(st.sampled_from(names))
         found = [record.row for record in scan_all(part, start=start, stop=stop)]
         assert found == [row for row in counting if start <= row < stop]
-        written = part.write_merged({shared.uri}, 1, NOW_MS, forget=True, go_on=lambda: None)
+        written = part.write_merged({shared.uri}, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
         part.replace_segments({shared.uri}, written)
         assert records_of(part.segments) == len(counting)
         assert [record.row for record in scan_all(part)] == counting
@@ -208,7 +208,7 @@ def test_what_is_written_meanwhile_is_not_lost(tablet: Written) -> None:
     tablet.write(PUT)
     tablet.write(PLAIN._replace(row=b"a"))
     uris = {segment.uri for segment in tablet.data.segments}
-    written = tablet.data.write_merged(uris, 1, NOW_MS, forget=True, go_on=lambda: None)
+    written = tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=lambda: None)
     tablet.write(DELETE)
     tablet.apply(PLAIN._replace(row=b"z"))
     tablet.data.replace_segments(uris, written)
@@ -225,14 +225,14 @@ def test_one_that_is_given_up_leaves_nothing(tablet: Written) -> None:
 
     uris = {segment.uri for segment in tablet.data.segments}
     with pytest.raises(NotServingError):
-        tablet.data.write_merged(uris, 1, NOW_MS, forget=True, go_on=give_up)
+        tablet.data.write_merged(uris, 1, NOW_MS, drop_deletes=True, check_continue=give_up)
     assert leftovers(tablet.data.directory, uris) == []
     assert len(scan_all(tablet.data)) == 20
 
 
 def test_files_say_whose_they_are(tablet: Written) -> None:
     (flushed,) = tablet.write(PUT)
-    written = tablet.data.write_merged({flushed.uri}, 77, NOW_MS, forget=True, go_on=lambda: None)
+    written = tablet.data.write_merged({flushed.uri}, 77, NOW_MS, drop_deletes=True, check_continue=lambda: None)
     assert parse_name(path_of(flushed.uri).name) == (1, False)
     assert parse_name(path_of(written[0].uri).name + ".tmp") == (77, True)
     assert parse_name("notes.parquet") is parse_name("c-x") is parse_name("cc7-x") is parse_name("7") is None
@@ -240,13 +240,13 @@ def test_files_say_whose_they_are(tablet: Written) -> None:
 
 def test_a_page_that_is_being_filled_pins_its_segments(tablet: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     (old,) = tablet.write(PUT)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, check_continue = threading.Event(), threading.Event()
     original = Segment._read_block
 
     def slow(segment: Segment, number: int) -> SortedBlock:
         if segment.ref.uri == old.uri and threading.current_thread() is reader:
             begun.set()
-            assert go_on.wait(LIMIT_S)
+            assert check_continue.wait(LIMIT_S)
         return original(segment, number)
 
     monkeypatch.setattr(Segment, "_read_block", slow)
@@ -254,9 +254,9 @@ def test_a_page_that_is_being_filled_pins_its_segments(tablet: Written, monkeypa
     reader = threading.Thread(target=lambda: shown.extend(scan_all(tablet.data)))
     reader.start()
     assert begun.wait(LIMIT_S)
-    tablet.merge(forget=True)
+    tablet.merge(drop_deletes=True)
     assert tablet.data.is_read([old.uri])
-    go_on.set()
+    check_continue.set()
     reader.join(LIMIT_S)
     assert not tablet.data.is_read([old.uri])
     assert shown == scan_all(tablet.data) == [PUT]

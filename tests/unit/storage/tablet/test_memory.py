@@ -92,11 +92,11 @@ def test_the_cache_keeps_to_its_bound_and_to_what_is_used() -> None:
 
 def test_reading_ahead_loads_once_and_errors_reach_who_asks() -> None:
     cache = BlockCache(1 << 20, readers=1)
-    started, go_on = threading.Event(), threading.Event()
+    started, check_continue = threading.Event(), threading.Event()
 
     def slow() -> SortedBlock:
         started.set()
-        assert go_on.wait(20)
+        assert check_continue.wait(20)
         return block(1)
 
     def never() -> SortedBlock:
@@ -109,7 +109,7 @@ def test_reading_ahead_loads_once_and_errors_reach_who_asks() -> None:
     assert started.wait(20)
     cache.prefetch((Path("a"), 1), never)
     cache.prefetch((Path("a"), 2), bad)
-    go_on.set()
+    check_continue.set()
     assert cache.get((Path("a"), 1), never).records == 1
     with pytest.raises(ValueError, match="bad block"):
         cache.get((Path("a"), 2), bad)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Ahead, RowRange, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import rest_of, unknown_parts
-from bookkeeper.tserver.tablets.load_plan import drop_passed
+from bookkeeper.tserver.tablets.load_plan import drop_reached
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.tservers import records
@@ -54,11 +54,11 @@ def test_a_block_that_lies_across_what_some_rows_have_is_refused() -> None:
 def test_what_all_rows_have_is_ahead_no_more() -> None:
     parts = (Ahead(RowRange(b"b", b"d"), 6), Ahead(RowRange(b"e", None), 9))
     ahead: dict[StreamKey, tuple[Ahead, ...]] = {STREAM: parts}
-    drop_passed(ahead, STREAM, 5)
+    drop_reached(ahead, STREAM, 5)
     assert len(ahead[STREAM]) == 2
-    drop_passed(ahead, STREAM, 6)
+    drop_reached(ahead, STREAM, 6)
     assert ahead == {STREAM: (Ahead(RowRange(b"e", None), 9),)}
-    drop_passed(ahead, STREAM, 9)
+    drop_reached(ahead, STREAM, 9)
     assert ahead == {}
 
 
@@ -80,7 +80,7 @@ class Tablet:
         if isinstance(decision, Accept):
             self.taken += [(b.first_offset, row) for b in decision.blocks for row in b.share.batch["row"].to_pylist()]
         self.high_water = decision.high_water
-        drop_passed(self.ahead, STREAM, decision.high_water)
+        drop_reached(self.ahead, STREAM, decision.high_water)
         return True
 
 

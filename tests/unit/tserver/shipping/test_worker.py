@@ -28,7 +28,7 @@ from bookkeeper.storage.wal import read_blocks
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.shipping.worker_lane import pick_replay
-from bookkeeper.tserver.shipping.worker_plan import Fact
+from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 from tests.support.books import books_of
 from tests.support.faults import fault
 from tests.support.local_replay import LocalReplay
@@ -185,7 +185,7 @@ def test_an_extension_goes_on_with_the_position_and_fact_it_knows(world: World) 
 
 def test_a_worker_that_knows_nothing_asks_the_books(world: World) -> None:
     file = world.wal("w", [5, 5])
-    worker_books.write_finished(world.metadata, [(world.item(file, 1, 5), Fact(5, 5, 123))])
+    worker_books.write_finished(world.metadata, [(world.item(file, 1, 5), StreamProgress(5, 5, 123))])
     world.worker.assign([world.item(file, 1, 10)])
     world.reports.finished(TO_EAST, 10)
     assert [(r.first, r.finished, r.position_hint) for r in world.replay.runs[0]] == [(6, 5, 123)]
@@ -194,7 +194,7 @@ def test_a_worker_that_knows_nothing_asks_the_books(world: World) -> None:
 
 def test_a_range_finished_by_somebody_else_is_reported_and_not_shipped(world: World) -> None:
     file = world.wal("w", [5])
-    worker_books.write_finished(world.metadata, [(world.item(file, 1, 5), Fact(5, 5, 1))])
+    worker_books.write_finished(world.metadata, [(world.item(file, 1, 5), StreamProgress(5, 5, 1))])
     world.worker.assign([world.item(file, 1, 5)])
     world.reports.finished(TO_EAST, 5)
     assert world.replay.runs == []
@@ -203,9 +203,9 @@ def test_a_range_finished_by_somebody_else_is_reported_and_not_shipped(world: Wo
 def test_a_late_or_repeated_write_does_not_turn_the_finished_offset_back(world: World) -> None:
     item = world.item("file:///w", 1, 5)
     for offset in (3, 9, 9, 5):
-        worker_books.write_finished(world.metadata, [(item, Fact(offset, offset, 10 * offset))])
+        worker_books.write_finished(world.metadata, [(item, StreamProgress(offset, offset, 10 * offset))])
     assert world.finished("file:///w") == (9, 90, 10), "a late write turned the finished offset back"
-    assert worker_books.read_fact(world.metadata, item) == Fact(9, 9, 90)
+    assert worker_books.read_progress(world.metadata, item) == StreamProgress(9, 9, 90)
 
 
 def test_streams_that_share_an_offset_share_a_call(world: World) -> None:
@@ -221,7 +221,9 @@ def test_streams_that_share_an_offset_share_a_call(world: World) -> None:
             return getattr(self.inner, name)
 
     table = Counting(world.metadata)
-    advanced = [(world.item(f"file:///{n}", 1, 9), Fact(offset, offset)) for n, offset in enumerate((5, 9, 5, 5))]
+    advanced = [
+        (world.item(f"file:///{n}", 1, 9), StreamProgress(offset, offset)) for n, offset in enumerate((5, 9, 5, 5))
+    ]
     worker_books.write_finished(table, advanced)  # type: ignore[arg-type]
     assert table.calls == [(3, 6), (1, 10)]
 
@@ -243,9 +245,9 @@ def test_a_stream_has_its_cell_before_anything_of_it_leaves(world: World) -> Non
 
 def test_purged_books_are_a_fresh_start(world: World) -> None:
     item = world.item("file:///w", 1, 5)
-    worker_books.write_finished(world.metadata, [(item, Fact(5, 5))])
+    worker_books.write_finished(world.metadata, [(item, StreamProgress(5, 5))])
     world.metadata.purge([CellKey(keys.repl_row("file:///w"), keys.done_column(TO_EAST))])
-    assert worker_books.read_fact(world.metadata, item) == Fact(0, 0)
+    assert worker_books.read_progress(world.metadata, item) == StreamProgress(0, 0)
 
 
 def test_an_error_of_the_peer_is_reported_with_what_got_through(world: World) -> None:

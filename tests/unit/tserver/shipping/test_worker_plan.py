@@ -1,4 +1,4 @@
-"""What a lane ships next: merged, right behind the fact, never past what was handed out, each in its turn."""
+"""What a lane ships next: merged, right behind the progress of the stream, within the range, each in its turn."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from bookkeeper.model import BlockRange
 from bookkeeper.replay.ranges import RangeError, RangeResult
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.tserver.shipping.worker_plan import (
-    FACTS_MAX,
     GAPS_MAX,
-    Fact,
+    PROGRESS_MAX,
     LanePlan,
     Outcome,
     Queued,
+    StreamProgress,
     failed,
     is_stale,
-    judge,
-    merged,
-    needs_books,
+    merged_item,
+    must_read_books,
+    outcome_after,
     outcome_of,
-    pass_over,
     ranges_of,
     report_of,
+    skip_quarantined,
     stream_of,
 )
 from tests.support.wal_files import EAST, TO_EAST, WEST
@@ -59,34 +59,38 @@ HELD = BlockRange(5, 9, 40, 90)
 
 
 @pytest.mark.parametrize(
-    ("fact", "passed", "after"),
+    ("progress", "passed", "after"),
     [
-        (Fact(4, 4, 40), [HELD], Fact(9, 9, 90)),
-        (Fact(3, 3, 30), [HELD], Fact(3, 3, 30)),
-        (Fact(9, 9, 90), [HELD], Fact(9, 9, 90)),
-        (Fact(4, 4, 40), [BlockRange(10, 10, 90, 0), HELD], Fact(10, 10, 0)),
-        (Fact(4, 20), [HELD], Fact(9, 20, 90)),
-        (Fact(0, 0), [BlockRange(1, 4, 0, 40), BlockRange(6, 7, 50, 60)], Fact(4, 4, 40)),
+        (StreamProgress(4, 4, 40), [HELD], StreamProgress(9, 9, 90)),
+        (StreamProgress(3, 3, 30), [HELD], StreamProgress(3, 3, 30)),
+        (StreamProgress(9, 9, 90), [HELD], StreamProgress(9, 9, 90)),
+        (StreamProgress(4, 4, 40), [BlockRange(10, 10, 90, 0), HELD], StreamProgress(10, 10, 0)),
+        (StreamProgress(4, 20), [HELD], StreamProgress(9, 20, 90)),
+        (StreamProgress(0, 0), [BlockRange(1, 4, 0, 40), BlockRange(6, 7, 50, 60)], StreamProgress(4, 4, 40)),
     ],
 )
-def test_r19_a_fact_moves_past_what_is_in_quarantine_right_behind_it(
-    fact: Fact, passed: list[BlockRange], after: Fact
+def test_r19_progress_moves_past_quarantined_ranges_right_behind_it(
+    progress: StreamProgress, passed: list[BlockRange], after: StreamProgress
 ) -> None:
-    assert pass_over(fact, passed, lambda _blocks: (0, 0)) == after
+    assert skip_quarantined(progress, passed, lambda _blocks: (0, 0)) == after
 
 
 def test_what_is_in_quarantine_is_not_lacked_twice() -> None:
     said = {HELD: (7, 700), BlockRange(10, 10, 90, 0): (0, 0)}
-    fact = pass_over(Fact(4, 4, 40, 3, 300), said, said.__getitem__)
-    assert fact == Fact(10, 10, 0, 7, 700), "a damaged block says nothing, and no sum falls"
+    progress = skip_quarantined(StreamProgress(4, 4, 40, 3, 300), said, said.__getitem__)
+    assert progress == StreamProgress(10, 10, 0, 7, 700), "a damaged block says nothing, and no sum falls"
 
 
 def test_a_range_ends_before_what_is_in_quarantine_and_the_rest_stays_queued() -> None:
     queued = Queued(replace(item(1, 20), passed=(HELD, BlockRange(15, 16, 0, 0))), 1)
-    for fact, span in ((Fact(0, 0), (1, 4)), (Fact(9, 9), (10, 14)), (Fact(16, 16), (17, 20))):
-        (shipped,) = ranges_of([queued], [fact], WEST)
+    for progress, span in (
+        (StreamProgress(0, 0), (1, 4)),
+        (StreamProgress(9, 9), (10, 14)),
+        (StreamProgress(16, 16), (17, 20)),
+    ):
+        (shipped,) = ranges_of([queued], [progress], WEST)
         assert (shipped.first, shipped.last) == span
-    assert judge(queued, Fact(0, 0), result(4)).queued == queued
+    assert outcome_after(queued, StreamProgress(0, 0), result(4)).queued == queued
 
 
 def test_a_range_that_is_handed_out_again_with_a_new_quarantine_is_not_taken_for_a_repeat() -> None:
@@ -101,17 +105,17 @@ def test_a_run_of_its_own_is_a_stream_of_its_own() -> None:
     run = replace(item(5, 9), run_id="again", passed=(BlockRange(1, 4, 0, 40),))
     plan = plan_with(item(1, 20), run)
     assert [(queued.item.run_id) for queued in plan.take()] == ["", "again"]
-    fact = pass_over(Fact(0, 0), run.passed, lambda _blocks: (0, 0))
-    (shipped,) = ranges_of([Queued(run, 1)], [fact], WEST)
+    progress = skip_quarantined(StreamProgress(0, 0), run.passed, lambda _blocks: (0, 0))
+    (shipped,) = ranges_of([Queued(run, 1)], [progress], WEST)
     assert (shipped.first, shipped.last, shipped.finished, shipped.position_hint) == (5, 9, 4, 40)
     assert shipped.stream.run_id == "again"
 
 
 def test_a_report_names_what_failed_for_good() -> None:
     refused = replace(result(4, error=RangeError("invalid_input", "too long", transient=False)), failed=HELD)
-    report = report_of(item(1, 20), outcome_of(Queued(item(1, 20), 1), Fact(0, 0), refused), refused, 0)
+    report = report_of(item(1, 20), outcome_of(Queued(item(1, 20), 1), StreamProgress(0, 0), refused), refused, 0)
     assert (report.error_code, report.failed, report.finished_offset) == ("invalid_input", HELD, 4)
-    assert report_of(item(1, 20), Outcome(Fact(4, 4), None, None), refused, 0).failed is None
+    assert report_of(item(1, 20), Outcome(StreamProgress(4, 4), None, None), refused, 0).failed is None
 
 
 # ---- queueing
@@ -130,7 +134,7 @@ def test_extensions_of_a_range_become_one_up_to_the_farthest(items: list[WorkIte
 
 def test_the_words_of_a_deposed_master_do_not_replace_those_of_the_new_one() -> None:
     new, old = item(1, 10, epoch=5, txid="new"), item(1, 20, epoch=4, txid="old")
-    assert merged(new, old) == replace(new, last_offset=20) == merged(old, new)
+    assert merged_item(new, old) == replace(new, last_offset=20) == merged_item(old, new)
 
 
 def test_a_full_lane_says_so_and_still_takes_extensions() -> None:
@@ -150,26 +154,26 @@ def test_what_is_handed_out_again_while_it_runs_is_not_run_twice() -> None:
     plan.offer(item(1, 10))
     assert not plan.queue
     plan.offer(item(1, 30))
-    plan.settle([(queued, Outcome(Fact(10, 10, 99), None, None))])
+    plan.settle([(queued, Outcome(StreamProgress(10, 10, 99), None, None))])
     (more,) = plan.take()
-    assert (more.item.last_offset, plan.facts[stream_of(more.item)].offset) == (30, 10)
+    assert (more.item.last_offset, plan.progress_of[stream_of(more.item)].offset) == (30, 10)
 
 
 def test_a_new_master_gets_an_answer_in_its_own_words_about_a_range_under_way() -> None:
     plan = plan_with(item(1, 10))
     (queued,) = plan.take()
     plan.offer(item(1, 10, epoch=2, txid="new"))
-    plan.settle([(queued, Outcome(Fact(10, 10), None, None))])
+    plan.settle([(queued, Outcome(StreamProgress(10, 10), None, None))])
     (again,) = plan.take()
     assert again.item.txid == "new"
-    assert is_stale(plan.facts[stream_of(again.item)], again.item)
+    assert is_stale(plan.progress_of[stream_of(again.item)], again.item)
 
 
 def test_the_least_recently_served_goes_first() -> None:
     plan = plan_with(item(1, 100, "file:///a"))
     (a,) = plan.take()
     plan.offer(item(1, 10, "file:///b"))
-    plan.settle([(a, judge(a, Fact(0, 0), result(50)))])
+    plan.settle([(a, outcome_after(a, StreamProgress(0, 0), result(50)))])
     assert [q.item.file for q in plan.take()] == ["file:///b", "file:///a"]
 
 
@@ -179,51 +183,56 @@ def test_who_was_not_served_for_lack_of_time_goes_before_those_who_were() -> Non
         served, starved = plan.take()
         assert (served.item.file, starved.item.file) == (f"file:///{first}", f"file:///{second}")
         unserved = replace(result(0), blocks=0)
-        plan.settle([(served, judge(served, Fact(0, 0), result(5))), (starved, judge(starved, Fact(0, 0), unserved))])
+        plan.settle(
+            [
+                (served, outcome_after(served, StreamProgress(0, 0), result(5))),
+                (starved, outcome_after(starved, StreamProgress(0, 0), unserved)),
+            ]
+        )
 
 
 def test_what_is_remembered_of_streams_is_bounded() -> None:
     plan = LanePlan(1)
-    for n in range(FACTS_MAX + 5):
-        plan.learn((f"file:///{n}", TO_EAST, ""), Fact(n, n))
-    assert len(plan.facts) == FACTS_MAX
-    assert ("file:///0", TO_EAST, "") not in plan.facts
+    for n in range(PROGRESS_MAX + 5):
+        plan.remember((f"file:///{n}", TO_EAST, ""), StreamProgress(n, n))
+    assert len(plan.progress_of) == PROGRESS_MAX
+    assert ("file:///0", TO_EAST, "") not in plan.progress_of
 
 
 # ---- what is shipped
 
 
-def test_a_range_starts_right_behind_the_fact_whatever_the_item_says() -> None:
+def test_a_range_starts_right_behind_the_progress_of_its_stream() -> None:
     queued = Queued(item(21, 30), 1)
-    (r,) = ranges_of([queued], [Fact(10, 10, 555)], WEST)
+    (r,) = ranges_of([queued], [StreamProgress(10, 10, 555)], WEST)
     assert (r.first, r.last, r.finished, r.position_hint, r.own_instance_id) == (11, 30, 10, 555, WEST)
 
 
 def test_a_range_that_is_finished_already_is_not_shipped_and_reported_as_done() -> None:
     queued = Queued(item(1, 10), 1)
-    assert ranges_of([queued], [Fact(12, 12)], WEST) == []
-    outcome = outcome_of(queued, Fact(12, 12), None)
+    assert ranges_of([queued], [StreamProgress(12, 12)], WEST) == []
+    outcome = outcome_of(queued, StreamProgress(12, 12), None)
     assert report_of(queued.item, outcome, None, 0).finished_offset == 12
 
 
 def test_the_books_are_read_when_nothing_is_known_or_the_master_knows_more() -> None:
-    assert needs_books(None, item(1, 10))
-    assert needs_books(Fact(5, 5), item(9, 10))
-    assert not needs_books(Fact(5, 5), item(6, 10))
-    assert not needs_books(Fact(5, 5), item(1, 10))
+    assert must_read_books(None, item(1, 10))
+    assert must_read_books(StreamProgress(5, 5), item(9, 10))
+    assert not must_read_books(StreamProgress(5, 5), item(6, 10))
+    assert not must_read_books(StreamProgress(5, 5), item(1, 10))
 
 
 @given(
     items=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=8),
-    facts=st.lists(st.integers(0, 60), min_size=1, max_size=8),
+    progress_of=st.lists(st.integers(0, 60), min_size=1, max_size=8),
 )
-def test_nothing_is_ever_shipped_past_what_was_handed_out(items: list[tuple[int, int]], facts: list[int]) -> None:
+def test_nothing_is_ever_shipped_past_what_was_handed_out(items: list[tuple[int, int]], progress_of: list[int]) -> None:
     plan = LanePlan(100)
     for first, length in items:
         plan.offer(item(first, first + length))
     farthest = max(first + length for first, length in items)
-    for offset in facts:
-        for r in ranges_of(plan.take(), [Fact(offset, offset)], WEST):
+    for offset in progress_of:
+        for r in ranges_of(plan.take(), [StreamProgress(offset, offset)], WEST):
             assert offset < r.first <= r.last <= farthest, "a range is shipped past what was handed out"
         plan.offer(item(*items[0]))
 
@@ -232,44 +241,48 @@ def test_nothing_is_ever_shipped_past_what_was_handed_out(items: list[tuple[int,
 
 
 def test_a_complete_range_leaves_the_queue() -> None:
-    assert judge(Queued(item(1, 10), 1), Fact(0, 0), result(10, 777)) == Outcome(Fact(10, 10, 777), None, None)
+    assert outcome_after(Queued(item(1, 10), 1), StreamProgress(0, 0), result(10, 777)) == Outcome(
+        StreamProgress(10, 10, 777), None, None
+    )
 
 
 def test_a_short_one_without_an_error_stays_queued_behind_what_is_done() -> None:
     queued = Queued(item(1, 10), 1)
-    assert judge(queued, Fact(0, 0), result(6, 99)) == Outcome(Fact(6, 6, 99), queued, None)
+    assert outcome_after(queued, StreamProgress(0, 0), result(6, 99)) == Outcome(StreamProgress(6, 6, 99), queued, None)
 
 
 def test_an_error_keeps_what_was_acknowledged_and_leaves_the_rest_to_the_master() -> None:
-    outcome = judge(Queued(item(1, 10), 1), Fact(0, 0), result(6, 99, error=AWAY))
-    assert outcome == Outcome(Fact(6, 6, 99), None, AWAY), "what was sent counts as finished"
+    outcome = outcome_after(Queued(item(1, 10), 1), StreamProgress(0, 0), result(6, 99, error=AWAY))
+    assert outcome == Outcome(StreamProgress(6, 6, 99), None, AWAY), "what was sent counts as finished"
     report = report_of(item(1, 10), outcome, result(6, error=AWAY), 3)
     assert (report.finished_offset, report.error, report.error_transient, report.queued_ranges) == (6, "away", True, 3)
 
 
 def test_after_a_gap_reading_goes_on_behind_the_peers_high_water() -> None:
     queued = Queued(item(11, 20), 1)
-    outcome = judge(queued, Fact(10, 10, 500), result(10, high_water=4, error=GAP))
-    assert outcome == Outcome(Fact(4, 10), replace(queued, gaps=1), None)
-    (r,) = ranges_of([queued], [outcome.fact], WEST)
+    outcome = outcome_after(queued, StreamProgress(10, 10, 500), result(10, high_water=4, error=GAP))
+    assert outcome == Outcome(StreamProgress(4, 10), replace(queued, gaps=1), None)
+    (r,) = ranges_of([queued], [outcome.progress], WEST)
     assert (r.first, r.finished, r.position_hint) == (5, 4, 0)
 
 
 def test_what_is_shipped_again_after_a_gap_does_not_turn_the_books_back() -> None:
-    outcome = judge(Queued(item(11, 20), 1, gaps=1), Fact(4, 10), result(7, 300))
-    assert (outcome.fact.offset, outcome.fact.booked) == (7, 10)
-    outcome = judge(Queued(item(11, 20), 1, gaps=1), Fact(4, 10), result(20, 900))
-    assert (outcome.fact.offset, outcome.fact.booked) == (20, 20)
+    outcome = outcome_after(Queued(item(11, 20), 1, gaps=1), StreamProgress(4, 10), result(7, 300))
+    assert (outcome.progress.offset, outcome.progress.recorded) == (7, 10)
+    outcome = outcome_after(Queued(item(11, 20), 1, gaps=1), StreamProgress(4, 10), result(20, 900))
+    assert (outcome.progress.offset, outcome.progress.recorded) == (20, 20)
 
 
-def test_a_gap_that_contradicts_the_fact_is_reported_and_not_tried_for_ever() -> None:
-    outcome = judge(Queued(item(11, 20), 1), Fact(10, 10), result(10, high_water=10, error=GAP))
+def test_a_gap_that_contradicts_the_progress_is_reported_and_not_tried_for_ever() -> None:
+    outcome = outcome_after(Queued(item(11, 20), 1), StreamProgress(10, 10), result(10, high_water=10, error=GAP))
     assert (outcome.queued, outcome.error) == (None, GAP)
-    outcome = judge(Queued(item(11, 20), 1, gaps=GAPS_MAX), Fact(10, 10), result(10, high_water=4, error=GAP))
+    outcome = outcome_after(
+        Queued(item(11, 20), 1, gaps=GAPS_MAX), StreamProgress(10, 10), result(10, high_water=4, error=GAP)
+    )
     assert (outcome.queued, outcome.error) == (None, GAP)
 
 
 def test_a_failed_run_finishes_nothing() -> None:
-    outcome = failed(Fact(5, 5), UnavailableError("no replay process"))
-    assert (outcome.fact, outcome.queued) == (Fact(5, 5), None)
+    outcome = failed(StreamProgress(5, 5), UnavailableError("no replay process"))
+    assert (outcome.progress, outcome.queued) == (StreamProgress(5, 5), None)
     assert outcome.error == RangeError("unavailable", "no replay process", transient=True)

@@ -28,11 +28,11 @@ from bookkeeper.tserver.tablets.load_plan import (
     parse_tablet,
     recovery_plan,
     replay_order,
-    spent_logs,
     tablet_key,
+    unneeded_logs,
     writer_of,
 )
-from bookkeeper.tserver.tablets.wal_order import WalPlace
+from bookkeeper.tserver.tablets.wal_order import WalPosition
 
 WHOLE = Extent("1", None, None)
 STREAM = StreamKey("east-id", "file:///their.wal", "7", "1", 1)
@@ -136,7 +136,7 @@ def test_r24_blocks_are_replayed_in_the_order_in_which_the_tablet_wrote_them() -
 
 def test_the_state_goes_on_where_the_flush_ended() -> None:
     recovered = Recovered.start(flush_state(high_water=4))
-    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (41, 900, (WalPlace("w0", 12),))
+    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (41, 900, (WalPosition("w0", 12),))
     assert recovered.high_water == {STREAM: 4}
 
 
@@ -150,7 +150,7 @@ def test_r18_the_high_water_is_rebuilt_from_block_headers() -> None:
 def test_sequence_numbers_time_and_place_follow_the_replayed_blocks() -> None:
     recovered = Recovered.start(flush_state())
     assert recovered.absorb("w1", block(4, 3, seq=41)) == 41
-    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (44, 1041, (WalPlace("w1", 6),))
+    assert (recovered.next_seq, recovered.last_time_ms, recovered.last_wals) == (44, 1041, (WalPosition("w1", 6),))
 
 
 def test_records_that_no_log_held_do_not_share_numbers_with_those_that_a_log_holds() -> None:
@@ -160,7 +160,7 @@ def test_records_that_no_log_held_do_not_share_numbers_with_those_that_a_log_hol
 
 
 def test_logs_without_a_record_for_the_tablet_are_let_go_beyond_their_seal() -> None:
-    assert spent_logs(("w1", "w2"), {"w2"}) == ["w1"]
+    assert unneeded_logs(("w1", "w2"), {"w2"}) == ["w1"]
     through = all_uses(["w1"])["w1"]
     assert keys.log_delete_rank(through) > keys.first_use_rank(keys.OFFSET_MAX), "however many groups were lost"
 

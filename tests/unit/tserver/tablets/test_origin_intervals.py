@@ -117,8 +117,8 @@ def test_r22_what_is_over_is_forgotten_and_nothing_else_however_much_it_is() -> 
     roots = OriginIntervals({a_root(number): holding((1, 9)) for number in range(3_000)})
     assert roots.forget({a_log(1), a_log(5_000)})
     assert not roots.forget({a_log(1)})
-    assert roots.remembered().keys() == {a_root(number) for number in range(3_000)} - {a_root(1)}
-    assert roots.known(a_root(1)) == RootIntervals()
+    assert roots.applied().keys() == {a_root(number) for number in range(3_000)} - {a_root(1)}
+    assert roots.of(a_root(1)) == RootIntervals()
 
 
 def test_r22_what_makes_it_less_has_room_when_nothing_else_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +137,12 @@ def test_what_was_staged_and_given_up_is_not_known() -> None:
     roots = OriginIntervals({a_root(1): holding((1, 2))})
     first = roots.stage({a_root(1): holding((1, 4)), a_root(2): holding((1, 1))})
     second = roots.stage({a_root(1): holding((1, 6))})
-    assert roots.known(a_root(1)) == holding((1, 6))
+    assert roots.of(a_root(1)) == holding((1, 6))
     roots.take_back(second)
-    assert roots.known(a_root(1)) == holding((1, 4))
+    assert roots.of(a_root(1)) == holding((1, 4))
     roots.take_back(first)
-    assert (roots.known(a_root(1)), roots.known(a_root(2))) == (holding((1, 2)), RootIntervals())
-    assert roots.remembered() == {a_root(1): holding((1, 2))}
+    assert (roots.of(a_root(1)), roots.of(a_root(2))) == (holding((1, 2)), RootIntervals())
+    assert roots.applied() == {a_root(1): holding((1, 2))}
 
 
 def test_r22_what_is_given_up_when_what_was_before_it_is_applied_leaves_nothing_in_flight() -> None:
@@ -151,9 +151,9 @@ def test_r22_what_is_given_up_when_what_was_before_it_is_applied_leaves_nothing_
     given_up = roots.stage({a_root(1): holding((1, 6))})
     roots.apply(news)
     roots.take_back(given_up)
-    assert roots.known(a_root(1)) == holding((1, 4))
+    assert roots.of(a_root(1)) == holding((1, 4))
     assert roots.forget([a_root(1).log])
-    assert roots.known(a_root(1)) == RootIntervals()
+    assert roots.of(a_root(1)) == RootIntervals()
 
 
 def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(

@@ -10,7 +10,7 @@ from bookkeeper.storage.wal import DraftBlock, PlacedBlock, block_target_to_pb
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import Moment, ServedTablet, Share, Tenure, share_of, with_timestamps
-from bookkeeper.tserver.tablets.wal_order import WalPlace
+from bookkeeper.tserver.tablets.wal_order import WalPosition
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
@@ -61,7 +61,7 @@ def test_a_block_says_what_it_is_and_for_whom(tmp_path: Path) -> None:
 
 
 def test_r24_the_first_block_in_another_log_says_after_what(tmp_path: Path) -> None:
-    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9),)))
+    served = Served(tmp_path, Recovered(last_wals=(WalPosition("w0", 9),)))
     first, second = served.write("w1", b"a"), served.write("w1", b"b")
     served.offset = 0
     third = served.write("w2", b"c")
@@ -71,7 +71,7 @@ def test_r24_the_first_block_in_another_log_says_after_what(tmp_path: Path) -> N
 
 
 def test_r24_a_merged_tablet_comes_after_all_that_it_was_made_of(tmp_path: Path) -> None:
-    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9), WalPlace("w1", 4))))
+    served = Served(tmp_path, Recovered(last_wals=(WalPosition("w0", 9), WalPosition("w1", 4))))
     served.offset = 4
     first, second = served.write("w1", b"a"), served.write("w1", b"b")
     assert (after(first), after(second)) == ([("w0", 9)], [])
@@ -80,7 +80,7 @@ def test_r24_a_merged_tablet_comes_after_all_that_it_was_made_of(tmp_path: Path)
 
 
 def test_r24_a_block_that_was_given_up_leaves_its_predecessor_to_the_next(tmp_path: Path) -> None:
-    served = Served(tmp_path, Recovered(last_wals=(WalPlace("w0", 9),)))
+    served = Served(tmp_path, Recovered(last_wals=(WalPosition("w0", 9),)))
     _, undo = served.tablet.stage(share(b"a"), at("w1"))
     served.tablet.take_back(undo)
     draft = served.write("w1", b"a")

@@ -84,14 +84,14 @@ def test_nothing_is_dead_by_the_state_of_another_holder_or_by_none() -> None:
 
 def test_what_an_earlier_holder_left_needs_a_state_of_ones_own() -> None:
     earlier = replace(STATE, flush_id=first_flush_id(SERIAL - 1) + 3)
-    assert tablet_segments.is_left_by_others(row(earlier, a=FIRST, b=FIRST, c=FIRST), SERIAL, {"a", "b"})
-    assert not tablet_segments.is_left_by_others(row(earlier, a=FIRST, b=FIRST), SERIAL, {"a", "b"})
-    assert not tablet_segments.is_left_by_others(row(STATE, a=FIRST, c=FIRST), SERIAL, {"a"})
-    assert not tablet_segments.is_left_by_others(
+    assert tablet_segments.has_cells_of_others(row(earlier, a=FIRST, b=FIRST, c=FIRST), SERIAL, {"a", "b"})
+    assert not tablet_segments.has_cells_of_others(row(earlier, a=FIRST, b=FIRST), SERIAL, {"a", "b"})
+    assert not tablet_segments.has_cells_of_others(row(STATE, a=FIRST, c=FIRST), SERIAL, {"a"})
+    assert not tablet_segments.has_cells_of_others(
         row(replace(STATE, flush_id=first_flush_id(SERIAL + 1)), c=FIRST), SERIAL, {}
     )
-    assert not tablet_segments.is_left_by_others(row(None), SERIAL, ())
-    assert not tablet_segments.is_left_by_others(None, SERIAL, ())
+    assert not tablet_segments.has_cells_of_others(row(None), SERIAL, ())
+    assert not tablet_segments.has_cells_of_others(None, SERIAL, ())
 
 
 def test_a_holders_states_lie_between_its_serial_and_the_next() -> None:

@@ -13,18 +13,18 @@ from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Extent
 from bookkeeper.storage.tablet import (
-    Asked,
+    Authorizations,
     BlockCache,
     GroupMap,
     ScanPage,
-    Sight,
     TabletData,
     TabletResources,
     TabletSettings,
+    VersionFilter,
 )
 from bookkeeper.storage.tablet.scans import scan
-from bookkeeper.storage.tablet.scans.cell_versions import EVERYTHING
-from bookkeeper.storage.tablet.scans.scan_position import Resume, Within
+from bookkeeper.storage.tablet.scans.cell_versions import ALL_VERSIONS
+from bookkeeper.storage.tablet.scans.scan_position import Resume, VersionPosition
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.sorting.entries import SortedBlock
 from bookkeeper.storage.tablet.sorting.merge import Cursor, Round, merge_round
@@ -78,8 +78,8 @@ def keep_versions(tablet: TabletData, versions: int, age_off_ms: int = 0) -> Non
     tablet.configure(tablet.groups, parse_properties(given))
 
 
-def timestamps(tablet: TabletData, asked: Asked = EVERYTHING, page_bytes: int = 1) -> list[int]:
-    return [record.timestamp for record in scan_all(tablet, page_bytes, asked=asked)]
+def timestamps(tablet: TabletData, version_filter: VersionFilter = ALL_VERSIONS, page_bytes: int = 1) -> list[int]:
+    return [record.timestamp for record in scan_all(tablet, page_bytes, version_filter=version_filter)]
 
 
 def test_versions_that_count_are_shown_newest_first_however_they_are_cut_into_pages(tablet: TabletData) -> None:
@@ -90,32 +90,32 @@ def test_versions_that_count_are_shown_newest_first_however_they_are_cut_into_pa
     keep_versions(tablet, 4)
     for page_bytes in (1, 100, 1 << 20):
         assert timestamps(tablet, page_bytes=page_bytes) == [9, 8, 7, 6]
-        assert timestamps(tablet, Asked(versions=2), page_bytes) == [9, 8]
-        assert timestamps(tablet, Asked(versions=1), page_bytes) == [9]
+        assert timestamps(tablet, VersionFilter(versions=2), page_bytes) == [9, 8]
+        assert timestamps(tablet, VersionFilter(versions=1), page_bytes) == [9]
     with fault("a-page-forgets-its-cell"):
         assert timestamps(tablet) != [9, 8, 7, 6]
 
 
 def test_a_time_range_is_of_the_versions_that_count(tablet: TabletData) -> None:
     tablet.apply(to_batch(HISTORY), 1)
-    assert timestamps(tablet, Asked(from_ms=9, to_ms=10)) == [9]
-    assert timestamps(tablet, Asked(to_ms=9)) == []
+    assert timestamps(tablet, VersionFilter(from_ms=9, to_ms=10)) == [9]
+    assert timestamps(tablet, VersionFilter(to_ms=9)) == []
     keep_versions(tablet, 4)
-    assert timestamps(tablet, Asked(to_ms=9)) == [8, 7, 6]
-    assert timestamps(tablet, Asked(from_ms=7, to_ms=9)) == [8, 7]
-    assert timestamps(tablet, Asked(versions=1, to_ms=8)) == [7]
-    assert timestamps(tablet, Asked(from_ms=5, to_ms=5)) == []
+    assert timestamps(tablet, VersionFilter(to_ms=9)) == [8, 7, 6]
+    assert timestamps(tablet, VersionFilter(from_ms=7, to_ms=9)) == [8, 7]
+    assert timestamps(tablet, VersionFilter(versions=1, to_ms=8)) == [7]
+    assert timestamps(tablet, VersionFilter(from_ms=5, to_ms=5)) == []
     keep_versions(tablet, 4, age_off(8))
     assert timestamps(tablet) == [9, 8]
-    assert timestamps(tablet, Asked(to_ms=9)) == [8]
+    assert timestamps(tablet, VersionFilter(to_ms=9)) == [8]
 
 
 def test_a_delete_hides_what_is_not_newer_of_all_versions(tablet: TabletData) -> None:
     keep_versions(tablet, 8)
     tablet.apply(to_batch([*HISTORY, PLAIN._replace(timestamp=6, delete=True)]), 1)
     assert timestamps(tablet) == [9, 8, 7]
-    assert timestamps(tablet, Asked(to_ms=9)) == [8, 7]
-    assert timestamps(tablet, Asked(to_ms=7)) == []
+    assert timestamps(tablet, VersionFilter(to_ms=9)) == [8, 7]
+    assert timestamps(tablet, VersionFilter(to_ms=7)) == []
 
 
 def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_versions_that_do_not_count_are_skipped(tmp_path: Path) -> None:
 
 def test_a_scan_of_no_versions_is_refused(tablet: TabletData) -> None:
     with pytest.raises(InvalidInputError, match="1 or more"):
-        scan_all(tablet, asked=Asked(versions=0))
+        scan_all(tablet, version_filter=VersionFilter(versions=0))
 
 
 def test_cells_are_shown_to_those_who_may_see_them(tablet: TabletData) -> None:
@@ -143,7 +143,7 @@ def test_cells_are_shown_to_those_who_may_see_them(tablet: TabletData) -> None:
     tablet.apply(to_batch(every), 1)
 
     def seen(*held: bytes) -> list[bytes]:
-        return [record.visibility for record in scan_all(tablet, 1, sight=Sight(frozenset(held)))]
+        return [record.visibility for record in scan_all(tablet, 1, authorizations=Authorizations(frozenset(held)))]
 
     assert seen() == [b""]
     assert seen(b"a") == [b"", b"a", b"a|b"]
@@ -298,10 +298,12 @@ longs = st.integers(-(2**63), 2**63 - 1)
 counts = st.integers(0, 2**31)
 
 
-@given(st.tuples(parts, parts, parts, parts), st.none() | st.builds(Within, longs, longs, counts, counts))
-def test_a_token_is_its_place(cell: tuple[bytes, bytes, bytes, bytes], within: Within | None) -> None:
-    token = Resume(cell, within).encode()
-    assert Resume.decode(token) == Resume(cell, within)
+@given(st.tuples(parts, parts, parts, parts), st.none() | st.builds(VersionPosition, longs, longs, counts, counts))
+def test_a_token_is_its_place(
+    cell: tuple[bytes, bytes, bytes, bytes], version_position: VersionPosition | None
+) -> None:
+    token = Resume(cell, version_position).encode()
+    assert Resume.decode(token) == Resume(cell, version_position)
     for damaged in (token[:-1], token[1:], token + b"\x00", b"", bytes([token[0] ^ 2]) + token[1:]):
         with pytest.raises(InvalidInputError, match="start the scan again"):
             Resume.decode(damaged)

@@ -12,14 +12,14 @@ from bookkeeper.storage.tablet.scans.visibility import (
     DEPTH_MAX,
     REMEMBERED_BYTES_MAX,
     REMEMBERED_MAX,
+    Authorizations,
     Both,
     Expression,
-    Sight,
+    authorizations_of,
     by_label,
     check_labels,
     may_see,
     parse_label,
-    sight_of,
 )
 from tests.support.tablet_model import Record, to_batch
 
@@ -42,9 +42,9 @@ PLAIN = Record(b"r", b"f", b"q", b"", 1, False, b"v")
 )
 def test_an_expression_says_who_sees(label: bytes, seen_with: list[str], hidden_from: list[str]) -> None:
     for letters in seen_with:
-        assert Sight(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
+        assert Authorizations(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
     for letters in hidden_from:
-        assert not Sight(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
+        assert not Authorizations(frozenset(bytes([code]) for code in letters.encode())).sees(label), letters
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_what_is_no_expression_is_refused_with_its_place(label: bytes, said: str
     assert said in refused.value.message
     with pytest.raises(InvalidInputError):
         check_labels(to_batch([PLAIN, PLAIN._replace(visibility=b"A"), PLAIN._replace(visibility=label)]))
-    assert not Sight(frozenset({b"A", b"B", b"C"})).sees(label), "and who has it already does not see it"
+    assert not Authorizations(frozenset({b"A", b"B", b"C"})).sees(label), "and who has it already does not see it"
 
 
 def test_the_empty_label_is_everybodys() -> None:
     assert parse_label(b"") is None
-    assert Sight(frozenset()).sees(b"")
+    assert Authorizations(frozenset()).sees(b"")
     check_labels(to_batch([PLAIN]))
 
 
@@ -129,7 +129,7 @@ def test_what_is_written_is_what_is_judged(expression: Expression, held: frozens
     parsed = parse_label(label)
     assert parsed is not None
     assert written(parsed) == label
-    assert may_see(parsed, held) == Sight(held).sees(label) == truth(expression, held)
+    assert may_see(parsed, held) == Authorizations(held).sees(label) == truth(expression, held)
 
 
 @given(st.binary(max_size=20) | st.text(alphabet='AB&|()"\\ ', max_size=20).map(str.encode))
@@ -150,9 +150,9 @@ LABELS = st.sampled_from([b"", b"A", b"A&B", b"B|C", b"A|", b"x" * (REMEMBERED_B
 @given(st.lists(LABELS, min_size=1, max_size=30), st.frozensets(st.sampled_from([b"A", b"B"])), st.integers(0, 5))
 def test_a_mask_is_the_verdict_on_each_entry(labels: list[bytes], held: frozenset[bytes], skip: int) -> None:
     batch = to_batch([PLAIN._replace(visibility=label) for label in labels]).slice(skip)
-    sight = Sight(held)
-    mask = sight.mask(batch)
-    expected = [sight.sees(label) for label in labels[skip:]]
+    authorizations = Authorizations(held)
+    mask = authorizations.mask(batch)
+    expected = [authorizations.sees(label) for label in labels[skip:]]
     assert (mask is None and all(expected)) or (mask is not None and mask.tolist() == expected)
 
 
@@ -169,9 +169,9 @@ def test_each_label_is_judged_once() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_shared() -> None:
-    sight = sight_of(frozenset({b"A"}))
-    assert sight_of(frozenset({b"A"})) is sight
+    authorizations = authorizations_of(frozenset({b"A"}))
+    assert authorizations_of(frozenset({b"A"})) is authorizations
     for number in range(2 * REMEMBERED_MAX):
-        assert sight.sees(b"A|%d" % number)
-        assert len(sight._remembered) <= REMEMBERED_MAX
-    assert sight.sees(b"A|" + b"x" * REMEMBERED_BYTES_MAX)
+        assert authorizations.sees(b"A|%d" % number)
+        assert len(authorizations._remembered) <= REMEMBERED_MAX
+    assert authorizations.sees(b"A|" + b"x" * REMEMBERED_BYTES_MAX)

@@ -41,7 +41,7 @@ def test_entries_order_as_tuples(records: list[Record]) -> None:
     cells = order.order_entries(entries, low, high)
     keys = [key_of(record, seq) for seq, record in enumerate(records, 1)]
     assert [keys[index] for index in cells.indices] == sorted(keys)
-    assert not cells.came_so or keys == sorted(keys)
+    assert not cells.was_sorted or keys == sorted(keys)
     found = [keys[index][:4] for index in cells.indices]
     starts = [index == 0 or found[index] != found[index - 1] for index in range(len(found))]
     assert cells.starts.tolist() == starts

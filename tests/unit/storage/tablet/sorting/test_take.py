@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.columns import common_length
 from bookkeeper.storage.tablet.sorting import take as module
-from bookkeeper.storage.tablet.sorting.constant_columns import Same, with_same, without_same
-from bookkeeper.storage.tablet.sorting.take import gather
+from bookkeeper.storage.tablet.sorting.constant_columns import ConstantColumns, with_constants, without_constants
+from bookkeeper.storage.tablet.sorting.take import take_records
 
 lengths = st.sampled_from([(0, 0), (3, 3), (1, 7), (100, 100)])
 
@@ -40,15 +40,15 @@ def test_what_is_gathered_is_what_take_gives(data: st.DataObject, batch: pa.Reco
     places = np.array(data.draw(st.lists(st.integers(0, batch.num_rows - 1), max_size=60)), np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEW", 0)
-        found = gather(batch, places)
+        found = take_records(batch, places)
     found.validate(full=True)
     assert found.equals(batch.take(pa.array(places)))
 
 
 def test_columns_of_one_length_are_known() -> None:
-    same, others = pa.array([b"ab", b"cd", b"ef"]), pa.array([b"a", b"bcd", b"ef"])
-    assert common_length(same) == 2
-    assert common_length(same.slice(1)) == 2
+    constants, others = pa.array([b"ab", b"cd", b"ef"]), pa.array([b"a", b"bcd", b"ef"])
+    assert common_length(constants) == 2
+    assert common_length(constants.slice(1)) == 2
     assert common_length(others) is None, "though their lengths have the same mean"
     assert common_length(pa.array([b"", b""])) == 0
     assert common_length(pa.array([1, 2])) is None
@@ -60,15 +60,15 @@ def test_columns_of_one_length_are_known() -> None:
 def test_columns_of_one_value_need_not_be_gathered(
     batch: pa.RecordBatch, family: bytes, delete: bool, data: st.DataObject
 ) -> None:
-    same: Same = {"family": family, "delete": delete}
-    whole = with_same(without_same(batch, same), same, MUTATION_SCHEMA)
+    constants: ConstantColumns = {"family": family, "delete": delete}
+    whole = with_constants(without_constants(batch, constants), constants, MUTATION_SCHEMA)
     whole.validate(full=True)
     assert whole.column("family").to_pylist() == [family] * batch.num_rows
     assert whole.column("delete").to_pylist() == [delete] * batch.num_rows
-    assert without_same(whole, same).equals(without_same(batch, same))
+    assert without_constants(whole, constants).equals(without_constants(batch, constants))
     places = np.array(data.draw(st.permutations(range(batch.num_rows)))[: data.draw(st.integers(0, 40))], np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEW", 0)
-        found = gather(whole, places, same)
+        found = take_records(whole, places, constants)
     found.validate(full=True)
     assert found.equals(whole.take(pa.array(places)))
