@@ -131,7 +131,7 @@ def part_by_tablet(
 
 
 def _part_of(block: ReceivedBlock, row_indices: npt.NDArray[np.int64]) -> ReceivedBlock:
-    block_origins = None if block.block_origins is None else replace(block.block_origins, places=row_indices)
+    block_origins = None if block.block_origins is None else replace(block.block_origins, row_indices=row_indices)
     share = share_of(take_sorted(block.share.batch, row_indices))
     return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
 
