@@ -86,7 +86,7 @@ class ImportLogs:
         self._open.pop(extent, None)
         self._open[extent] = writer
         if len(self._open) > OPEN_MAX:
-            self._open.pop(next(iter(self._open))).rest()
+            self._open.pop(next(iter(self._open))).pause()
         return writer
 
     def _block(self, extent: Extent, batch: pa.RecordBatch, first_offset: int) -> Block:

@@ -1,7 +1,7 @@
 """Binary columns as their bytes lie in memory: offsets, lengths, words of eight bytes, least and greatest value.
 
-Arrives: Arrow arrays of binary values. Leaves: views and numbers; no value becomes an object of its own but what is
-asked for. Pure. Used by both rooms of ``storage`` and by whoever ships blocks.
+Arrow arrays of binary values go in, views and numbers come out; a value becomes a Python object only where a caller
+requests it. Pure. Used by both rooms of ``storage``, and to ship blocks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 WORD_BYTES = 8
 FEW_VALUES = 8
-"""Up to so many values are looked for one by one."""
+"""Up to so many values are searched one by one."""
 
-_KEEP_FIRST_BYTES = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
+_FIRST_BYTES_MASK = np.array([0] + [(1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9)], dtype=np.uint64)
 
 
 def binary_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
@@ -30,7 +30,7 @@ def binary_offsets(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def binary_data(array: pa.Array) -> memoryview:
-    """The whole data buffer of a binary array."""
+    """The data buffer of a binary array, all of it."""
     raw = array.buffers()[2]
     return memoryview(b"") if raw is None else memoryview(raw)
 
@@ -47,7 +47,7 @@ def common_length(array: pa.Array) -> int | None:
         return None
     offsets = binary_offsets(array)
     length = int(offsets[1] - offsets[0])
-    if int(offsets[-1] - offsets[0]) != length * len(array):  # most columns of many lengths are known at once
+    if int(offsets[-1] - offsets[0]) != length * len(array):  # most columns with several lengths end here
         return None
     return length if bool((np.diff(offsets) == length).all()) else None
 
@@ -63,13 +63,13 @@ def is_constant(array: pa.Array) -> bool:
 
 
 def distinct(array: pa.Array) -> list[bytes]:
-    """The values of a binary column, each once; mostly it is one."""
+    """The values of a binary column, each once; most columns have one."""
     found: list[bytes] = (array.slice(0, 1) if is_constant(array) else pc.unique(array)).to_pylist()
     return found
 
 
-def places_of(array: pa.Array, values: Collection[bytes]) -> npt.NDArray[np.int64]:
-    """Where in a binary column one of these values is; where all have one short length, by their words."""
+def indices_of(array: pa.Array, values: Collection[bytes]) -> npt.NDArray[np.int64]:
+    """The indices of these values in a binary column; compares words where all values have the same short length."""
     reader = WordReader(array)
     if reader.width and reader.width <= WORD_BYTES and len(values) <= FEW_VALUES:
         words, found = reader.words(0), np.zeros(len(array), np.bool_)
@@ -100,7 +100,7 @@ def column_of(value: bytes | bool, count: int) -> pa.Array:
 
 
 class WordReader:
-    """Reads eight bytes of each value of a binary column at once; at a stride where all have one length."""
+    """Reads eight bytes of each value of a binary column at once; at a stride where all have the same length."""
 
     def __init__(self, array: pa.Array) -> None:
         offsets = binary_offsets(array)
@@ -115,7 +115,7 @@ class WordReader:
 
     @functools.cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Of each value."""
+        """The length of each value."""
         return self._lengths.astype(np.int64)
 
     def words(self, skip: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -123,9 +123,9 @@ class WordReader:
         if isinstance(skip, int) and self.width:
             return self._words_of_one_length(skip, self.width)
         starts = np.minimum(self._starts + skip, self._ends)
-        left = np.minimum(self._ends - starts, WORD_BYTES)
+        length = np.minimum(self._ends - starts, WORD_BYTES)
         words: npt.NDArray[np.uint64] = self._word_at[starts].astype(np.uint64)
-        words &= _KEEP_FIRST_BYTES[left]
+        words &= _FIRST_BYTES_MASK[length]
         return words
 
     def _words_of_one_length(self, skip: int, width: int) -> npt.NDArray[np.uint64]:
@@ -153,14 +153,14 @@ class WordReader:
 
     @functools.cached_property
     def _word_at(self) -> npt.NDArray[np.uint64]:
-        """The eight bytes at every place; room behind the last, so that none is read beyond the column."""
+        """The eight bytes at every position; padded at the end, so that no word lies beyond the column."""
         data = np.zeros(self._last - self._first + WORD_BYTES, np.uint8)
         data[: self._content.size] = self._content
         return np.ndarray((self._content.size + 1,), dtype=">u8", buffer=data.data, strides=(1,))
 
 
 def extremes(array: pa.Array) -> tuple[bytes, bytes]:
-    """Least and greatest value of a binary column that is not empty; where all have one length, by their words."""
+    """Least and greatest value of a binary column that is not empty; compares words where all have the same length."""
     reader = WordReader(array)
     candidates = array
     for skip in range(0, reader.width or 0, WORD_BYTES):

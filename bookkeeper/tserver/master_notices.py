@@ -1,8 +1,7 @@
-"""The way to the leading master: nudges, coalesced, and reports of the replication worker.
+"""The link to the leading master: nudges, coalesced, and reports of the replication worker.
 
-Arrives: any number of nudges, reports. Leaves: for the nudges that came since the last one a single call, from a
-thread of its own, so that an absent master delays nobody. Survives a crash: nothing; a lost nudge costs latency only,
-the master looks by itself now and then, and the books have the truth that reports are about.
+A thread of its own makes one call for all nudges since the last one, so that an absent master delays no caller. A lost
+nudge costs latency only, because the master polls by itself now and then; the books have the facts of the reports.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ LOG = logging.getLogger(__name__)
 
 PAUSE_AFTER_FAILURE_MS = 500
 TIMEOUT_MS = 2_000
-LEADER_KNOWN_MS = 1_000
-"""A leader's address is used for this long: these calls have no answer, so a deposed leader can't say what it is."""
+LEADER_CACHED_MS = 1_000
+"""A leader's address is cached for this long: these calls have no answer, so a deposed leader can't say that it is one.
+"""
 
 
 class MasterLink:
@@ -40,11 +40,11 @@ class MasterLink:
         self._thread = BackgroundThread("nudger", clock, die)
 
     def nudge(self) -> None:
-        """There is something new to replicate; never waits."""
+        """New records wait for replication; never waits."""
         self._thread.wake()
 
     def report(self, reports: Sequence[WorkReport]) -> None:
-        """Tell the leader what the worker did; raises TransientError."""
+        """Send the worker's reports to the leader; raises TransientError."""
         try:
             self._pool.master(self._leader_address(), TIMEOUT_MS).report_work(self._session_id, reports)
         except TransientError:
@@ -56,21 +56,21 @@ class MasterLink:
         self._thread.start(self._call, SELDOM_MS, once_more=True)
 
     def close(self) -> None:
-        """Make a last call, for one may have been asked for, and end the thread."""
+        """Make a last call, because a nudge may be due, and end the thread."""
         self._thread.close()
 
     def _call(self) -> None:
         try:
             self._pool.master(self._leader_address(), TIMEOUT_MS).nudge(self._session_id)
         except TransientError as error:
-            LOG.info("the master could not be nudged, it will look by itself: %s", error)
+            LOG.info("the master could not be nudged, it will poll by itself: %s", error)
             self._forget_leader()
             self._clock.wait(self._thread.closing, PAUSE_AFTER_FAILURE_MS)
 
     def _leader_address(self) -> str:
         now_ns = self._clock.boot_ns()
         with self._lock:
-            if self._leader is not None and now_ns - self._leader_read_ns <= LEADER_KNOWN_MS * 1_000_000:
+            if self._leader is not None and now_ns - self._leader_read_ns <= LEADER_CACHED_MS * 1_000_000:
                 return self._leader
         leader = self._coordination.leader()
         if leader is None:

@@ -1,4 +1,5 @@
-"""One tserver from its start to its end: what ``python -m bookkeeper.tserver DIR`` runs once memory is arranged.
+"""Runs one tserver from its start to its end: ``python -m bookkeeper.tserver DIR``, once ``__main__`` has set the
+allocator.
 
 Ends with 0 on SIGTERM, 70 when the lease or the log is lost, 1 when it can't start, 2 on wrong usage.
 """
@@ -25,21 +26,21 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 
-def use_kept_memory() -> None:
-    """Let Arrow use the allocator that ``__main__`` told to keep freed pages."""
+def use_retaining_allocator() -> None:
+    """Let Arrow use the allocator that ``__main__`` configured to retain freed pages."""
     if "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def main(arguments: list[str]) -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until a signal to stop; returns the exit code."""
     if len(arguments) != 1:
         print("usage: python -m bookkeeper.tserver DIR", file=sys.stderr)
         return EXIT_USAGE
     keep_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    use_kept_memory()
-    pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in somebody's first write
+    use_retaining_allocator()
+    pa.array([b""])  # pyarrow loads pandas with the first list it converts: now, not in a user's first write
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

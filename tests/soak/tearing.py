@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 from bookkeeper.storage.wal import BlockHeader, encode_batch, uri_of
-from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame, read_frame
+from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame, read_frame
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
 from bookkeeper.storage.wal.wal_files import map_file
 from tests.support.wal_files import records
@@ -31,7 +31,7 @@ def torn_block(path: Path, rng: random.Random) -> bytes:
         min_row=TORN_ROWS[0],
         max_row=TORN_ROWS[-1],
     )
-    place = Place(salt, end.position, end.position)
+    place = FramePosition(salt, end.position, end.position)
     whole = b"".join(
         map(bytes, pack_frame(BLOCK_MAGIC, header.SerializeToString(), encode_batch(records(TORN_ROWS)), place))
     )

@@ -166,7 +166,7 @@ class Books:
             if not wal_closer.needs_closing(read_seal(uri) is not None, dead):
                 return None
             if dead:
-                recover(uri, promised=partial(promise_of, list(open_values.values())))
+                recover(uri, books_claim=partial(promise_of, list(open_values.values())))
             summary = file_summary(uri)
         except NotFoundError:
             return None  # rule R11: the collector deals with books of missing files (rule R4)

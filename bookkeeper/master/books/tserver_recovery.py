@@ -21,7 +21,7 @@ from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, scan_parts
-from bookkeeper.storage.wal import Promise, recover
+from bookkeeper.storage.wal import BooksClaim, recover
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class TServerRecovery:
 
     tservers: TServers
     reign: Reign
-    promised: Callable[[str], Promise]
+    promised: Callable[[str], BooksClaim]
     """What the books know of a log."""
     problems: dict[str, str] = field(default_factory=dict)
     _round: int = 0
@@ -66,7 +66,7 @@ class TServerRecovery:
     def _seal(self, log: LogFile) -> None:
         self.reign.check()
         try:
-            seal = recover(log.uri, promised=partial(self.promised, log.uri))
+            seal = recover(log.uri, books_claim=partial(self.promised, log.uri))
         except NotFoundError:
             return
         except CorruptionError as error:
@@ -97,7 +97,7 @@ class TServerRecovery:
         return forgotten
 
 
-def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> Promise:
+def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig], uri: str) -> BooksClaim:
     """What the rows of all tablets say of a log: who uses it (R12), and what a peer was promised of it (R15). Cells
     that do not parse say nothing here. Raises TransientError, BrokenChainError unless every tablet was met (R16).
     """
@@ -108,13 +108,13 @@ def read_promise(table: MetadataTable, read_config: Callable[[], ClusterConfig],
         is_used = is_used or log in part.cells or repl in part.cells
         if repl in part.cells:
             statuses.append(part.cells[repl].value)
-    return Promise(is_used, promise_of(statuses).durable_offset)
+    return BooksClaim(is_used, promise_of(statuses).durable_offset)
 
 
-def promise_of(statuses: Iterable[bytes]) -> Promise:
+def promise_of(statuses: Iterable[bytes]) -> BooksClaim:
     """What the `repl:` cells of a log say of it."""
     needed = [needed_of(raw) for raw in statuses]
-    return Promise(bool(needed), max(needed, default=0))
+    return BooksClaim(bool(needed), max(needed, default=0))
 
 
 def needed_of(raw: bytes) -> int:

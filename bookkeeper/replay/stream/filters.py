@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bookkeeper.model import BlockTarget, TargetKey
-from bookkeeper.storage.columns import places_of
+from bookkeeper.storage.columns import indices_of
 from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
 
 LocationCache = npt.NDArray[np.int64]
@@ -89,4 +89,4 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
 
 def places_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> LocationCache:
     """Where in the batch records of these families are, ascending."""
-    return places_of(batch.column("family"), families)
+    return indices_of(batch.column("family"), families)

@@ -19,7 +19,7 @@ from bookkeeper.storage.wal.blocks.block_origins import (
     EVERY_ROW,
     BlockOrigins,
     Claim,
-    at_places,
+    at_indices,
     block_origins_from_pb,
     block_origins_to_pb,
     exact_claims,
@@ -54,7 +54,7 @@ def _own(
     """Of what was written here: the place in this file is where it was first."""
     root = root_of(current.stream)
     whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
-    records = () if places is None else at_places(((root, whole),), places)
+    records = () if places is None else at_indices(((root, whole),), places)
     claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))
 
@@ -82,6 +82,6 @@ def _received(
     found = block_origins_from_pb(header.block_origins, own)
     if not found.records:
         return None
-    records = found.records if places is None else at_places(found.records, places)
+    records = found.records if places is None else at_indices(found.records, places)
     claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))

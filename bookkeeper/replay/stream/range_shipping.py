@@ -22,7 +22,7 @@ from bookkeeper.peers.registry import Registry, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.replay.stream.segment_transfer import Tried, try_whole
-from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
+from bookkeeper.storage.wal import BlockAt, first_block_behind, read_blocks
 
 SESSIONS_MAX = 256
 """Open streams that one task process remembers between runs."""
@@ -159,7 +159,7 @@ def block_behind(file: str, damage: CorruptionError) -> BlockAt | None:
     """The first whole block behind the damage; None when there is none, or the file can't be read at all."""
     position = damage.details.get("position", "")
     try:
-        return whole_behind(file, int(position)) if position.isdecimal() else None
+        return first_block_behind(file, int(position)) if position.isdecimal() else None
     except CorruptionError:
         return None
 

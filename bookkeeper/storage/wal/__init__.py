@@ -18,11 +18,11 @@ from bookkeeper.storage.wal.blocks.block_messages import (
 )
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
 from bookkeeper.storage.wal.blocks.shares import LogShares
-from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers, read_headers_at, whole_behind
+from bookkeeper.storage.wal.reading.block_reader import first_block_behind, read_blocks, read_headers, read_headers_at
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.storage.wal.reading.wal_recovery import (
+    BooksClaim,
     FileSummary,
-    Promise,
     TabletSummary,
     delete_log,
     file_summary,
@@ -39,6 +39,7 @@ __all__ = [
     "Block",
     "BlockAt",
     "BlockHeader",
+    "BooksClaim",
     "DraftBlock",
     "FileHeader",
     "FileOps",
@@ -48,7 +49,6 @@ __all__ = [
     "MergeLimits",
     "PlacedBlock",
     "Predecessor",
-    "Promise",
     "Seal",
     "TabletSummary",
     "Tail",
@@ -61,6 +61,7 @@ __all__ = [
     "delete_log",
     "encode_batch",
     "file_summary",
+    "first_block_behind",
     "form_blocks",
     "is_fenced",
     "last_shares",
@@ -77,5 +78,4 @@ __all__ = [
     "stream_to_pb",
     "target_from_pb",
     "uri_of",
-    "whole_behind",
 ]

@@ -1,7 +1,7 @@
 """Files at the edge: names, directory entries that survive a crash, and bytes read in place.
 
-Arrives: URIs and paths. Leaves: sources to read from, and small files that appear whole or not at all. Every call
-of the operating system that matters for durability goes through :class:`FileOps`, so that it can be counted.
+Small files appear complete or not at all. Every call of the operating system that matters for durability goes through
+:class:`FileOps`, so that a test can count it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ IOV_MAX = 1024
 """Buffers that one ``writev`` takes on Linux."""
 
 CALL_BYTES = 1 << 20
-"""Most that the system is given to write at a time: Linux 6.18 (ext4) took 0.4 s of CPU for a GB in calls of 1 MiB,
-1 to 4 s in calls of 2.5 and 4 MiB. For much at once it takes new memory, for little what was freed just now.
+"""Most bytes of one call to write. Linux 6.18 (ext4) took 0.4 s of CPU for a GB in calls of 1 MiB, and 1 to 4 s in
+calls of 2.5 and 4 MiB: it allocates new memory for a large call, and reuses freed memory for a small one.
 """
 
 MAPPED_WINDOW_BYTES = 1 << 24
-"""Of a mapped file that is read through, at least so much behind the reader stays in its memory, and at most thrice:
-more than the messages that are on their way.
+"""A process that reads a mapped file from start to end retains at least so much of it behind its position, and at most
+three times as much: more than the messages in flight.
 """
 
 REMOTE_WINDOW_BYTES = 1 << 18
@@ -57,12 +57,12 @@ class FileOps:
         return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def writev(self, fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview]) -> int:
-        """Write some bytes and tell how many; raises OSError."""
+        """Write some bytes and return how many; raises OSError."""
         return os.writev(fd, buffers)
 
     def allocate(self, fd: int, position: int, length: int) -> None:
         """Reserve disk for bytes that will be written, without making the file longer; raises OSError. Does nothing
-        where the filesystem knows no such thing.
+        on a filesystem without reservations.
         """
         if _libc.fallocate(fd, _KEEP_SIZE, ctypes.c_long(position), ctypes.c_long(length)) != 0:
             number = ctypes.get_errno()
@@ -70,28 +70,30 @@ class FileOps:
                 raise OSError(number, os.strerror(number))
 
     def free_bytes(self, fd: int) -> int:
-        """What is left on the disk of an open file; raises OSError."""
+        """Free bytes on the disk of an open file; raises OSError."""
         disk = os.fstatvfs(fd)
         return disk.f_bavail * disk.f_frsize
 
     def truncate(self, fd: int, length: int) -> None:
-        """Cut a file, and give back what is reserved behind its end; raises OSError."""
+        """Cut a file, and free the disk that is reserved behind its end; raises OSError."""
         os.ftruncate(fd, length)
 
     def uncache(self, fd: int, position: int) -> None:
-        """Let go of the page cache's memory for what is synced before ``position``; raises OSError. Pages of which a
-        part comes later stay until the next call.
+        """Free the page cache's memory of synced bytes before ``position``; raises OSError. A page that is not full yet
+        stays until the next call.
         """
         os.posix_fadvise(fd, 0, position, os.POSIX_FADV_DONTNEED)
 
     def begin_writing(self, fd: int, position: int, length: int) -> None:
-        """Let the disk begin with written bytes, whose sync then finds less to do; promises nothing. Raises OSError."""
+        """Start the transfer of written bytes to the disk, so that their sync is shorter; guarantees nothing. Raises
+        OSError.
+        """
         if _libc.sync_file_range(fd, ctypes.c_long(position), ctypes.c_long(length), _WRITE) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
     def fdatasync(self, fd: int) -> None:
-        """Make written bytes and the length durable; raises OSError, after which nothing is known about them."""
+        """Make written bytes and the length durable; raises OSError, after which the disk may have any part of them."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
@@ -99,8 +101,8 @@ class FileOps:
         os.fsync(fd)
 
     def read_disk(self, fd: int, buffer: mmap.mmap, position: int) -> int:
-        """Read past the page cache into aligned memory, from a descriptor that was opened with O_DIRECT. Returns how
-        many bytes; raises OSError.
+        """Read around the page cache into aligned memory, from a descriptor that was opened with O_DIRECT. Returns the
+        number of bytes; raises OSError.
         """
         return os.preadv(fd, [buffer], position)
 
@@ -141,7 +143,7 @@ def sync_directory(directory: Path, ops: FileOps) -> None:
 
 
 def make_directory(directory: Path, ops: FileOps) -> None:
-    """Make a directory and what is missing above it, durable on return: a synced file in a lost directory is lost.
+    """Make a directory and its missing parents, durable on return: a synced file in a lost directory is lost.
 
     Raises OSError, NotADirectoryError where a file has the name.
     """
@@ -156,13 +158,13 @@ def make_directory(directory: Path, ops: FileOps) -> None:
 
 
 def create_once(path: Path, content: bytes, ops: FileOps) -> None:
-    """Make ``path`` hold ``content``, whole and durable; when it exists already, it stays as it is. Raises OSError."""
+    """Make ``path`` hold ``content``, complete and durable; an existing file stays as it is. Raises OSError."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")
     temporary = Path(name)
     try:
         try:
-            with memoryview(content) as rest:
-                write_all(fd, [rest], ops)
+            with memoryview(content) as view:
+                write_all(fd, [view], ops)
             ops.fsync(fd)
         finally:
             ops.close(fd)
@@ -174,53 +176,53 @@ def create_once(path: Path, content: bytes, ops: FileOps) -> None:
 
 
 def write_all(fd: int, buffers: Sequence[bytes | pa.Buffer | memoryview], ops: FileOps) -> None:
-    """Write every byte, however many the system takes at a time; raises OSError with an unknown part written."""
+    """Write every byte, in as many calls as the system needs; raises OSError with an unknown part written."""
     for call in _calls(buffers):
-        rest = call
-        while rest:
-            rest = _behind(rest, ops.writev(fd, rest))
+        remaining = call
+        while remaining:
+            remaining = _behind(remaining, ops.writev(fd, remaining))
 
 
 def _calls(buffers: Sequence[bytes | pa.Buffer | memoryview]) -> Iterator[list[memoryview]]:
-    """The same bytes in the same order, as many for each call as are good at a time."""
+    """The same bytes in the same order, up to :data:`CALL_BYTES` and :data:`IOV_MAX` buffers for each call."""
     call: list[memoryview] = []
-    room = CALL_BYTES
+    free = CALL_BYTES
     for buffer in buffers:
-        rest = memoryview(buffer)
-        while len(rest):
-            call.append(rest[:room])
-            room -= len(call[-1])
-            rest = rest[len(call[-1]) :]
-            if room == 0 or len(call) == IOV_MAX:
+        remaining = memoryview(buffer)
+        while len(remaining):
+            call.append(remaining[:free])
+            free -= len(call[-1])
+            remaining = remaining[len(call[-1]) :]
+            if free == 0 or len(call) == IOV_MAX:
                 yield call
-                call, room = [], CALL_BYTES
+                call, free = [], CALL_BYTES
     if call:
         yield call
 
 
 def _behind(buffers: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of buffers of which so many bytes are written."""
+    """The buffers without their first ``written`` bytes."""
     index = 0
     while index < len(buffers) and written >= len(buffers[index]):
         written -= len(buffers[index])
         index += 1
-    rest = buffers[index:]
+    remaining = buffers[index:]
     if written:
-        rest[0] = rest[0][written:]
-    return rest
+        remaining[0] = remaining[0][written:]
+    return remaining
 
 
 @dataclass(slots=True)
 class MappedSource:
     """A local file, mapped: reads share the page cache's memory. Logs never shrink, so the mapping stays valid.
 
-    Whoever reads on and on would have the whole file in its memory, as far as anybody can tell. So what lies behind
-    is let go; whoever looks there again finds it in the page cache.
+    The system counts pages that a process has read as memory of that process. So the source releases the pages behind
+    the reader; a second read finds them in the page cache.
     """
 
     content: pa.Buffer
     mapped: mmap.mmap | None = None
-    _held_from: int = 0
+    _mapped_from: int = 0
 
     @property
     def size(self) -> int:
@@ -229,10 +231,10 @@ class MappedSource:
 
     def read(self, position: int, length: int) -> pa.Buffer:
         """See :class:`Source`."""
-        if self.mapped is not None and position - self._held_from >= 2 * MAPPED_WINDOW_BYTES:
+        if self.mapped is not None and position - self._mapped_from >= 2 * MAPPED_WINDOW_BYTES:
             end = position // MAPPED_WINDOW_BYTES * MAPPED_WINDOW_BYTES - MAPPED_WINDOW_BYTES
-            self.mapped.madvise(mmap.MADV_DONTNEED, 0, end)  # from the start: who looked there again brought it back
-            self._held_from = end
+            self.mapped.madvise(mmap.MADV_DONTNEED, 0, end)  # from the start: a second read has mapped pages again
+            self._mapped_from = end
         return self.content.slice(position, length)
 
 
@@ -246,7 +248,7 @@ class RemoteSource:
     window: pa.Buffer = field(default_factory=lambda: pa.py_buffer(b""))
 
     def read(self, position: int, length: int) -> pa.Buffer:
-        """See :class:`Source`; raises UnavailableError when the filesystem fails or gives less."""
+        """See :class:`Source`; raises UnavailableError when the filesystem fails or returns fewer bytes."""
         start = position - self.window_position
         if start < 0 or start + length > self.window.size:
             wanted = max(length, min(REMOTE_WINDOW_BYTES, self.size - position))
@@ -259,15 +261,15 @@ class RemoteSource:
         except OSError as error:
             raise UnavailableError(f"a remote file can't be read at {position}: {error}") from error
         if raw.size != length:
-            raise UnavailableError(f"a remote file gave {raw.size} of {length} bytes at {position}: try again")
+            raise UnavailableError(f"a remote file returned {raw.size} of {length} bytes at {position}: try again")
         return raw
 
 
 class DiskSource:
-    """A local file as its disk has it, whatever the page cache shows: in aligned windows. One thread."""
+    """A local file, read from its disk around the page cache, in aligned windows. One thread."""
 
     def __init__(self, fd: int, size: int, ops: FileOps) -> None:
-        """``fd`` is open with O_DIRECT, and stays the caller's."""
+        """``fd`` is open with O_DIRECT; the caller closes it."""
         self._fd = fd
         self._ops = ops
         self._window = mmap.mmap(-1, CALL_BYTES)  # memory of whole pages, as such reads need
@@ -294,7 +296,7 @@ class DiskSource:
 
 
 def map_file(path: Path) -> MappedSource:
-    """Map a local file as long as it is now.
+    """Map a local file, up to its length at the call.
 
     Raises NotFoundError, InvalidInputError for a directory, UnavailableError.
     """
@@ -313,7 +315,9 @@ def map_file(path: Path) -> MappedSource:
 
 
 def open_source(uri: str) -> Source:
-    """Open any file for reading; raises NotFoundError, UnavailableError, or InvalidInputError for a strange URI."""
+    """Open any file for reading; raises NotFoundError, UnavailableError, or InvalidInputError for a URI of no known
+    filesystem.
+    """
     if urlsplit(uri).scheme == "file":
         return map_file(path_of(uri))
     try:

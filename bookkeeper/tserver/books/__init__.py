@@ -1,5 +1,6 @@
 """The tserver's cells in the metadata table.
 
-``wal_cells`` says which cells follow from the life of a WAL (pure); ``wal_bookkeeper`` writes them: first uses before
-an acknowledgement, the rest soon after. ``received_index`` writes ``~recv_``: how far each stream was received.
+``wal_cells`` decides which cells follow from the life of a WAL (pure); ``wal_bookkeeper`` writes them: first uses
+before an acknowledgement, the others soon after. ``received_index`` writes ``~recv_``: the offset up to which each
+stream was received.
 """

@@ -1,12 +1,12 @@
-"""``~recv_``: the index of what was received. Its offsets are hints: the truth lies in block headers (rule R18).
+"""``~recv_``: the index of received streams. Its offsets are hints: the truth lies in block headers (rule R18).
 
-That there is a cell is more than a hint: it is written before a stream's first message is taken, and goes for good
-when the stream is over (R20). So a high-water mark without a cell is of a stream that never comes back, and whoever
-finds one, in a flush state or in a log, drops it: the marks of a tablet that nobody served when its streams ended.
+That there is a cell is more than a hint: the tserver writes it before it accepts a stream's first message, and it goes
+for good when the stream has ended (R20). So a high-water without a cell is of a stream that never comes back; a tserver
+that finds one, in a flush state or in a log, drops it. Such are the high-waters of a tablet that no tserver served when
+its streams ended.
 
-Arrives: streams as they are opened, acknowledgements as they are given. Leaves: one cell a stream, at a rank that rises
-with the offset, offsets at most every :data:`INTERVAL_MS`. Survives a crash: what was written; an offset that was not
-costs nothing but an operator's view. Rules: R18 and R20.
+The index has one cell a stream, at a rank that rises with the offset, and writes offsets at most every
+:data:`INTERVAL_MS`. An offset that is lost in a crash costs an operator's view only. Rules: R18 and R20.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTERVAL_MS = 1_000
 
 
 def indexed_streams(metadata: MetadataTable, source_instance_ids: Iterable[str]) -> set[StreamKey]:
-    """The streams of these clusters that are not over. Raises TransientError, CorruptionError."""
+    """The streams of these clusters that have not ended. Raises TransientError, CorruptionError."""
     found: set[StreamKey] = set()
     for instance_id in sorted(set(source_instance_ids)):
         for row in metadata.scan(*keys.recv_section(instance_id), ("recv",)):
@@ -50,12 +50,14 @@ class ReceivedIndex:
         self._thread = BackgroundThread("received-index", clock, die)
 
     def announce(self, stream: StreamKey) -> None:
-        """Let the stream have its cell, before anything of it is taken; hidden if it is over. Raises TransientError."""
+        """Write the stream's cell, before its first message is accepted; hidden if it has ended. Raises
+        TransientError.
+        """
         self._persistence.check()
         self._put(stream, 0)
 
     def is_open(self, stream: StreamKey) -> bool:
-        """Whether the stream was announced and is not over, by the books. Raises TransientError."""
+        """Whether the books have the stream as announced and not ended. Raises TransientError."""
         cell = keys.recv_cell(stream)
         row = self._metadata.get(cell.key, ("recv",))
         return row is not None and cell.column in row.cells
@@ -66,13 +68,13 @@ class ReceivedIndex:
             self._pending[stream] = max(self._pending.get(stream, 0), offset)
 
     def forget(self, streams: Collection[StreamKey]) -> None:
-        """Write nothing more of these streams (R20: their cells go now). Returns when nothing is under way."""
+        """Write no more cells of these streams (R20: their cells go now). Returns when no such write is under way."""
         with self._writing, self._lock:
             for stream in streams:
                 self._pending.pop(stream, None)
 
     def write_pending(self) -> None:
-        """Write what was noted; raises TransientError, and keeps what it could not write."""
+        """Write the noted offsets; raises TransientError, and retains those that it could not write."""
         with self._writing:
             with self._lock:
                 batch = sorted(self._pending.items())
@@ -90,13 +92,13 @@ class ReceivedIndex:
 
     def start(self) -> None:
         """Begin to write."""
-        self._thread.start(self._write_or_say, INTERVAL_MS, once_more=True)
+        self._thread.start(self._write_or_log, INTERVAL_MS, once_more=True)
 
     def close(self) -> None:
-        """Write what is left if the metadata table answers, and end the thread."""
+        """Write the remaining offsets if the metadata table answers, and end the thread."""
         self._thread.close()
 
-    def _write_or_say(self) -> None:
+    def _write_or_log(self) -> None:
         try:
             self.write_pending()
         except LeaseLostError:

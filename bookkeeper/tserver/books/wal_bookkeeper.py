@@ -1,13 +1,12 @@
-"""Keeps the books about the tserver's own WALs: first uses before anything is acknowledged, the rest soon after.
+"""Keeps the books about the tserver's own WALs: first uses before an acknowledgement, the others soon after.
 
-Arrives: from the commit threads, what happens to the log. Leaves: cells of the metadata table: first uses at once, in
-the commit thread of the group (rule R12); needed offsets coalesced, and CLOSED, by a thread of its own, which then
-nudges the master. Survives a crash: the cells. A needed update that is lost costs latency only; CLOSED that is not
-written is written by a master from the file (R10). What to write is decided in ``wal_cells``.
+First uses go into the metadata table at once, in the commit thread of the group (rule R12). A thread of its own writes
+needed offsets, several at once, and CLOSED, and then nudges the master. A needed update that a crash loses costs
+latency only; a master writes a missing CLOSED from the file (R10). ``wal_cells`` decides the content of all cells.
 
-When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged,
-nothing reordered, until it answers or the session is over; when its disk is full, the group is refused. Rules:
-R1, R12, R15 and R24.
+When the metadata table does not answer, first uses wait, and the whole group with them: nothing is acknowledged or
+reordered until it answers or the session has ended. When its disk is full, the group is refused. Rules: R1, R12, R15
+and R24.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class WalBookkeeper:
         nudge: Callable[[], None],
         die: Die,
     ) -> None:
-        """``nudge`` is called after needed offsets or CLOSED were written; it must not wait. ``die``: see committer."""
+        """``nudge`` is called after puts of needed offsets or CLOSED, and must not wait. ``die`` ends the process."""
         self._metadata = metadata
         self._persistence = persistence
         self._clock = clock
@@ -61,19 +60,19 @@ class WalBookkeeper:
         self._die = die
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        """Held while the books thread writes: what it took must not outlive a tablet that is forgotten."""
+        """Its holder is the books thread while it writes: no put may follow :meth:`forget` of its tablet."""
         self._current = WalBooks("", 0)
         self._has_ended = True
-        """Whether the current log is sealed, or is none."""
+        """Whether the current log is sealed, or there is none yet."""
         self._next: WalBooks | None = None
         self._sealed: list[_Sealed] = []
         self._positions: dict[str, dict[str, int]] = {}
-        """Sealed log to table id to the last offset of its records, for as long as the file exists."""
+        """Sealed log to table id to the last offset of its records; an entry lives as long as the file."""
         self._thread = BackgroundThread("books", clock, die)
         self.updates_written = 0
 
     def opened(self, wal_uri: str, created_ms: int) -> None:
-        """A new log is there; it is written when the current one is sealed. In the commit thread, but for the first."""
+        """A new log exists; writes go there when the current one is sealed. In the commit thread, but for the first."""
         with self._lock:
             books = WalBooks(wal_uri, created_ms)
             if self._has_ended:
@@ -84,8 +83,8 @@ class WalBookkeeper:
     # ---- the listener, in the commit threads
 
     def before_append(self, wal_uri: str, blocks: Sequence[Block]) -> None:
-        """Rule R12. Returns when the first uses are in the books; ends the process when they can't be. Raises
-        NoSpaceError when their disk is full: a group that waited for room would keep all others waiting.
+        """Rule R12. Returns when the first uses are in the books; ends the process when the books refuse them. Raises
+        NoSpaceError when the books' disk is full: a group that waited for room would make all others wait.
         """
         del wal_uri
         with self._lock:
@@ -96,7 +95,7 @@ class WalBookkeeper:
             self._current.appended(blocks)
 
     def synced(self, wal_uri: str, offset: int, position: int) -> None:
-        """Wake the books thread when there is something to tell."""
+        """Wake the books thread when a needed update is due."""
         del wal_uri
         with self._lock:
             self._current.synced(Reach(offset, position))
@@ -118,7 +117,7 @@ class WalBookkeeper:
         try:
             put_rows = partial(self._metadata.put, put.rows, put.rank)
             self._persistence.retry("the first use of a log", put_rows, unless=NoSpaceError)
-        except NoSpaceError:  # nothing of it is in the books
+        except NoSpaceError:  # the books have no cell of it
             with self._lock:
                 self._current.give_up()
             raise
@@ -134,12 +133,12 @@ class WalBookkeeper:
             self._current.release(tablet)
 
     def has_used_current(self, tablet: TabletKey) -> bool:
-        """Whether the current log holds records of the tablet, from when it was here before."""
+        """Whether the current log holds records of the tablet, of an earlier time here."""
         with self._lock:
             return self._current.has_used(tablet)
 
     def forget(self, tablet: TabletKey) -> None:
-        """The tablet is deleted: write nothing more to its row. Returns when nothing is under way."""
+        """The tablet is deleted: write no more to its row. Returns when no write to it is under way."""
         with self._writing, self._lock:
             for books in (self._current, *(sealed.books for sealed in self._sealed)):
                 books.forget(tablet)
@@ -147,7 +146,7 @@ class WalBookkeeper:
     def positions(self, table_id: str) -> list[tuple[str, int]]:
         """Every own log that holds records of the table, with the last one's offset, in order of creation.
 
-        Logs whose files are gone are left out: they were replicated, or nobody wanted them.
+        Logs whose files are gone are left out: they were replicated, or had no target.
         """
         with self._lock:
             gone = [uri for uri in self._positions if not path_of(uri).exists()]
@@ -165,14 +164,16 @@ class WalBookkeeper:
 
     def start(self) -> None:
         """Begin to write needed offsets and CLOSED."""
-        self._thread.start(self._write_or_say, SELDOM_MS, once_more=True)
+        self._thread.start(self._write_or_log, SELDOM_MS, once_more=True)
 
     def close(self, timeout_ms: float) -> None:
-        """Write what is left, for up to ``timeout_ms``, and end the thread; a master completes what is missing."""
+        """Write the remaining cells, for up to ``timeout_ms``, and end the thread; a master completes the others."""
         self._thread.close(timeout_ms)
 
-    def _write_or_say(self) -> None:
-        """What comes in the meantime goes with it. Waits are over at once when the thread is to end."""
+    def _write_or_log(self) -> None:
+        """Wait a moment, so that one put has the updates of several groups, and write. Waits end when the thread
+        closes.
+        """
         closing = self._thread.closing
         self._clock.wait(closing, self._interval_ms)
         try:

@@ -111,7 +111,7 @@ def known_records(block: ReceivedBlock, block_origins: BlockOrigins, look: LookU
         return None
     known = np.zeros(block.share.batch.num_rows, bool)
     start = 0
-    for root, runs in block_origins.here:
+    for root, runs in block_origins.present:
         stop = start + runs.total
         for part in look(root).parts:
             known[start:stop] |= in_part(block.share.batch.slice(start, stop - start), runs, part)
@@ -131,7 +131,7 @@ def origins_of_header(taken: Taken, stream: StreamKey, travels: bool) -> pb.Bloc
     """What the header of the new block says; ``travels``: somebody gets the records from here, and has to know them."""
     descents = [block.block_origins for block in taken.blocks if block.block_origins is not None]
     complete = travels and len(descents) == len(taken.blocks)
-    records = joined(section for block_origins in descents for section in block_origins.here) if complete else ()
+    records = joined(section for block_origins in descents for section in block_origins.present) if complete else ()
     if not records and not taken.claims:
         return None
     return block_origins_to_pb(BlockOrigins(records, taken.claims, taken.partial), root_of(stream))

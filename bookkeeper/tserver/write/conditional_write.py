@@ -1,10 +1,9 @@
-"""Conditional writes: one row is written if some of its cells are as the client says, all of it or nothing.
+"""Conditional writes: all records of one row, if some of its cells are as the client says, or none.
 
-Arrives: a row's records and conditions on its cells. Leaves: whether they were written. The conditions are judged in
-the commit thread, at the head of a group: all that was submitted before is applied by then, and nothing comes between
-the judgement and the write. They are judged in the calling thread first: what does not hold then needs no commit, and
-what is read once is in memory the second time. Survives a crash: what was answered, as durable as asked.
-Source: Accumulo's ConditionalWriter.
+The commit thread judges the conditions at the head of a group: everything submitted before is applied by then, and no
+write comes between the judgement and this one. The calling thread judges them first: a condition that does not hold
+then needs no commit, and the second judgement finds its data in memory. An answered write survives a crash as its
+durability says. Source: Accumulo's ConditionalWriter.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bookkeeper.tserver.write.write_context import WriteContext
 CONDITIONS_MAX = 100
 PAGE_BYTES = 1024 * 1024
 PAGES_MAX = 200
-"""Pages that one judgement reads at most: the commit thread waits for it."""
+"""Pages that one judgement reads at most, because the commit thread waits for it."""
 
 NEWEST = VersionFilter(versions=1)
 Key = tuple[bytes, bytes, bytes]
@@ -48,9 +47,9 @@ def all_hold(conditions: Collection[Condition], cells: Mapping[Key, bytes]) -> b
 
 
 def read_cells(data: TabletData, row: bytes, conditions: Collection[Condition], now_ms: int) -> dict[Key, bytes]:
-    """The newest versions of the cells of a row that conditions may ask for; absent ones are left out.
+    """The newest versions of the cells of a row that the conditions name; absent cells are left out.
 
-    Raises CorruptionError, UnavailableError, InvalidInputError when the columns hold too much to be judged.
+    Raises CorruptionError, UnavailableError, and InvalidInputError when the columns hold too much for one judgement.
     """
     columns = {(condition.family, condition.qualifier) for condition in conditions}
     found: dict[Key, bytes] = {}
@@ -74,13 +73,13 @@ def read_cells(data: TabletData, row: bytes, conditions: Collection[Condition], 
 
 
 def refuse_conditional_write(view: TableView) -> None:
-    """Raise ReadOnlyError or ConditionalRefusedError when the table takes none."""
+    """Raise ReadOnlyError or ConditionalRefusedError when the table accepts no conditional writes."""
     write_guards.refuse_read_only(view)
     write_guards.refuse_conditional(view)
 
 
 class ConditionalWrite:
-    """A user's write of one row, if its conditions hold. Answers whether it was written."""
+    """A submission: a user's write of one row, if its conditions hold. Answers whether it was written."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class ConditionalWrite:
         conditions: Sequence[Condition],
         durability: Durability | None,
     ) -> None:
-        """See :func:`check_conditional`; to be submitted so that it begins a group."""
+        """See :func:`check_conditional`. Has to begin a group."""
         self._write = ClientWrite(context, [(tablet, share)], durability)
         self.approx_bytes = self._write.approx_bytes
         self._context = context
@@ -101,12 +100,12 @@ class ConditionalWrite:
 
     @property
     def durability(self) -> Durability:
-        """See :class:`Submission`; nothing waits for the disk when nothing is written."""
+        """See :class:`Submission`; a write whose conditions fail does not wait for the disk."""
         return self._write.durability if self._holds else Durability.LOG
 
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`. Raises NotServingError, NotFoundError, ReadOnlyError, ConditionalRefusedError, and
-        what :func:`holds_now` raises.
+        the errors of :func:`holds_now`.
         """
         tablet = self._tablet
         if not tablet.accepting:
@@ -129,7 +128,7 @@ class ConditionalWrite:
 
 
 def holds_now(data: TabletData, row: bytes, conditions: Collection[Condition], now_ms: int) -> bool:
-    """Whether the conditions hold by what is applied; only the commit thread may write by it. Raises as
-    :func:`read_cells` does.
+    """Whether the conditions hold for the applied records; only the commit thread may write because of it. Raises the
+    errors of :func:`read_cells`.
     """
     return all_hold(conditions, read_cells(data, row, conditions, now_ms))

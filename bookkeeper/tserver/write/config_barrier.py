@@ -1,7 +1,6 @@
-"""A gate for what is done under the configuration of its begin: whoever changed that waits until all of it is through.
+"""Waits for operations that read an earlier configuration and write no block.
 
-Arrives: threads that look at the configuration behind the gate. Leaves: the word that those who came before are done.
-Survives a crash: nothing. Rule: R14, for what no block in the log says.
+Rule: R14.
 """
 
 from __future__ import annotations
@@ -20,24 +19,26 @@ class ConfigBarrier:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._numbers = itertools.count()
-        self._inside: set[int] = set()
+        self._running: set[int] = set()
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Read the configuration inside: who changed it before is seen, who changes it later waits."""
+        """An operation that reads the configuration inside this block: it sees every earlier change, and :meth:`settle`
+        after a later change waits for it.
+        """
         with self._changed:
             number = next(self._numbers)
-            self._inside.add(number)
+            self._running.add(number)
         try:
             yield
         finally:
             with self._changed:
-                self._inside.discard(number)
+                self._running.discard(number)
                 self._changed.notify_all()
 
     def settle(self, timeout_ms: float) -> None:
-        """Wait for all that are inside now. Raises UnavailableError when they take longer."""
+        """Wait for all operations that run now. Raises UnavailableError when they take longer."""
         with self._changed:
-            before = set(self._inside)
-            if not self._changed.wait_for(lambda: not before & self._inside, timeout_ms / 1000):
-                raise UnavailableError(f"what was begun before is not done within {timeout_ms:.0f} ms: ask again")
+            before = set(self._running)
+            if not self._changed.wait_for(lambda: not before & self._running, timeout_ms / 1000):
+                raise UnavailableError(f"earlier operations did not end within {timeout_ms:.0f} ms: ask again")

@@ -1,10 +1,10 @@
 """The configuration in force here: read when it changes, and put through the commit thread as a barrier.
 
-Arrives: the coordination store's generation, looked at now and then, and ``confirm_config``. Leaves: a
-:class:`ConfigView` that every later block is written under (R14), and the groups and properties of each served tablet.
-What can't be read changes nothing: it never means "nothing configured" (R6). Survives a crash: nothing; it is read at
-the start, after the session is open, so a master that lists sessions after a change either sees this one or need not
-ask it.
+A thread checks the generation of the coordination store; ``confirm`` does so for a command. Every later block is
+written under the new :class:`ConfigView` (R14), and each served tablet gets its groups and properties. A configuration
+that can't be read changes nothing: it never means "nothing configured" (R6). The tserver reads it at the start, after
+its session is open: so a master that lists the sessions after a change finds this session, or this session has read the
+change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 
-LOOK_INTERVAL_MS = 500
+CHECK_INTERVAL_MS = 500
 
 
 class Configuration:
@@ -41,7 +41,7 @@ class Configuration:
 
     def confirm(self, generation: int) -> int:
         """Returns the generation in force, at least ``generation``, once every later block is written under it, and
-        no file is taken under an earlier one any more.
+        no segment is received under an earlier one any more.
 
         Raises ConflictError when the store itself is older, TransientError when it can't be read.
         """
@@ -54,7 +54,9 @@ class Configuration:
         return in_force
 
     def table(self, table_id: str) -> TableView:
-        """A table that takes writes, looked for once more when it is not known yet. Raises NotFoundError."""
+        """A table that accepts writes; reads the configuration again when the table is not in it. Raises
+        NotFoundError.
+        """
         try:
             return self._path.context.view.table(table_id)
         except NotFoundError:
@@ -62,7 +64,7 @@ class Configuration:
             return self._path.context.view.table(table_id)
 
     def name_of(self, table_id: str) -> str | None:
-        """The name of a table that takes writes; None when there is none."""
+        """The name of a table that accepts writes; None when there is none."""
         try:
             return self.table(table_id).name
         except NotFoundError:
@@ -79,14 +81,14 @@ class Configuration:
                     tablet.data.configure(table.groups, table.properties)
 
     def start(self) -> None:
-        """Begin to look for changes that nobody announced."""
-        self._thread.start(self._look, LOOK_INTERVAL_MS)
+        """Begin to check for changes that no command announced."""
+        self._thread.start(self._check, CHECK_INTERVAL_MS)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         try:
             if self._coordination.generation() != self._path.context.view.generation:
                 self.refresh()

@@ -1,8 +1,8 @@
-"""Replicated ranges in the commit thread: what is new of one goes into one block, with its place in the stream.
+"""A submission: one tablet's share of a replicated range. Its unknown records become one block with its place in the
+stream.
 
-Arrives: one tablet's share of a range, decoded and checked. Leaves: a draft for the group committer, or the news that
-nothing of it is new. Survives a crash: the block, whose header says which part of the stream it is (R18) and where its
-records were first written (R22). Rules: R18-R20 and R22.
+The block's header says which part of the stream it is (R18) and where its records were first written (R22); after a
+crash these headers are the memory of what was received. Rules: R18-R20 and R22.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReceivedRange:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a range at one tablet: records written now, and records that were here already."""
+    """The result of a range at one tablet: records written now, and records that were here already."""
 
     high_water: int
     applied: int
@@ -75,14 +75,14 @@ def join_shares(blocks: Sequence[ReceivedBlock]) -> Share:
 
 
 def was_forgotten(knows: bool, forgets: int, now_forgets: int) -> bool:
-    """Rule R20: the tablet knows nothing of a stream that the books still had when ``forgets`` streams were forgotten
-    here; more were since, and it may be one of them.
+    """Rule R20: whether the stream may have ended meanwhile. The tablet does not know it, and has forgotten more
+    streams than the ``forgets`` of the moment at which the books still had it.
     """
     return not knows and forgets != now_forgets
 
 
 class ReplicatedApply:
-    """One tablet's share of a replicated range; applied at most once, whoever else sends it at the same time.
+    """See above. Applied at most once, also when several senders send it at the same time.
 
     ``forgets``: of the tablet, before the stream was found in the books or among the tablet's marks.
     """
@@ -95,15 +95,16 @@ class ReplicatedApply:
         self._tablet = tablet
         self._received = received
         self._forgets = forgets
-        self._whole = join_shares(received.blocks) if received.blocks else None
+        self._share_of_all = join_shares(received.blocks) if received.blocks else None
         self._high_water = 0
         self._undo: Undo | None = None
-        self._held: Mapping[Root, RootIntervals] = {}
-        self._held_before: Mapping[Root, RootIntervals | None] = {}
+        self._new_intervals: Mapping[Root, RootIntervals] = {}
+        self._previous_intervals: Mapping[Root, RootIntervals | None] = {}
 
     def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError,
-        RefusedError, and OverloadedError when too much would have to be remembered of what came by one path only (R22).
+        RefusedError, and OverloadedError when the tablet has to remember too many records that came by one path only
+        (R22).
         """
         tablet, received = self._tablet, self._received
         if not tablet.accepting:
@@ -111,14 +112,14 @@ class ReplicatedApply:
         write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
         if was_forgotten(tablet.received.has_stream(received.stream), self._forgets, tablet.received.forgotten_count):
             raise UnavailableError(
-                f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
+                f"the stream of {received.stream.file} may have ended for tablet {tablet.extent}: send it again"
             )
         moment = self._context.moment(tablet.extent.table_id, point)
-        known = tablet.received.staged_high_water(received.stream)
+        high_water = tablet.received.staged_high_water(received.stream)
         blocks = received.blocks
         if received.stream in tablet.received.partial_high_waters:
             blocks = unknown_parts(blocks, tablet.received.partial_high_waters[received.stream])
-        decision = decide(known, received.acked, received.after, received.to, blocks)
+        decision = decide(high_water, received.acked, received.after, received.to, blocks)
         if isinstance(decision, Gap):
             raise GapError(
                 f"{received.stream.file} is here up to {decision.high_water}, the range starts after {received.after}",
@@ -135,40 +136,39 @@ class ReplicatedApply:
         return [draft]
 
     def _unknown(self, blocks: Sequence[ReceivedBlock], moment: Moment) -> origin_dedup.Taken:
-        """What no other path has brought (R22); from here on it is on its way."""
+        """The records that no other path has brought (R22); they count as staged from here on."""
         tablet = self._tablet
-        stretch = (moment.wal_uri, moment.since)
-        begins = partial(tablet.received.origin_intervals.span_start, span=stretch)
-        taken = origin_dedup.take(
-            blocks, tablet.extent.rows, tablet.received.origin_intervals.of, begins, moment.now_ms
-        )
-        if not tablet.received.origin_intervals.has_room(taken.held):
+        intervals = tablet.received.origin_intervals
+        target_span = (moment.wal_uri, moment.since)
+        begins = partial(intervals.span_start, span=target_span)
+        taken = origin_dedup.take(blocks, tablet.extent.rows, intervals.of, begins, moment.now_ms)
+        if not intervals.has_room(taken.held):
             raise OverloadedError(
                 f"tablet {tablet.extent} remembers too much that came by one path only: {self._received.stream.file} "
                 "waits for the others"
             )
-        self._held, self._held_before = taken.held, tablet.received.origin_intervals.stage(taken.held)
+        self._new_intervals, self._previous_intervals = taken.held, intervals.stage(taken.held)
         return taken
 
     def _share(self, blocks: Sequence[ReceivedBlock]) -> Share:
-        whole, received = self._whole, self._received.blocks
-        if whole is not None and len(blocks) == len(received) and all(map(is_, blocks, received)):
-            return whole
+        share, received = self._share_of_all, self._received.blocks
+        if share is not None and len(blocks) == len(received) and all(map(is_, blocks, received)):
+            return share
         return join_shares(blocks)
 
     def applied(self, blocks: list[PlacedBlock]) -> Applied:
         """See :class:`Submission`."""
         for block in blocks:
             self._tablet.apply(block)
-        self._tablet.received.origin_intervals.apply(self._held)
+        self._tablet.received.origin_intervals.apply(self._new_intervals)
         self._tablet.received.apply_high_water(self._received.stream, self._high_water)
         written = sum(block.batch.num_rows for block in blocks)
-        total = 0 if self._whole is None else self._whole.batch.num_rows
+        total = 0 if self._share_of_all is None else self._share_of_all.batch.num_rows
         return Applied(self._high_water, written, total - written)
 
     def failed(self, error: BookkeeperError) -> None:
         """See :class:`Submission`."""
         del error
-        self._tablet.received.origin_intervals.take_back(self._held_before)
+        self._tablet.received.origin_intervals.take_back(self._previous_intervals)
         if self._undo is not None:
             self._tablet.take_back(self._undo)

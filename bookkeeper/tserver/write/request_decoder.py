@@ -1,7 +1,7 @@
-"""The door: records from the wire are decoded, checked and parted by tablet, in the thread that brought them.
+"""Decodes, checks and parts records from the wire, in the thread of the call.
 
-Arrives: Arrow record batch messages of clients and other clusters. Leaves: shares of tablets, ready to be staged.
-Nothing that fails here has changed anything. Pure but for the CPU it takes.
+Arrow record batch messages of clients and other clusters become shares of tablets, ready to be staged. A failure here
+has changed nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from bookkeeper.tserver.write.decompression import DecompressionBudget
 def decode_records(
     records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
 ) -> pa.RecordBatch:
-    """A batch that is safe to keep, with no timestamp above ``latest_ms``; ``budget``: of its message, None when it is
-    the only one. Raises InvalidInputError, OverloadedError.
+    """A batch that is safe to store, with no timestamp above ``latest_ms``. ``budget``: of its message; None when the
+    message has no other batch. Raises InvalidInputError, OverloadedError.
     """
     try:
         batch = decode_batch(records, (budget or DecompressionBudget(limits)).admit)
@@ -55,8 +55,8 @@ def decode_records(
 def decode_labelled(
     records: bytes, limits: BatchLimits, latest_ms: int | None = None, budget: DecompressionBudget | None = None
 ) -> pa.RecordBatch:
-    """As :func:`decode_records`, for a user's write: every visibility label is an expression, too. What another cluster
-    sends was checked there, and must not be held up here.
+    """As :func:`decode_records`, for a user's write: also checks that every visibility label is an expression. Records
+    of another cluster were checked there, and a label must not stop them here.
     """
     batch = decode_records(records, limits, latest_ms, budget)
     check_labels(batch)
@@ -81,7 +81,7 @@ def received_block(
     latest_ms: int | None = None,
     budget: DecompressionBudget | None = None,
 ) -> ReceivedBlock | None:
-    """A block of a source file, checked; None when a filter left nothing of it. ``own``: the root of the stream;
+    """A block of a source file, checked; None when a filter left no record of it. ``own``: the root of the stream;
     ``straight``: its records were first written there; ``latest_ms`` and ``budget`` as in :func:`decode_records`.
     Raises InvalidInputError, OverloadedError.
     """
@@ -102,44 +102,42 @@ def received_block(
 
 def origins_of_block(block: SourceBlock, own: Root, straight: bool) -> BlockOrigins | None:
     """Where the records of a block were first written; None when its sender does not know. Raises InvalidInputError."""
-    as_it_lies = ((own, Runs.of((block.first_offset, block.last_offset))),)
-    whole = block.record_count == block.last_offset - block.first_offset + 1
+    own_records = ((own, Runs.of((block.first_offset, block.last_offset))),)
+    is_complete = block.record_count == block.last_offset - block.first_offset + 1
     if block.block_origins is None:
-        return BlockOrigins(as_it_lies, exact_claims(as_it_lies)) if straight and whole else None
+        return BlockOrigins(own_records, exact_claims(own_records)) if straight and is_complete else None
     try:
         found = parse_block_origins(block.block_origins, own)
     except CorruptionError as error:
         raise InvalidInputError(error.message) from error
-    if not found.records and straight and whole:
-        found = replace(found, records=as_it_lies)
+    if not found.records and straight and is_complete:
+        found = replace(found, records=own_records)
     if record_count(found.records) != block.record_count:
-        raise InvalidInputError(
-            f"{record_count(found.records)} places where {block.record_count} records were first written"
-        )
+        raise InvalidInputError(f"{record_count(found.records)} origins for {block.record_count} records")
     return found
 
 
 def part_by_tablet(
     blocks: Sequence[ReceivedBlock], extents: Sequence[Extent]
 ) -> dict[Extent, tuple[ReceivedBlock, ...]]:
-    """Each tablet's part of each block, offsets kept. Raises NotServingError when a row lies in no extent."""
+    """Each tablet's part of each block, at the block's offsets. Raises NotServingError for a row in no extent."""
     parts: dict[Extent, list[ReceivedBlock]] = {}
     for block in blocks:
         rows = (block.share.min_row, block.share.max_row)
-        for extent, places in indices_by_tablet(block.share.batch, extents, rows):
-            part = block if places is None else _part_of(block, places)
+        for extent, row_indices in indices_by_tablet(block.share.batch, extents, rows):
+            part = block if row_indices is None else _part_of(block, row_indices)
             parts.setdefault(extent, []).append(part)
-    return {extent: tuple(found) for extent, found in parts.items()}
+    return {extent: tuple(blocks_there) for extent, blocks_there in parts.items()}
 
 
-def _part_of(block: ReceivedBlock, places: npt.NDArray[np.int64]) -> ReceivedBlock:
-    block_origins = None if block.block_origins is None else replace(block.block_origins, places=places)
-    share = share_of(take_sorted(block.share.batch, places))
+def _part_of(block: ReceivedBlock, row_indices: npt.NDArray[np.int64]) -> ReceivedBlock:
+    block_origins = None if block.block_origins is None else replace(block.block_origins, row_indices=row_indices)
+    share = share_of(take_sorted(block.share.batch, row_indices))
     return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
 
 
 def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
-    """A tablet's part of a block, on its way to the tserver that holds the tablet. ``own``: as it came."""
+    """A tablet's part of a block, for the tserver that holds the tablet. ``own``: the root of the stream."""
     share = block.share
     return SourceBlock(
         first_offset=block.first_offset,

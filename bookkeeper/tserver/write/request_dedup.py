@@ -1,17 +1,15 @@
-"""Late attempts of writes: what a client has given up and sent again must not land after what it wrote since.
+"""Late attempts of writes: a write that a client gave up and sent again must not overwrite its newer records.
 
-Arrives: for each write of a client's writer, which of its attempts it is; a writer counts them, and has at most one on
-its way to a tablet. Leaves: a verdict. A request may wait in a busy server until its client has given up, sent it again
-and written something newer; applied then, it would bring an old value back as the newest. So at each tablet a writer's
-attempts only count upwards, for as long as one tserver holds it.
+A request may wait in a busy server until its client has given up, sent it again and written something newer. Applied
+then, it would bring an old value back as the newest. So a client's writer counts its attempts, has at most one under
+way to a tablet, and at each tablet its attempts only count upwards, for as long as one tserver holds the tablet.
 
-Meanwhile the tablet may have been moved, or split, or merged; the client sent the write again to whoever held the row,
-and the tablet may be here once more, with the same borders, when the first request gets its turn. This tserver has
-never heard of the later ones. So a request says when the tablet that it is meant for was given to its holder, as the
-client was told: the rank of the tablet's location, which rises with each move, split and merge. Who was given the
-tablet later does not take it. A master that begins to lead writes all locations again, at higher ranks: those are
-taken, for nobody else had the tablet between. :class:`RequestDedup` is used by the commit thread alone. Survives a
-crash: nothing, as requests that wait don't.
+Meanwhile the tablet may have been moved, split or merged: the client sent the write again to the new holder, and the
+tablet may be here once more, with the same extent, when the first request is prepared. This tserver does not know the
+later attempts. So a request carries the rank of the tablet's location that its client knew; the rank rises with each
+move, split and merge. A holder whose own location is later refuses the request. A master that begins to lead writes all
+locations again, at higher ranks: a request with such a rank passes, because the tablet had no other holder between.
+Used by the commit threads alone.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from typing import NamedTuple
 from bookkeeper.model import Extent
 
 WRITERS_MAX = 10_000
-"""Writers of tablets remembered; beyond it the one that has been silent for longest is forgotten."""
+"""Pairs of writer and tablet remembered; above it the one that wrote least recently is forgotten."""
 
 
 class Attempt(NamedTuple):
-    """``number`` rises with every call that ``writer`` makes; an empty writer is nobody's."""
+    """``number`` rises with every call of ``writer``; an empty writer does not count its attempts."""
 
     writer: str
     number: int
@@ -36,13 +34,15 @@ NO_ATTEMPT = Attempt("", 0)
 
 
 def is_late(number: int, latest: int) -> bool:
-    """A later attempt of the same writer came to this tablet before."""
+    """Whether a later attempt of the same writer reached this tablet before."""
     return number < latest
 
 
-def is_for_another(meant: int | None, placed: int) -> bool:
-    """The tablet was given to its holder after the client was told of one; None: the client was not."""
-    return meant is not None and meant < placed
+def is_for_another(known_rank: int | None, placed: int) -> bool:
+    """Whether the request is for an earlier holder of the tablet: its client knew a location of a lower rank than the
+    one of this holder. None: the client knew none.
+    """
+    return known_rank is not None and known_rank < placed
 
 
 class RequestDedup:

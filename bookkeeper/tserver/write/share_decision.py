@@ -1,9 +1,9 @@
-"""What a receiving tablet does with its share of a replicated range: take it, know it already, or decline it.
+"""The decision of a receiving tablet on its share of a replicated range: accept it, or answer that it is known or
+leaves a gap.
 
-Arrives: the high-water of one stream for one tablet, and a message that covers ``(after, to]`` of the source file.
-Leaves: a :class:`Decision`; nothing is changed here. Survives a crash: nothing; the commit thread puts what was
-accepted into one WAL block whose header says which part of the stream it is, and that header is the high-water
-(rule R18). Pure; the simulation drives the same functions. Rules: R18 and R19.
+Pure: it compares the high-water of one stream at one tablet with a message that covers ``(after, to]`` of the source
+file. The commit thread puts accepted blocks into one WAL block whose header says which part of the stream it is, and
+that header is the high-water (rule R18). The simulation drives the same functions. Rules: R18 and R19.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Spanning(Protocol):
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first record that it stands for."""
+        """Offset of the first record that it covers."""
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record that it stands for."""
+        """Offset of the last record that it covers."""
 
 
 BlockT = TypeVar("BlockT", bound=Spanning)
@@ -48,7 +48,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The range starts above ``high_water`` + 1: decline, and tell the sender where to go on (R19)."""
+    """The range starts above ``high_water`` + 1: decline, and tell the sender the offset to continue from (R19)."""
 
     high_water: int
 
@@ -57,27 +57,29 @@ Decision = Accept[BlockT] | Duplicate | Gap
 
 
 def known_through(high_water: int, acked: int) -> int:
-    """Up to where this tablet has everything: its own high-water, or the sender's fact about all tablets."""
+    """The offset up to which this tablet has everything: by its own high-water, or by the sender's acknowledged offset
+    of all tablets.
+    """
     return max(high_water, acked)
 
 
 def leaves_gap(known: int, after: int) -> bool:
-    """Rule R19: records between what is known and the start of the range could be missing."""
+    """Rule R19: records between the known offset and the start of the range could be missing."""
     return after > known
 
 
 def is_known(known: int, block: Spanning) -> bool:
-    """Rule R18: the whole block was applied before."""
+    """Rule R18: all of the block was applied before."""
     return block.last_offset <= known
 
 
 def decide(high_water: int, acked: int, after: int, to: int, blocks: Sequence[BlockT]) -> Decision[BlockT]:
     """Judge one message for one tablet. Offsets count records of the source file.
 
-    ``high_water``: what the tablet has of the stream, what is in flight included (0 = nothing). ``acked``: the
-    sender's fact. ``blocks``: what the range ``(after, to]`` holds for this tablet, ascending. Raises
-    InvalidInputError when offsets contradict each other or a block straddles what is known: ranges end where
-    blocks end, so a straddling block comes from a sender that cut elsewhere, and half of it can't be dropped.
+    ``high_water``: of the tablet for the stream, records in flight included (0 = none). ``acked``: the offset that the
+    sender knows to be acknowledged by all tablets. ``blocks``: the tablet's blocks of the range ``(after, to]``,
+    ascending. Raises InvalidInputError when offsets contradict each other or a block straddles the known offset: ranges
+    end where blocks end, so a straddling block comes from a sender that cut elsewhere, and half of it can't be dropped.
     """
     check_range(acked, after, to, blocks)
     known = known_through(high_water, acked)

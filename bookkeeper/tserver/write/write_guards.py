@@ -1,8 +1,7 @@
-"""What may not be written, as the commit thread judges it for each write, under the configuration in force there.
+"""Refusals of writes: the commit thread judges each write under the configuration in force there. Pure.
 
-Arrives: the view of a table. Leaves: nothing, or the error that the user gets; nothing was written then. Because the
-judgement falls behind the configuration's barrier (rule R14), no write is taken once the command has returned that
-forbade it. What other clusters replicate into a table never passes here. Pure.
+The judgement comes behind the configuration's barrier (rule R14): once the command that forbids writes has returned, no
+write is accepted. Records of other clusters do not pass these guards, but for the exhausted sequence numbers.
 Law: L6.
 """
 
@@ -13,11 +12,13 @@ from bookkeeper.model import Extent
 from bookkeeper.tserver.tablets.block_targets import TableView
 
 SEQ_MAX = (1 << 63) - (1 << 32)
-"""A tablet gives no sequence number from here on: they are 64 bits wide, and one batch needs less than the rest."""
+"""A tablet gives no sequence number from here on. They are 64 bits wide, and the numbers above are more than one batch
+needs.
+"""
 
 
 def refuse_exhausted(extent: Extent, next_seq: int) -> None:
-    """Raise RefusedError when a tablet has no sequence number left for another record, whoever writes it."""
+    """Raise RefusedError when a tablet has no sequence number left for another record, of a user or of a cluster."""
     if next_seq >= SEQ_MAX:
         raise RefusedError(
             f"tablet {extent} has no sequence number left for another record (the next is {next_seq}): copy its "
@@ -39,8 +40,8 @@ def refuse_read_only(view: TableView) -> None:
 
 
 def refuse_conditional(view: TableView) -> None:
-    """Raise ConditionalRefusedError for a table with targets: what a condition found true here may be false at a peer
-    that other writes have reached, and the peer gets the outcome without the condition.
+    """Raise ConditionalRefusedError for a table with targets: a condition that is true here may be false at a peer that
+    other writes have reached, and the peer gets the records without the condition.
     """
     if view.block_targets:
         clusters = ", ".join(sorted({block_target.cluster for block_target in view.block_targets}))

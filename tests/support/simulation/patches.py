@@ -120,7 +120,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.maintenance.compactor", "due_merges", eager_merges),
         ("tserver.maintenance.compactor", "CHECK_INTERVAL_MS", 5_000),
         ("tserver.maintenance.compactor", "TICK_MS", 2_000),
-        ("tserver.write.configuration", "LOOK_INTERVAL_MS", 1_000),
+        ("tserver.write.configuration", "CHECK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
         ("tserver.receive.receiver", "ThreadPoolExecutor", SimExecutor),
         ("tserver.receive.share_retry", "WAIT_MS", 400),

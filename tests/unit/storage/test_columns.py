@@ -11,9 +11,9 @@ from bookkeeper.storage.columns import (
     content_bytes,
     distinct,
     extremes,
+    indices_of,
     is_constant,
     min_max_row,
-    places_of,
 )
 from tests.support.tablet_model import Record, batches, rows, to_batch
 
@@ -45,10 +45,10 @@ def test_extremes_of_any_rows(values: list[bytes]) -> None:
 
 
 @given(values=of_one_length | st.lists(rows, max_size=20), wanted=st.sets(st.binary(max_size=3)), data=st.data())
-def test_the_places_of_values(values: list[bytes], wanted: set[bytes], data: st.DataObject) -> None:
+def test_the_indices_of_values(values: list[bytes], wanted: set[bytes], data: st.DataObject) -> None:
     wanted |= set(data.draw(st.lists(st.sampled_from(values), max_size=3))) if values else set()
     array = pa.array([b"before", *values, b"behind"], pa.binary()).slice(1, len(values))
-    assert places_of(array, wanted).tolist() == [place for place, value in enumerate(values) if value in wanted]
+    assert indices_of(array, wanted).tolist() == [place for place, value in enumerate(values) if value in wanted]
 
 
 @given(records=batches)

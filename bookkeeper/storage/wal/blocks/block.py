@@ -1,8 +1,8 @@
-"""A block: some whole row mutations of one tablet, as they lie in a WAL and travel on the wire.
+"""A block: some complete row mutations of one tablet, as they lie in a WAL and travel on the wire.
 
-Arrives: record batches of ``MUTATION_SCHEMA``, or the bytes of one. Leaves: a header that says where the records
-came from and for whom they are, and a payload that is one Arrow IPC record batch message without its schema.
-Bytes from outside are checked in full before anybody reads a value from them. Rules: R13, R15, R18, R21 and R24.
+It has a header, which says where the records came from and which targets they are for, and a payload, which is one
+Arrow IPC record batch message of ``MUTATION_SCHEMA`` without its schema. Bytes from outside are checked in full before
+any value is read from them. Rules: R13, R15, R18, R21 and R24.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ COMPRESSIONS = ("", "lz4", "zstd")
 """Allowed values of ``BlockHeader.compression``; empty means none."""
 
 BATCH_BYTES_MAX = 1 << 28
-"""Most bytes that a compressed batch of a file may take: above the largest block a writer makes, far below what a
-server has."""
+"""Most bytes that a compressed batch of a file may take: above the largest block a writer makes, far below the memory
+of a server.
+"""
 
 _SCHEMA_MESSAGE_BYTES = MUTATION_SCHEMA.serialize().size
 _BIT_WIDTHS = tuple(0 if field.type == pa.binary() else field.type.bit_width for field in MUTATION_SCHEMA)
@@ -31,13 +32,13 @@ _EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in MUTATI
 
 
 def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
-    """One IPC record batch message (no schema message), with nothing of what lies around a slice.
+    """One IPC record batch message (no schema message), without the bytes around a slice.
 
     Raises InvalidInputError when the schema is not ``MUTATION_SCHEMA`` or the compression is unknown.
     """
     if not batch.schema.equals(MUTATION_SCHEMA):
         raise InvalidInputError(f"records of schema {batch.schema} can't enter a log: want {MUTATION_SCHEMA}")
-    batch = batch if _is_alone(batch) else _copied(batch)
+    batch = batch if _fills_its_memory(batch) else _copied(batch)
     if not compression:
         return batch.serialize()
     if compression not in COMPRESSIONS:
@@ -49,10 +50,10 @@ def encode_batch(batch: pa.RecordBatch, compression: str = "") -> pa.Buffer:
     return sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES)
 
 
-def _is_alone(batch: pa.RecordBatch) -> bool:
-    """Whether the memory of each column holds nothing but the column.
+def _fills_its_memory(batch: pa.RecordBatch) -> bool:
+    """Whether the memory of each column holds no bytes but the column's.
 
-    Arrow pads a slice with what follows it there: up to 63 bytes of records that belong to others.
+    Arrow pads a slice with the bytes that follow it: up to 63 bytes of other records.
     """
     rows = batch.num_rows
     for index, width in enumerate(_BIT_WIDTHS):
@@ -72,7 +73,7 @@ def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def admit_batch(size: int) -> None:
-    """Let a batch that takes ``size`` bytes decompressed be read, or raise CorruptionError."""
+    """Permit a batch that takes ``size`` bytes decompressed, or raise CorruptionError."""
     if size > BATCH_BYTES_MAX:
         raise CorruptionError(f"a record batch announces {size} bytes, the limit is {BATCH_BYTES_MAX}")
 
@@ -80,8 +81,8 @@ def admit_batch(size: int) -> None:
 def decode_batch(payload: pa.Buffer | bytes | memoryview, admit: Callable[[int], None] = admit_batch) -> pa.RecordBatch:
     """The batch in ``payload``, sharing its memory; raises CorruptionError unless every offset and length in it holds.
 
-    Fit for bytes from the network: after this no reading of a value can leave the buffer. ``admit`` is told how many
-    bytes a compressed batch takes before any memory is given to it; what it raises is raised.
+    Fit for bytes from the network: after this no read of a value can leave the buffer. ``admit`` gets the decompressed
+    size of a compressed batch before memory is allocated for it; its errors pass through.
     """
     buffer = payload if isinstance(payload, pa.Buffer) else pa.py_buffer(payload)
     form = read_form(memoryview(buffer))
@@ -140,7 +141,7 @@ class DraftBlock:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBlock:
-    """A submission's own draft with the place it got. Neighbours may share its block in the file.
+    """A draft with its offset in a log. Neighbours may share its block in the file.
 
     ``wal_uri`` is empty and ``first_offset`` 0 when the records were not logged (durability none).
     """

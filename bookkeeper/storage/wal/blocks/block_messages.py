@@ -1,7 +1,7 @@
-"""Values of ``bookkeeper.model`` to and from the messages of a block header.
+"""Values of ``bookkeeper.model`` to and from the messages of a block header. Pure.
 
-Arrives and leaves: pure values. The messages live inside WAL files, so every function here is part of the file
-format (``block.proto``); a field that is unknown here stays in the message it came with.
+The messages live inside WAL files, so every function here is part of the file format (``block.proto``). A field that is
+unknown here stays in the message.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bookkeeper.storage.wal.blocks import block_pb2 as pb
 
 
 def target_from_pb(message: pb.BlockTarget) -> TargetKey:
-    """The target that a stamp names, without its groups (rule R5)."""
+    """The target of a block, without its groups (rule R5)."""
     return TargetKey(message.cluster, message.remote_table_id, message.source_table_id, message.incarnation)
 
 
@@ -33,7 +33,7 @@ def block_target_from_pb(message: pb.BlockTarget) -> BlockTarget:
 
 
 def shares_from_pb(header: pb.BlockHeader) -> tuple[TargetShare, ...]:
-    """What of the file is each target's up to this block, sorted; the targets are those in force for it (R13)."""
+    """Each target's share of the file up to this block, sorted; the targets are those of the block (R13)."""
     numbers = zip(header.block_targets, header.target_records, header.target_bytes, strict=False)
     return tuple(
         sorted(TargetShare(target_from_pb(block_target), records, size) for block_target, records, size in numbers)
@@ -65,7 +65,7 @@ def stream_from_pb(message: pb.Stream) -> StreamKey:
 
 
 def origin_to_pb(origin: Origin) -> pb.Origin:
-    """Which part of a stream a block is: everything in (after, to] for its tablet (rule R18)."""
+    """The part of a stream that a block is: everything in (after, to] for its tablet (rule R18)."""
     return pb.Origin(stream=stream_to_pb(origin.stream), after_offset=origin.after_offset, to_offset=origin.to_offset)
 
 

@@ -1,8 +1,7 @@
-"""Where received records were first written, as block headers and messages say it (rule R22).
+"""Where received records were first written, as block headers and messages say it (rule R22). Pure.
 
-Arrives: values, or bytes from a file or the network. Leaves: messages of ``block.proto``, or a checked
-:class:`BlockOrigins`. Roots are numbered inside a message; number 0 is the log of the stream that brings the block, so
-that what comes straight from its root says nothing twice. Pure.
+Roots are numbered inside a message. Number 0 is the log of the stream that brings the block, so that a block that comes
+straight from its root does not repeat the root's name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Section = tuple[Root, Runs]
 """Records of one root that follow each other in a block, ascending there."""
 
 FEW_RUNS = 16
-"""Up to so many runs are put into a message one by one."""
+"""Up to so many runs go into a message one by one."""
 
 _RUNS_TAG = bytes([pb.RootRuns.DESCRIPTOR.fields_by_name["runs"].number << 3 | 2])
 
@@ -32,8 +31,8 @@ EVERY_ROW = RowRange(None, None)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whoever takes the block holds all that ``part`` says of the root. ``since`` > 0: the stream that brings this has
-    left out nothing such from that offset on.
+    """A tablet with this block has all records of ``part`` of the root. ``since`` > 0: the stream that brings the block
+    has left out no such record from that offset on.
     """
 
     root: Root
@@ -43,44 +42,44 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class BlockOrigins:
-    """Of the records of a block, in their order; ``records`` () = not kept, because nobody gets them from here.
-    ``partial``: other blocks brought some of what the claims name. ``places``: of the records only those at these
-    places are here, None = all; they are counted when somebody asks, for mostly nobody does.
+    """Origins of the records of a block, in their order; ``records`` () = not retained, because no peer gets them from
+    here. ``partial``: other blocks brought some records of the claims. ``row_indices``: only the records at these
+    indices are present, None = all; :attr:`present` selects them, because most blocks never need it.
     """
 
     records: tuple[Section, ...]
     claims: tuple[Claim, ...]
     partial: bool = False
-    places: npt.NDArray[np.int64] | None = None
+    row_indices: npt.NDArray[np.int64] | None = None
 
     @property
-    def here(self) -> tuple[Section, ...]:
-        """The records that are here."""
-        return self.records if self.places is None else at_places(self.records, self.places)
+    def present(self) -> tuple[Section, ...]:
+        """The sections of the present records."""
+        return self.records if self.row_indices is None else at_indices(self.records, self.row_indices)
 
     def of(self, mask: npt.NDArray[np.bool_]) -> BlockOrigins:
-        """Of the records that are here, those for which the mask is true."""
-        places = np.flatnonzero(mask) if self.places is None else self.places[mask]
-        return replace(self, places=places)
+        """The origins of the present records for which the mask is true."""
+        row_indices = np.flatnonzero(mask) if self.row_indices is None else self.row_indices[mask]
+        return replace(self, row_indices=row_indices)
 
 
 def record_count(sections: Iterable[Section]) -> int:
-    """Records that some sections speak of."""
+    """The number of records in some sections."""
     return sum(runs.total for _, runs in sections)
 
 
-def at_places(sections: Sequence[Section], places: npt.NDArray[np.int64]) -> tuple[Section, ...]:
-    """The sections of the records at these places, which ascend."""
-    left: list[Section] = []
+def at_indices(sections: Sequence[Section], row_indices: npt.NDArray[np.int64]) -> tuple[Section, ...]:
+    """The sections of the records at these ascending indices."""
+    found: list[Section] = []
     start = 0
     for root, runs in sections:
         stop = start + runs.total
-        low, high = np.searchsorted(places, (start, stop))
-        part = Runs.covering(runs.at(places[low:high] - start))
+        low, high = np.searchsorted(row_indices, (start, stop))
+        part = Runs.covering(runs.at(row_indices[low:high] - start))
         if len(part):
-            left.append((root, part))
+            found.append((root, part))
         start = stop
-    return tuple(left)
+    return tuple(found)
 
 
 def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
@@ -95,12 +94,12 @@ def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 
 def exact_claims(sections: Iterable[Section]) -> tuple[Claim, ...]:
-    """Claims of these records and of nothing else."""
+    """Claims of these records and of no others."""
     return tuple(Claim(root, Part(EVERY_ROW, None, runs)) for root, runs in sections)
 
 
 def of_families(claims: Iterable[Claim], families: Iterable[bytes]) -> tuple[Claim, ...]:
-    """What is left of claims when only these families travel."""
+    """The claims that remain when only these families travel."""
     wanted = sorted(families)
     return tuple(
         replace(claim, part=replace(claim.part, family=family))
@@ -112,7 +111,7 @@ def of_families(claims: Iterable[Claim], families: Iterable[bytes]) -> tuple[Cla
 
 def block_origins_to_pb(block_origins: BlockOrigins, own: Root) -> pb.BlockOrigins:
     """``own``: the root of the stream that brings the block, or the message."""
-    numbers, records = {own: 0}, block_origins.here
+    numbers, records = {own: 0}, block_origins.present
     for root in [root for root, _ in records] + [claim.root for claim in block_origins.claims]:
         numbers.setdefault(root, len(numbers))
     found = pb.BlockOrigins(
@@ -138,7 +137,7 @@ def block_origins_to_pb(block_origins: BlockOrigins, own: Root) -> pb.BlockOrigi
 
 
 def _set_runs(found: pb.RootRuns, runs: Runs) -> None:
-    """Many numbers go in as the bytes that they are on the wire: one by one they take several times as long."""
+    """Add runs to a message; many of them as their bytes on the wire, which is several times as fast."""
     if len(runs) < FEW_RUNS:
         found.runs.extend(runs.flat())
     else:
@@ -163,13 +162,13 @@ def varints(numbers: npt.NDArray[np.int64]) -> bytes:
     if not len(large):
         return lowest.tobytes()
     lowest[large] |= 128
-    rest, places, higher = numbers[large] >> 7, [], []
+    remaining, positions, higher = numbers[large] >> 7, [], []
     while len(large):
-        more = rest >= 128
-        places.append(large + 1)
-        higher.append(rest & 127 | more << 7)
-        large, rest = large[more], rest[more] >> 7
-    return np.insert(lowest, np.concatenate(places), np.concatenate(higher).astype(np.uint8)).tobytes()
+        more = remaining >= 128
+        positions.append(large + 1)
+        higher.append(remaining & 127 | more << 7)
+        large, remaining = large[more], remaining[more] >> 7
+    return np.insert(lowest, np.concatenate(positions), np.concatenate(higher).astype(np.uint8)).tobytes()
 
 
 def block_origins_from_pb(message: pb.BlockOrigins, own: Root) -> BlockOrigins:
@@ -201,8 +200,8 @@ def _rows(claim: pb.Claim) -> RowRange:
 
 
 def parse_block_origins(raw: bytes, own: Root) -> BlockOrigins:
-    """A descent as messages carry it; raises CorruptionError."""
+    """The origins in a message; raises CorruptionError."""
     try:
         return block_origins_from_pb(pb.BlockOrigins.FromString(bytes(raw)), own)
     except DecodeError as error:
-        raise CorruptionError(f"{len(raw)} bytes are no descent: {error}") from error
+        raise CorruptionError(f"{len(raw)} bytes are no block origins: {error}") from error

@@ -1,4 +1,4 @@
-"""Frames: how headers and payloads lie in a WAL. Pure arithmetic over bytes, no files.
+"""Frames: the layout of headers and payloads in a WAL. Pure arithmetic over bytes, no files.
 
 A WAL is one file-header frame and then block frames, each at a multiple of eight bytes:
 
@@ -8,16 +8,16 @@ offset bytes content (little endian)
 0      4     magic, ``FILE_MAGIC`` or ``BLOCK_MAGIC``
 4      4     length of the header without its padding
 8      4     length of the payload without its padding (0 in the file header)
-12     8     how much of the file was durable when this frame was written, in bytes
+12     8     bytes of the file that were durable when this frame was written
 20     4     CRC-32C of the header and its padding
 24     4     CRC-32C of the payload and its padding
 28     4     CRC-32C of: salt, position of the frame, bytes 0 to 28 above
 32           header (a message of ``block.proto``), zeros up to a multiple of eight, payload, zeros
 ====== ===== ==================================================================================
 
-The salt of a block frame is the last CRC of the file-header frame, so a frame is valid in one place of one file:
-bytes that a user stored as a value can never be taken for a block when a torn tail is searched, and a frame that
-was copied or moved is noticed. Payloads start at multiples of eight, as Arrow wants them for reading in place.
+The salt of a block frame is the last CRC of the file-header frame, so a frame is valid at one position of one file: the
+search of a torn tail can't take bytes that a user stored as a value for a block, and it notices a frame that was copied
+or moved. Payloads start at multiples of eight, as Arrow needs them for reads in place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HEADER_BYTES_MAX = 1 << 20
 PAYLOAD_BYTES_MAX = 1 << 28
 
 _PREFIX = struct.Struct("<4sIIQIII")
-_PROVEN = struct.Struct("<IQ4sIIQII")
+_CHECKED = struct.Struct("<IQ4sIIQII")
 _ZEROS = bytes(ALIGNMENT)
 
 
@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class FrameError(Exception):
-    """No whole frame lies here. ``short``: the file ends within a frame, or within what may be one."""
+    """There is no complete frame here. ``short``: the file ends within a frame, or within bytes that may be one."""
 
     def __init__(self, reason: str, short: bool) -> None:
         super().__init__(reason)
@@ -63,8 +63,8 @@ class FrameError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a frame is about to be written: the file's salt, the position there, and how much of it is durable."""
+class FramePosition:
+    """The position at which a frame will be written, with the file's salt and its durable bytes."""
 
     salt: int
     position: int
@@ -90,7 +90,7 @@ class Prefix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that lies whole in its file and whose header is proven; the payload is not read yet."""
+    """A frame that is complete in its file and has a checked header; the payload is not read yet."""
 
     position: int
     prefix: Prefix
@@ -113,7 +113,7 @@ def frame_bytes(header_length: int, payload_length: int) -> int:
 
 
 def salt_of(file_header_frame: bytes) -> int:
-    """What the last CRC of every other frame of a file starts from."""
+    """The number that the last CRC of every other frame of the file starts from."""
     return int(_PREFIX.unpack_from(file_header_frame)[-1])
 
 
@@ -126,12 +126,12 @@ def _padding(length: int) -> bytes:
     return _ZEROS[: -length % ALIGNMENT]
 
 
-def pack_frame(magic: bytes, header: bytes, payload: pa.Buffer, place: Place) -> list[bytes | pa.Buffer]:
+def pack_frame(magic: bytes, header: bytes, payload: pa.Buffer, at: FramePosition) -> list[bytes | pa.Buffer]:
     """The buffers of one frame, ready for ``writev``: prefix and header first, then the payload itself, uncopied."""
     tail = _padding(payload.size)
     header = header + _padding(length := len(header))
-    fields = (magic, length, payload.size, place.synced_position, _crc(header), _crc(payload, tail))
-    prefix_crc = _crc(_PROVEN.pack(place.salt, place.position, *fields))
+    fields = (magic, length, payload.size, at.synced_position, _crc(header), _crc(payload, tail))
+    prefix_crc = _crc(_CHECKED.pack(at.salt, at.position, *fields))
     buffers: list[bytes | pa.Buffer] = [_PREFIX.pack(*fields, prefix_crc) + header]
     if payload.size:
         buffers.append(payload)
@@ -141,13 +141,13 @@ def pack_frame(magic: bytes, header: bytes, payload: pa.Buffer, place: Place) ->
 
 
 def read_prefix(source: Source, magic: bytes, position: int, limit: int, salt: int) -> Prefix:
-    """The proven first bytes of the frame at ``position``; raises FrameError. The rest of it may be missing."""
+    """The checked first bytes of the frame at ``position``; raises FrameError. Its other bytes may be missing."""
     if position + _PREFIX.size > limit:
         raise FrameError(f"{limit - position} bytes are no frame", short=True)
     prefix = Prefix(*_PREFIX.unpack(source.read(position, _PREFIX.size)))
     if prefix.magic != magic:
         raise FrameError(f"{prefix.magic!r} is not {magic!r}", short=False)
-    if _crc(_PROVEN.pack(salt, position, *prefix[:-1])) != prefix.prefix_crc:
+    if _crc(_CHECKED.pack(salt, position, *prefix[:-1])) != prefix.prefix_crc:
         raise FrameError("the frame does not match its checksum", short=False)
     if prefix.header_length > HEADER_BYTES_MAX or prefix.payload_length > PAYLOAD_BYTES_MAX:
         raise FrameError(f"a frame of {prefix.frame_length} bytes is above the limits", short=False)
@@ -166,7 +166,7 @@ def read_frame(source: Source, magic: bytes, position: int, limit: int, salt: in
 
 
 def read_payload(source: Source, frame: Frame) -> pa.Buffer:
-    """The payload of a frame, proven by its CRC; raises FrameError."""
+    """The payload of a frame, checked by its CRC; raises FrameError."""
     length = frame.prefix.payload_length
     raw = source.read(frame.end_position - padded(length), padded(length))
     if _crc(raw) != frame.prefix.payload_crc:
@@ -175,7 +175,7 @@ def read_payload(source: Source, frame: Frame) -> pa.Buffer:
 
 
 def find_prefixes(source: Source, position: int, salt: int) -> Iterator[tuple[int, Prefix]]:
-    """Proven beginnings of block frames at or after ``position``, with their positions, whatever lies between them."""
+    """Checked beginnings of block frames at or after ``position``, with their positions; skips the bytes between."""
     tail = bytes(source.read(position, source.size - position))
     found = tail.find(BLOCK_MAGIC)
     while found >= 0:

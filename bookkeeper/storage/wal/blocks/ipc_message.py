@@ -1,17 +1,17 @@
-"""The one form of Arrow IPC message that holds mutations, read before any memory is given to one.
+"""The one form of Arrow IPC message that holds mutations, checked before memory is allocated for it.
 
-Arrives: bytes from a file or the network. Leaves: how many records a message announces and how many bytes its columns
-take once they are decompressed, or CorruptionError. A few kilobytes can announce a terabyte, older forms of the format
-hide their compression, and columns that share bytes grow when they are copied; so a message has the form that
-:func:`bookkeeper.storage.wal.encode_batch` writes, and no other one:
+The check returns the number of records that a message announces and the bytes that its columns take decompressed, or
+raises CorruptionError. A few kilobytes can announce a terabyte, older forms of the format hide their compression, and
+columns that share bytes grow when they are copied. So a message must have the form that
+:func:`bookkeeper.storage.wal.encode_batch` writes:
 
 - metadata version 5, one record batch, no custom metadata, no dictionary, the columns of ``MUTATION_SCHEMA``;
 - buffers ascend in the body, at multiples of eight bytes, and none shares a byte with another one;
 - a compressed buffer announces the size that the number of records implies; only the bytes of binary columns are free;
 - the message fills its bytes exactly.
 
-A compressed buffer begins with its decompressed size. That is a claim: Arrow allocates so much, and refuses a buffer
-that decompresses to more or to less. So what is checked here bounds what Arrow takes. Layout: Arrow columnar format,
+A compressed buffer begins with its decompressed size. Arrow allocates so much, and refuses a buffer
+that decompresses to more or to less. So this check bounds the memory that Arrow takes. Layout: Arrow columnar format,
 "Serialization and Interprocess Communication", and ``Message.fbs``.
 """
 
@@ -49,7 +49,7 @@ _PARTS = tuple(
     for width in [0 if pa.types.is_binary(field.type) else field.type.bit_width]
     for part in (("validity", "values") if width else ("validity", "offsets", "bytes"))
 )
-"""Of each buffer of a message, in order: its column, what it holds, and the bits that a record takes in it."""
+"""For each buffer of a message, in order: its column, its content, and the bits that a record takes in it."""
 
 _NULLABLE = tuple(field.nullable for field in MUTATION_SCHEMA)
 _FIELDS = struct.Struct("<5H")
@@ -60,7 +60,7 @@ _BUFFERS = struct.Struct(f"<I{2 * len(_PARTS)}q")
 
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """What a message announces; ``column_bytes`` is the size of all its columns, decompressed."""
+    """Sizes that a message announces; ``column_bytes``: of all its columns, decompressed."""
 
     records: int
     column_bytes: int
@@ -102,7 +102,7 @@ def _read_form(message: memoryview) -> MessageForm:
 
 
 def _batch_at(flat: bytes, body_bytes: int) -> int:
-    """Where the record batch lies in the metadata of a message."""
+    """The position of the record batch in the metadata of a message."""
     (root,) = struct.unpack_from("<I", flat)
     version, kind, header, body_length, custom = _fields(flat, root)
     if not version or struct.unpack_from("<h", flat, version)[0] != _METADATA_V5:
@@ -156,7 +156,7 @@ def _buffers(flat: bytes, field: int, body: memoryview) -> list[tuple[int, int]]
 
 
 def _decompressed_bytes(message: memoryview, at: int, length: int) -> int:
-    """What a buffer of a compressed message announces."""
+    """The size that a buffer of a compressed message announces."""
     if not length:
         return 0
     if length < _SIZE.size:
@@ -181,7 +181,7 @@ def _check_sizes(sizes: Sequence[int], records: int, nulls: Sequence[int]) -> No
 
 
 def _fields(flat: bytes, table: int) -> Sequence[int]:
-    """Where a table of the metadata keeps each of its first five fields; 0 = it has none."""
+    """The positions of the first five fields of a table of the metadata; 0 = the table lacks the field."""
     (back,) = struct.unpack_from("<i", flat, table)
     vtable = table - back
     if vtable < 0:
@@ -196,7 +196,7 @@ def _fields(flat: bytes, table: int) -> Sequence[int]:
 
 
 def _target(flat: bytes, at: int) -> int:
-    """Where the table or vector begins to which the field at ``at`` refers."""
+    """The position of the table or vector to which the field at ``at`` refers."""
     return int(at + struct.unpack_from("<I", flat, at)[0])
 
 

@@ -1,9 +1,7 @@
-"""How much of a log is each target's: counted when blocks are formed, and written into their headers as running sums.
+"""Each target's share of a log: counted when blocks are formed, and written into their headers as running sums. Pure.
 
-Arrives: blocks in the order of the log, with their stamps and what of each is for which target. Leaves: the same
-blocks, whose headers tell the sums up to and with each block. So one header tells how much a target needs or has up to
-there. A reader that begins in the middle, a recovery and a repeated range add nothing up again. Pure; nothing lives
-here but the sums of the log at hand. Rules: R1 and R13.
+A header has the sums up to and with its block. So one header tells how much of the log a target needs, or has; a reader
+that begins in the middle, a recovery and a repeated range add up nothing again. Rules: R1 and R13.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bookkeeper.storage.columns import places_of
+from bookkeeper.storage.columns import indices_of
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, BlockTarget
 
 _Target = tuple[str, str, str, int]
 """The parts of a :class:`~bookkeeper.model.TargetKey`: made for each block, so no object of its own."""
 
-_NOTHING = (0, 0)
+_ZERO = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,8 @@ class LogShares:
     totals: Mapping[_Target, tuple[int, int]] = field(default_factory=dict)
 
     def counting(self, blocks: Iterable[Block]) -> LogShares:
-        """The sums behind these blocks. Their headers say how many records each target gets of the block alone
-        (nothing: all of them), and from now on the sums.
+        """The sums behind these blocks. Before, their headers have each target's records of the block alone (none: all
+        records are each target's); this replaces them by the sums.
         """
         totals = dict(self.totals)
         for block in blocks:
@@ -46,7 +44,7 @@ class LogShares:
                     block_target.source_table_id,
                     block_target.incarnation,
                 )
-                records, before = totals.get(target, _NOTHING)
+                records, before = totals.get(target, _ZERO)
                 totals[target] = found = (records + own, before + size if own else before)
                 sums.append(found)
             header.target_records[:], header.target_bytes[:] = zip(*sums, strict=True)
@@ -54,14 +52,14 @@ class LogShares:
 
 
 def shares_alone(header: BlockHeader) -> Sequence[int]:
-    """How many records of a block that has no sums yet go to each of its targets."""
+    """Each target's number of records, of a block that has no sums yet."""
     return header.target_records or [header.record_count] * len(header.block_targets)
 
 
 def note_shares(header: BlockHeader, families: pa.Array, peers: Sequence[str]) -> None:
-    """Say in a new block's header how many records each of its targets gets: those of the target's locality groups
+    """Write into a new block's header how many records each of its targets gets: those of the target's locality groups
     (R13), and none when the data has been at the peer (R21). ``families`` is the column; ``peers`` are the targets'
-    instance ids, in the order of the stamps. Where every target gets everything, nothing is said.
+    instance ids, in the order of the targets. The header has no numbers when each target gets all records.
     """
     if header.provenance or not all(block_target.all_groups for block_target in header.block_targets):
         header.target_records[:] = own_records(header, families, peers)
@@ -83,4 +81,4 @@ def records_of_groups(header: BlockHeader, block_target: BlockTarget, families: 
     if len(wanted) == len(header.groups):
         return len(families)
     names = [family for group in wanted for family in group.families]
-    return len(places_of(families, names)) if names else 0
+    return len(indices_of(families, names)) if names else 0

@@ -1,8 +1,7 @@
-"""Reading a range of a log: whole blocks, in order, in place.
+"""Reads a range of a log: complete blocks, in order, in place.
 
-Arrives: the URI of a log of any known format and an inclusive range of record offsets. Leaves: the blocks that
-cover it. Headers lead from block to block, so payloads before the range are never touched; a byte position kept
-from the last read spares even the headers. Rule: R15.
+Headers lead from block to block, so payloads before the range are never read; the byte position of an earlier read
+saves even the headers. Rule: R15.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ _ANY_OFFSET = 2**64
 
 
 def read_blocks(uri: str, first: int, last: int, position_hint: int | None = None) -> Iterator[Block]:
-    """The whole blocks that hold the records ``first`` to ``last`` (inclusive), in order, each proven by its CRC.
+    """The complete blocks that hold the records ``first`` to ``last`` (inclusive), in order, each checked by its CRC.
 
     ``position_hint`` is a byte position where a block started, from :class:`BlockAt` or ``Block.end_position``; a
     wrong one costs time only. Blocks of a local file share its pages. Raises, also while iterating:
 
     - InvalidInputError: the range is empty or starts below 1.
     - NotFoundError: there is no such file, or it is sealed and ends before ``last``.
-    - TransientError: it is not sealed and has no whole block there yet.
+    - TransientError: it is not sealed and has no complete block there yet.
     - CorruptionError: bytes that must parse do not; names file, position and reason.
     """
     if not 1 <= first <= last:
@@ -46,29 +45,29 @@ def _cover(uri: str, log: LogReader, first: int, last: int, position: int) -> It
     raise corrupt(uri, log.seal.position, f"the log ends before record {last}, against its seal {log.seal}")
 
 
-def whole_behind(uri: str, position: int) -> BlockAt | None:
-    """The first whole block that begins behind a byte of damage; None when there is none. Raises what
-    :func:`read_headers` does.
+def first_block_behind(uri: str, position: int) -> BlockAt | None:
+    """The first complete block that begins behind a byte of damage; None when there is none. Raises the errors of
+    :func:`read_headers`.
     """
-    return open_own(uri).whole_behind(position)
+    return open_own(uri).first_block_behind(position)
 
 
 def read_headers(uri: str, position_hint: int | None = None) -> Iterator[BlockAt]:
     """Headers and positions of all blocks, or of those from a block's position on; payloads are not read.
 
-    Stops at the seal; in a log without one, where whole blocks end now. Raises what :func:`read_blocks` does.
+    Stops at the seal; in a log without one, behind its last complete block. Raises the errors of :func:`read_blocks`.
     """
     log = open_own(uri)
     return log.headers(log.start(position_hint, _ANY_OFFSET))
 
 
 def read_headers_at(uri: str, positions: Iterable[int]) -> Iterator[BlockAt]:
-    """Headers of the blocks at these positions, which :func:`read_headers` has given; the log is opened once. Raises
-    what :func:`read_blocks` does.
+    """Headers of the blocks at these positions, which come from :func:`read_headers`; opens the log once. Raises the
+    errors of :func:`read_blocks`.
     """
     log = open_own(uri)
     for position in positions:
         at = next(log.headers(position), None)
         if at is None:
-            raise corrupt(uri, position, "a block was here, and is not any more")
+            raise corrupt(uri, position, "a block was here, and is gone")
         yield at

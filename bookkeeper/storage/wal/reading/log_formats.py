@@ -1,7 +1,7 @@
 """Formats of logs, told apart by the first bytes of the file: one small interface, one registry.
 
-Arrives: a URI. Leaves: a :class:`LogReader` that walks block headers and gives payloads as Arrow, whatever wrote
-the file. Nothing is changed on disk. Rule: R15.
+A :class:`LogReader` walks block headers and returns payloads as Arrow, for each format in the same way. Changes no
+file. Rule: R15.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from bookkeeper.storage.wal.writing.seal import Seal, read_seal_file
 
 @dataclass(frozen=True, slots=True)
 class BlockAt:
-    """A block header and where its block lies: bytes ``[position, end_position)`` of the file."""
+    """A block header and the position of its block: bytes ``[position, end_position)`` of the file."""
 
     position: int
     end_position: int
     header: BlockHeader
     load: Callable[[], Block] = field(compare=False, repr=False)
-    """Read the payload, prove it, and give the whole block; raises CorruptionError."""
+    """Read the payload, check its CRC, and return the complete block; raises CorruptionError."""
 
     @property
     def last_offset(self) -> int:
@@ -52,33 +52,33 @@ class LogReader(Protocol):
 
     @property
     def seal(self) -> Seal | None:
-        """Where the log ends; None while it may grow."""
+        """The end of the log; None while it may grow."""
 
     @property
     def size(self) -> int:
-        """Bytes in the file when it was opened, those behind the seal included."""
+        """Bytes in the file when it was opened, also those behind the seal."""
 
     @property
     def file_header(self) -> FileHeader:
-        """What the log says of itself; empty when it has no header."""
+        """The header of the file; empty when it has none."""
 
     @property
     def created_time_ms(self) -> int:
         """When the log was made; 0 when it has no header."""
 
     def start(self, position_hint: int | None, first: int) -> int:
-        """A position from which :meth:`headers` reaches the block with offset ``first`` without meeting one behind
-        it: the hint if it is one, else the first block.
+        """A position from which :meth:`headers` reaches the block with offset ``first`` before any later one: the hint
+        if it is such a position, else the first block.
         """
 
     def headers(self, position: int) -> Iterator[BlockAt]:
         """Headers of the blocks from ``position`` on, in order, without their payloads. Ends at the seal; in a log
-        without one, where whole blocks end now. Raises CorruptionError.
+        without one, behind its last complete block. Raises CorruptionError.
         """
 
-    def whole_behind(self, position: int) -> BlockAt | None:
-        """The first whole and proven block that begins behind byte ``position``, whatever lies between; None when
-        there is none. For whoever has to go on behind damage.
+    def first_block_behind(self, position: int) -> BlockAt | None:
+        """The first complete and checked block that begins behind byte ``position``; None when there is none. Skips the
+        bytes between: a reader goes on behind damage with it.
         """
 
 
@@ -119,7 +119,7 @@ def parse_block_header(uri: str, frame: Frame) -> BlockHeader:
 
 
 def readable_bytes(source: Source, seal: Seal | None) -> int:
-    """Rule R15: a reader stops at the seal, whatever a late owner wrote behind it."""
+    """Rule R15: a reader stops at the seal, because a late owner may have written behind it."""
     return source.size if seal is None else seal.position
 
 
@@ -145,7 +145,7 @@ class BlockLog:
             frame = read_frame(self._source, FILE_MAGIC, 0, self._limit, 0)
         except FrameError as error:
             if self._may_grow_at(0, error):
-                raise TransientError(f"{self.uri} has no whole file header yet: {error}") from error
+                raise TransientError(f"{self.uri} has no complete file header yet: {error}") from error
             raise corrupt(self.uri, 0, str(error)) from error
         self.file_header = parse_file_header(self.uri, frame)
         self.salt = frame.prefix.prefix_crc
@@ -186,16 +186,16 @@ class BlockLog:
             yield at
             position, offset = at.end_position, at.last_offset
 
-    def whole_behind(self, position: int) -> BlockAt | None:
+    def first_block_behind(self, position: int) -> BlockAt | None:
         """See :class:`LogReader`."""
-        for place, _ in find_prefixes(self._source, position + 1, self.salt):
+        for start, _ in find_prefixes(self._source, position + 1, self.salt):
             try:
-                frame = read_frame(self._source, BLOCK_MAGIC, place, self._limit, self.salt)
+                frame = read_frame(self._source, BLOCK_MAGIC, start, self._limit, self.salt)
                 read_payload(self._source, frame)
                 header = parse_block_header(self.uri, frame)
             except (FrameError, CorruptionError):
                 continue
-            return BlockAt(place, frame.end_position, header, partial(self._load, header, frame))
+            return BlockAt(start, frame.end_position, header, partial(self._load, header, frame))
         return None
 
     def _check_against_seal(self, at: BlockAt) -> None:
@@ -210,29 +210,30 @@ class BlockLog:
             raise corrupt(self.uri, frame.position, str(error)) from error
 
     def _may_grow_at(self, position: int, error: FrameError) -> bool:
-        """A log without a seal is not damaged where it just ends."""
+        """Whether the bytes may be the end of a log that still grows, and no damage."""
         return self.seal is None and (error.short or only_zeros(self._source, position))
 
 
 def open_own(uri: str) -> LogReader:
-    """:func:`open_log` for whoever knows the log from the books: it must be that one. Raises CorruptionError, too."""
+    """Open a log that the books name, see :func:`open_log`. Raises CorruptionError also for another log."""
     log = open_log(uri)
     check_own(uri, log.file_header)
     return log
 
 
 def check_own(uri: str, file_header: FileHeader) -> None:
-    """A log says where it was made. Whole and valid, but of another session, it would be read as this one's records:
-    so session and name must be those of its place (the directory may be mounted elsewhere). Raises CorruptionError.
+    """Raise CorruptionError when the file is another log, by the session and name in its header: its blocks are valid,
+    and a reader would take them for records of this log. The directory above may differ, because it may be mounted
+    elsewhere.
     """
     if file_header.uri and file_header.uri.split("/")[-2:] != uri.split("/")[-2:]:
         raise corrupt(uri, 0, f"it is another log, {file_header.uri}, in the place of this one; restore the file")
 
 
 def only_zeros(source: Source, position: int) -> bool:
-    """Whether nothing was written from ``position`` on: some filesystems fill the tail of a file so in a crash."""
-    rest = bytes(source.read(position, source.size - position))
-    return rest.count(0) == len(rest)
+    """Whether the file has zeros only from ``position`` on: some filesystems fill the tail of a file so in a crash."""
+    tail = bytes(source.read(position, source.size - position))
+    return tail.count(0) == len(tail)
 
 
 FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MAGIC: BlockLog}
@@ -242,7 +243,7 @@ FORMATS: dict[bytes, Callable[[str, Source, Seal | None], LogReader]] = {FILE_MA
 def open_log(uri: str) -> LogReader:
     """Open a log of any known format. Raises NotFoundError, TransientError, CorruptionError, IncompatibleError.
 
-    The seal is read after the size of the file: what was there before a seal lies below it, whoever writes on.
+    The seal is read after the size of the file: so the records of that size that came before the seal lie below it.
     """
     source = open_source(uri)
     sealed = read_seal_file(uri)

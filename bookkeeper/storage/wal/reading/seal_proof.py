@@ -1,15 +1,14 @@
-"""The promise of a seal (rule R15): the disk has every byte of the log before it.
-
-Arrives: a log that a recovery has counted, as the page cache shows it. Leaves: its seal, and a copy of the log where
-the disk has less. Survives a crash: the seal, and the copy that it names; a copy that no seal names goes with the log.
+"""Seals a log once the disk has every byte before the seal (rule R15).
 
 The page cache is no proof. When ``fsync`` fails, Linux reports the error once and marks the pages clean: reads still
-show the bytes, the next ``fsync`` succeeds, and the disk has nothing. To write the same bytes once more does not help
-everywhere: ext4 takes blocks that it has mapped for written ones, and after a power failure they read as zeros. So the
-blocks that no later sync has proven are read past the page cache. Each block says how much of its log was durable when
-its owner wrote it, so these are the last groups, however long the log is. What the disk lacks was never acknowledged,
-but others may have read it, and blocks behind it may be whole; the log is copied into a new file as the cache shows it,
-and the seal names that file. The first seal wins, so all agree on the file, too.
+show the bytes, the next ``fsync`` succeeds, and the disk does not have them. To write the same bytes again does not
+help everywhere: ext4 treats blocks that it has mapped as written, and after a power failure they read as zeros. So
+recovery reads the blocks that no later sync has proven around the page cache. Each block says how much of its log was
+durable when its owner wrote it, so these are the last groups, also of a long log.
+
+Records that the disk lacks were never acknowledged, but other processes may have read them, and blocks behind them may
+be complete. So recovery copies the log, as the cache shows it, into a new file, and the seal names that file. The first
+seal wins, so all processes agree on the file, too. A copy that no seal names goes with the log.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, Seal, write_seal
 
 @dataclass(frozen=True, slots=True)
 class BlockCount:
-    """The blocks of a log, as a recovery has counted them: they end at ``end``, and a block that an owner wrote later
-    proves the bytes before ``synced_position``, where a frame begins. ``salt``: of the blocks.
+    """The blocks of a log, as a recovery has counted them. They end at ``end``; a later block proves that the bytes
+    before ``synced_position``, where a frame begins, were durable. ``salt``: of the blocks.
     """
 
     end: Seal
@@ -51,8 +50,8 @@ def seal_proven(uri: str, source: Source, count: BlockCount, ops: FileOps) -> Se
 
 
 def is_on_disk(path: Path, count: BlockCount, ops: FileOps) -> bool:
-    """Whether the disk has every frame that no sync has proven. False, too, where nobody can tell: the filesystem gives
-    no way past the page cache, or the disk can't be read.
+    """Whether the disk has every frame that no sync has proven. False also when this can't be checked: the filesystem
+    has no reads around the page cache, or the disk can't be read.
     """
     try:
         fd = ops.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -70,7 +69,7 @@ def is_on_disk(path: Path, count: BlockCount, ops: FileOps) -> bool:
 
 
 def _frames(source: Source, count: BlockCount, position: int) -> Iterator[pa.Buffer]:
-    """Whole frames up to the end, each in memory of its own and proven there: the page cache may drop a clean page at
+    """Complete frames up to the end, each copied into memory and checked there: the page cache may drop a clean page at
     any time, and read older bytes from the disk. Raises FrameError.
     """
     while position < count.end.position:
@@ -84,7 +83,7 @@ def _frames(source: Source, count: BlockCount, position: int) -> Iterator[pa.Buf
 
 @dataclass(frozen=True, slots=True)
 class _OneFrame:
-    """A frame in memory, as a :class:`Source` that holds it at its place."""
+    """A frame in memory, as a :class:`Source` with the frame at its position."""
 
     position: int
     content: pa.Buffer
@@ -98,7 +97,7 @@ class _OneFrame:
 
 
 def _copy(uri: str, source: Source, count: BlockCount, ops: FileOps) -> str:
-    """Write the log into a new file beside it, durable on return; returns what its name adds to the log's."""
+    """Write the log into a new file beside it, durable on return; returns the suffix of its name."""
     suffix = f".{uuid.uuid4().hex}{COPY_SUFFIX}"
     target = beside(path_of(uri), suffix)
     try:

@@ -1,10 +1,8 @@
-"""What others need to know of a log whose owner is gone: where it ends, and what each tablet has in it.
+"""Recovery of a log whose owner is gone: its end, and a summary of each tablet's records in it.
 
-Arrives: the URI of a local log of a dead session (its lease and margin have passed, or the process is known gone).
-Leaves: the seal, and a summary from block headers alone. Survives a crash: the seal; everything before it is safe to
-repeat and to do twice at once. Nothing is ever cut off the file. Rules: R10, R15 and R24.
-
-A seal promises that the disk has every byte before it (``proven``).
+For a local log of a dead session: its lease and margin have passed, or its process is known to be gone. Everything
+before the seal may be repeated, and two recoveries may run at once. Recovery never shortens the file. Rules: R10, R15
+and R24.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ from bookkeeper.storage.wal.wal_files import FileOps, beside, map_file, path_of,
 from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, Seal, raise_fence, read_seal
 
 SEGMENT_SUFFIX = ".segment"
-"""How the names of files begin, behind the log's own, that hold its records as segments."""
+"""Files with the log's records as segments have the log's name, then this, then more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What others know of a log: whether a tablet writes to it, and up to which record it is durable."""
+class BooksClaim:
+    """The books' entries on a log: whether a tablet uses it, and its durable offset."""
 
     is_used: bool = False
     durable_offset: int = 0
@@ -60,18 +58,18 @@ def recover(
     ops: FileOps | None = None,
     *,
     give_up_unproven: bool = False,
-    promised: Callable[[], Promise] = Promise,
+    books_claim: Callable[[], BooksClaim] = BooksClaim,
 ) -> Seal:
-    """Seal a dead owner's log behind its last whole block and return the seal that holds; durable on return, with every
-    byte before it, whatever became of the owner's syncs.
+    """Seal a dead owner's log behind its last complete block, and return the seal that holds. The seal and every byte
+    before it are durable on return, also when syncs of the owner failed.
 
-    A torn tail is what a crash leaves and stays unread. Idempotent; concurrent callers, and the owner if it lives
-    after all, agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log, a valid
-    block lies behind bytes that are none, or it holds less than was ``promised`` (nothing was changed, a person
-    decides); UnavailableError.
+    A torn tail, as a crash leaves it, stays unread. Idempotent; concurrent callers, and an owner that is still alive,
+    agree on the first seal. Raises NotFoundError; CorruptionError when the file is no log, a valid block lies behind
+    damage, or the file holds less than ``books_claim`` says (the file is unchanged then, and an operator decides);
+    UnavailableError.
 
-    ``give_up_unproven`` is such a decision: a machine that lost its power may have written the last, unsynced blocks
-    in any order. Whole blocks behind damage are then given up, unless one proves that the damage had been durable.
+    ``give_up_unproven`` is such a decision. A machine that lost its power may have written the last, unsynced blocks in
+    any order: complete blocks behind damage are given up then, unless one proves that the damaged bytes were durable.
     """
     ops = ops or FileOps()
     path = path_of(uri)
@@ -90,7 +88,7 @@ def recover(
         if count.end.position:
             check_own(uri, parse_file_header(uri, read_frame(source, FILE_MAGIC, 0, source.size, 0)))
         if not give_up_unproven:
-            refuse_less(uri, count.end, promised())
+            refuse_less(uri, count.end, books_claim())
         return seal_proven(uri, source, count, ops)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no log {uri}") from error
@@ -98,28 +96,26 @@ def recover(
         raise unavailable(f"{uri} can't be recovered", error) from error
 
 
-def refuse_less(uri: str, end: Seal, promised: Promise) -> None:
-    """A file that was cut or emptied looks like one that a crash left; what others know of it tells. The header is
-    durable before a tablet is said to use the log, and no offset is told that is not (R12, R15).
-
-    Raises CorruptionError.
+def refuse_less(uri: str, end: Seal, claim: BooksClaim) -> None:
+    """Raise CorruptionError when a file was cut or emptied. It looks like one that a crash left, but the books show the
+    difference: the header is durable before they name a tablet's use, and they name durable offsets only (R12, R15).
     """
-    if promised.is_used and end.position == 0:
+    if claim.is_used and end.position == 0:
         raise corrupt(uri, 0, "it is empty, and the books say that tablets use it")
-    if end.offset < promised.durable_offset:
-        known = promised.durable_offset
+    if end.offset < claim.durable_offset:
+        durable = claim.durable_offset
         raise corrupt(
-            uri, end.position, f"it ends after record {end.offset}, and the books know of {known} durable ones"
+            uri, end.position, f"it ends after record {end.offset}, and the books know of {durable} durable ones"
         )
 
 
 def find_end(uri: str, source: Source, give_up_unproven: bool = False) -> Seal:
-    """Offset and position behind the last whole block; raises CorruptionError as :func:`recover` tells."""
+    """Offset and position behind the last complete block; raises CorruptionError as :func:`recover` does."""
     return count_blocks(uri, source, give_up_unproven).end
 
 
 def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> BlockCount:
-    """:func:`find_end`, and how much of it the owner's syncs have proven. Raises the same."""
+    """The end as of :func:`find_end`, and the part that the owner's syncs have proven. Raises the same errors."""
     try:
         file_header = read_frame(source, FILE_MAGIC, 0, source.size, 0)
     except FrameError as error:
@@ -143,7 +139,9 @@ def count_blocks(uri: str, source: Source, give_up_unproven: bool = False) -> Bl
 
 
 def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
-    """The header is durable before the first block is written: without it there may be nothing else."""
+    """The end of a file without a header: its start. The header is durable before the first block is written, so any
+    other content is damage. Raises CorruptionError.
+    """
     head = source.read(0, min(source.size, HEADER_BYTES_MAX)).to_pybytes()
     torn = error.short and FILE_MAGIC.startswith(head[: len(FILE_MAGIC)])
     if (torn and BLOCK_MAGIC not in head and source.size < HEADER_BYTES_MAX) or only_zeros(source, 0):
@@ -154,15 +152,17 @@ def _without_header(uri: str, source: Source, error: FrameError) -> Seal:
 def refuse_blocks_behind(
     uri: str, source: Source, position: int, salt: int, error: FrameError, give_up_unproven: bool
 ) -> None:
-    """A torn tail has nothing behind it that proves it had been durable, and nothing whole; else CorruptionError."""
+    """Raise CorruptionError unless the bytes are a torn tail: behind it no block proves that it was durable, and no
+    block is complete.
+    """
     for at, prefix in find_prefixes(source, position + 1, salt):
         if prefix.synced_position > position:
-            raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this had been durable")
-        if not give_up_unproven and _is_whole(source, at, salt):
-            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}, it may never have been synced")
+            raise corrupt(uri, position, f"{error}; a block at byte {at} proves that this was durable")
+        if not give_up_unproven and _is_complete(source, at, salt):
+            raise corrupt(uri, position, f"{error}; a whole block follows at byte {at}, perhaps never synced")
 
 
-def _is_whole(source: Source, position: int, salt: int) -> bool:
+def _is_complete(source: Source, position: int, salt: int) -> bool:
     try:
         read_payload(source, read_frame(source, BLOCK_MAGIC, position, source.size, salt))
     except FrameError:
@@ -172,8 +172,8 @@ def _is_whole(source: Source, position: int, salt: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TabletSummary:
-    """What one tablet has in a log. ``barriers`` are in order of offset; ``block_targets`` are all targets in force in
-    any of its blocks, none when the log holds nothing of it for a peer.
+    """One tablet's records in a log. ``barriers`` are in order of offset; ``block_targets`` are the targets of all its
+    blocks together, none when no peer gets a record of it.
     """
 
     first_offset: int
@@ -184,8 +184,8 @@ class TabletSummary:
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """A sealed log: when it was made, its end, its tablets by (table id, end row; None = the last tablet), and by table
-    id what of it is each target's.
+    """A sealed log: its creation time, its end, its tablets by (table id, end row; None = the last tablet), and by
+    table id each target's share.
     """
 
     created_time_ms: int
@@ -195,15 +195,15 @@ class FileSummary:
 
 
 def file_summary(uri: str) -> FileSummary:
-    """Read the headers of a sealed log; what the master closes cells from (R10) and rebuilds barriers from (R24).
+    """Read the headers of a sealed log; the master closes cells (R10) and rebuilds barriers (R24) from the summary.
 
-    Raises TransientError while there is no seal, and what :func:`read_headers` raises.
+    Raises TransientError while there is no seal, and the errors of :func:`read_headers`.
     """
     log = open_own(uri)
     if log.seal is None:
         raise TransientError(f"{uri} has no seal yet, so it can't be counted: recover it first")
     tallies: dict[tuple[str, bytes | None], _Tally] = {}
-    stamped: dict[str, pb.BlockHeader] = {}
+    last_headers: dict[str, pb.BlockHeader] = {}
     for at in log.headers(log.start(None, 1)):
         key = (at.header.table_id, at.header.end_row if at.header.HasField("end_row") else None)
         tally = tallies.get(key)
@@ -211,31 +211,31 @@ def file_summary(uri: str) -> FileSummary:
             tally = tallies[key] = _Tally(at.header.first_offset)
         tally.add(at)
         if at.header.block_targets:
-            stamped[at.header.table_id] = at.header
+            last_headers[at.header.table_id] = at.header
     return FileSummary(
         log.created_time_ms,
         log.seal,
         {key: tally.summary() for key, tally in tallies.items()},
-        {table_id: shares_from_pb(header) for table_id, header in stamped.items()},
+        {table_id: shares_from_pb(header) for table_id, header in last_headers.items()},
     )
 
 
 @dataclass(slots=True)
 class _Tally:
-    """A summary that grows; a log of many small blocks says the same stamps again and again."""
+    """A summary that grows; a log of many small blocks repeats the same targets again and again."""
 
     first_offset: int
     last_offset: int = 0
     barriers: list[Barrier] = field(default_factory=list)
     block_targets: set[BlockTarget] = field(default_factory=set)
-    known_block_targets: Sequence[pb.BlockTarget] = ()
+    previous_block_targets: Sequence[pb.BlockTarget] = ()
 
     def add(self, at: BlockAt) -> None:
         header = at.header
         self.last_offset = at.last_offset
         self.barriers += [Barrier(header.first_offset, after.file, after.offset) for after in header.after]
-        if header.block_targets != self.known_block_targets:
-            self.known_block_targets = header.block_targets
+        if header.block_targets != self.previous_block_targets:
+            self.previous_block_targets = header.block_targets
             self.block_targets.update(map(block_target_from_pb, header.block_targets))
 
     def summary(self) -> TabletSummary:
@@ -243,7 +243,7 @@ class _Tally:
 
 
 def delete_log(uri: str, ops: FileOps | None = None) -> None:
-    """Remove a log and what lies beside it, the log first; durable on return, idempotent. Raises UnavailableError."""
+    """Remove a log and its companions, the log first; durable on return, idempotent. Raises UnavailableError."""
     path = path_of(uri)
     try:
         for name in (path, *leftovers(path)):
@@ -264,7 +264,7 @@ def leftovers(path: Path) -> list[Path]:
 
 
 def last_shares(uri: str, table_id: str) -> tuple[TargetShare, ...]:
-    """What of a whole log is each target's of one table, by its block headers. Raises as :func:`read_headers` does."""
+    """Each target's share of a log for one table, by its block headers. Raises the errors of :func:`read_headers`."""
     log = open_own(uri)
     last = pb.BlockHeader()
     for at in log.headers(log.start(None, 1)):

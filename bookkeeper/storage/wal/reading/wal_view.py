@@ -1,9 +1,8 @@
-"""A log as somebody sees it who reads and owes nothing: a person at a shell, a query.
+"""A read-only view of a log, for tools and queries.
 
-Arrives: a URI of a log of any known format, being written, abandoned by a crash, or sealed. Leaves: its blocks as far
-as they are whole, and what lies behind them. Where :func:`bookkeeper.storage.wal.read_blocks` wants records that were
-promised, a view takes what is there: a tail that recovery would give up ends an unsealed log, everything else that
-must parse and does not is an error with file and position. Nothing is changed on disk. Rule: R15.
+The log may be written, abandoned by a crash, or sealed. :func:`bookkeeper.storage.wal.read_blocks` demands the records
+that its caller names; a view shows the blocks that are there. A tail that recovery would give up ends an unsealed log;
+all other damage is an error with file and position. Changes no file. Rule: R15.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from bookkeeper.storage.wal.writing.seal import FENCE_SUFFIX, Seal
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """``length`` bytes of the file from ``position`` on that are no part of the log, and why."""
+    """``length`` bytes of the file from ``position`` on that are no part of the log, and the reason."""
 
     position: int
     length: int
@@ -32,10 +31,12 @@ class Tail:
 
 
 class WalView:
-    """An open log, as long as it is now. Raises NotFoundError, UnavailableError, IncompatibleError, CorruptionError."""
+    """An open log, up to its length at the call. Raises NotFoundError, UnavailableError, IncompatibleError,
+    CorruptionError.
+    """
 
     def __init__(self, uri: str) -> None:
-        """A log whose header is not whole yet has no blocks; see :meth:`tail`."""
+        """A log whose header is not complete yet has no blocks; see :meth:`tail`."""
         self.uri = uri
         self._log: LogReader | None = None
         self._torn = ""
@@ -47,16 +48,16 @@ class WalView:
             self._torn = error.message
         self.size = self._log.size if self._log is not None else open_source(uri).size
         self.end_position = 0
-        """Behind the last whole block that was met."""
+        """Behind the last complete block that was read."""
 
     @property
     def file_header(self) -> FileHeader | None:
-        """What the log says of itself; None while it has no header."""
+        """The header of the file; None while it has none."""
         return self._log.file_header if self._log is not None else None
 
     @property
     def seal(self) -> Seal | None:
-        """Where the log ends for ever; None while it may grow."""
+        """The end of the log, for ever; None while it may grow."""
         return self._log.seal if self._log is not None else None
 
     @property
@@ -79,7 +80,7 @@ class WalView:
             self._end_at(error)
 
     def load(self, at: BlockAt) -> Block | None:
-        """The block, proven by its CRC; None when an unsealed log is torn here and ends before it."""
+        """The block, checked by its CRC; None when an unsealed log is torn here and ends before it."""
         try:
             return at.load()
         except CorruptionError as error:
@@ -95,7 +96,7 @@ class WalView:
             raise corrupt(self.uri, at.position, error.message) from error
 
     def tail(self) -> Tail:
-        """What lies behind the end; to be asked when :meth:`headers` is exhausted and every block is loaded."""
+        """The bytes behind the end; valid once :meth:`headers` is exhausted and every block is loaded."""
         if self.seal is not None:
             position, reason = self.seal.position, "behind the seal"
         elif only_zeros(open_source(self.uri), self.end_position):

@@ -1,7 +1,6 @@
-"""Forming the blocks of one group: pure, drafts in, blocks out.
+"""Forms the blocks of one group: drafts in, blocks out. Pure.
 
-Arrives: drafts in the order of their submission, each with its place. Leaves: the blocks to append, where small
-neighbours of one tablet that differ in nothing a reader asks for have become one block.
+Small neighbours of one tablet become one block when their headers differ in no field that a reader uses.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """How large a block may become by merging, and by itself; records and bytes of Arrow data."""
+    """Largest size of a merged block, and of a block from one draft; records and bytes of Arrow data."""
 
     merge_records_max: int = 4096
     merge_bytes_max: int = 1 << 20
@@ -36,7 +35,7 @@ class _Size(NamedTuple):
 
 
 SHARE_BYTES_MAX = 20
-"""Two numbers of a target."""
+"""The two numbers of a target, records and bytes."""
 
 _HEADER_BYTES_MAX = HEADER_BYTES_MAX - 64
 """Leaves room for first offset and record count."""
@@ -51,17 +50,16 @@ def _fits(size: _Size, limits: MergeLimits) -> bool:
 
 
 def header_bytes(header: BlockHeader) -> int:
-    """Bytes of a header at most, with the sums of its targets that come later (``shares``)."""
+    """Most bytes of a header, with the sums of its targets, which are added later (``shares``)."""
     return header.ByteSize() + SHARE_BYTES_MAX * len(header.block_targets)
 
 
-def batch_bytes(batch: pa.RecordBatch, enough: int) -> int:
-    """Bytes of the records; exact only above ``enough``, else counting what a slice shares with its neighbours.
-
-    ``nbytes`` looks at every buffer from Python and takes as long as writing half a megabyte.
+def batch_bytes(batch: pa.RecordBatch, exact_above: int) -> int:
+    """Bytes of the records. Exact only above ``exact_above``; below, bytes that a slice shares with its neighbours
+    count, too: ``nbytes`` visits every buffer from Python and takes as long as writing half a megabyte.
     """
     upper_bound = int(batch.get_total_buffer_size())
-    return upper_bound if upper_bound <= enough else int(batch.nbytes)
+    return upper_bound if upper_bound <= exact_above else int(batch.nbytes)
 
 
 def check_draft(draft: DraftBlock, limits: MergeLimits) -> None:
@@ -93,20 +91,20 @@ def form_blocks(placed: Sequence[PlacedBlock], limits: MergeLimits) -> list[Bloc
     for draft in placed:
         own_bytes = batch_bytes(draft.batch, limits.merge_bytes_max)
         own = _Size(draft.batch.num_rows, own_bytes, header_bytes(draft.header))
-        together = _Size(*map(add, total, own))
-        if run and not (_fits(together, limits) and mergeable(run[-1], draft)):
+        merged = _Size(*map(add, total, own))
+        if run and not (_fits(merged, limits) and mergeable(run[-1], draft)):
             blocks.append(_block(run))
-            run, together = [], own
+            run, merged = [], own
         run.append(draft)
-        total = together
+        total = merged
     if run:
         blocks.append(_block(run))
     return blocks
 
 
 def mergeable(left: PlacedBlock, right: PlacedBlock) -> bool:
-    """Whether one header can speak for both: same tablet, targets and path, sequence numbers without a gap, and
-    neither an origin (rule R18: one range, one block) nor a second predecessor (rule R24).
+    """Whether one header can describe both: same tablet, targets and path, sequence numbers without a gap, and neither
+    an origin (rule R18: one range, one block) nor a second predecessor (rule R24).
     """
     one, two = left.header, right.header
     return (

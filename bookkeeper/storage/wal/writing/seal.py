@@ -1,10 +1,11 @@
-"""The seal of a log: a small file beside it that says where the log ends, for ever.
+"""The seal of a log: a small file beside it with the end of the log, for ever.
 
-Arrives: an owner that rolls, or a recovery. Leaves: ``<log>.seal``, JSON with offset, bytes and a checksum, made by
-a link from a finished temporary file, so it is whole, durable, and the first one wins. Where the disk lacked a part of
-the log, the seal names its copy, ``<log>.<id>.copy``: that file is the log from then on. ``<log>.fence`` is made before
-a recovery counts: an owner that is still alive, against all belief, finds it after its sync and acknowledges nothing.
-Rules: R10 and R15.
+``<log>.seal`` is JSON with offset, bytes and a checksum. An owner that rolls, or a recovery, makes it by a link from a
+finished temporary file: so it is complete and durable, and the first one wins. Where the disk lacked a part of the log,
+the seal names its copy, ``<log>.<id>.copy``: that file is the log from then on.
+
+A recovery makes ``<log>.fence`` before it counts: an owner that is still alive finds it after its sync and acknowledges
+nothing. Rules: R10 and R15.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class SealFile:
-    """The content of a seal: where the log ends, and what the name of its copy adds to its own; "": it has none."""
+    """The content of a seal: the end of the log, and the suffix of its copy's name; "": it has no copy."""
 
     seal: Seal
     copy: str = ""
@@ -91,7 +92,7 @@ def read_seal(uri: str) -> Seal | None:
 
 def write_seal(uri: str, seal: Seal, ops: FileOps, copy: str = "") -> Seal:
     """Seal a local log unless it is sealed; returns the seal that holds. Durable on return; raises OSError. ``copy``:
-    see :class:`SealFile`; it is removed unless that seal names it.
+    see :class:`SealFile`; the copy is removed unless the seal that holds names it.
     """
     path = path_of(uri)
     create_once(beside(path, SEAL_SUFFIX), encode_seal(SealFile(seal, copy)), ops)
@@ -104,10 +105,10 @@ def write_seal(uri: str, seal: Seal, ops: FileOps, copy: str = "") -> Seal:
 
 
 def raise_fence(path: Path) -> None:
-    """Forbid the owner of a log to acknowledge anything that it syncs from now on; idempotent."""
+    """Forbid the owner of a log to acknowledge records that it syncs from now on; idempotent."""
     beside(path, FENCE_SUFFIX).touch(exist_ok=True)
 
 
 def is_fenced(path: Path) -> bool:
-    """Whether somebody recovers, or has sealed, this log: its owner must not acknowledge what it holds."""
+    """Whether a process recovers, or has sealed, this log: its owner must not acknowledge its records any more."""
     return beside(path, FENCE_SUFFIX).exists() or beside(path, SEAL_SUFFIX).exists()

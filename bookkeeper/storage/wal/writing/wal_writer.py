@@ -1,10 +1,10 @@
-"""The one writer of a log: frames out, synced when asked, sealed at the end.
+"""The one writer of a log: appends frames, syncs on request, seals at the end.
 
-Arrives: blocks with their offsets. Leaves: a file of frames. Survives a crash: the file and its name from ``create``
-on, blocks from ``sync`` on, the end of the file from ``seal`` on. Not thread-safe; the four positions may be read
-from any thread, and one thread may sync while another appends. A writer that failed once does not write again: what
-the file holds behind its last success is unknown, and nothing is ever cut off, for a recovery may have counted it
-already (rule R15). Its descriptor stays until :meth:`WalWriter.abandon`, for the other thread may be using it.
+The file and its name are durable from ``create`` on, blocks from ``sync`` on, the end of the file from ``seal`` on. Not
+thread-safe; any thread may read the four positions, and one thread may sync while another appends. A writer that failed
+once does not write again: the content of the file behind its last success is unknown, and it is never cut off, because
+a recovery may have counted it already (rule R15). Its descriptor stays open until :meth:`WalWriter.abandon`, because
+the other thread may use it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bookkeeper.storage.wal.blocks.frame import (
     FORMAT_VERSION,
     HEADER_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
-    Place,
+    FramePosition,
     frame_bytes,
     pack_frame,
     salt_of,
@@ -49,7 +49,7 @@ RESERVED_BYTES = 1 << 20
 """Disk is reserved in steps of about this size: small beside a log, and hundreds of groups cost one call."""
 
 UNCACHED_BYTES = 1 << 20
-"""Memory of the page cache is let go in steps of at least this size."""
+"""Memory of the page cache is freed in steps of at least this size."""
 
 
 class _Reach(NamedTuple):
@@ -60,7 +60,7 @@ class _Reach(NamedTuple):
 
 
 class WalWriter:
-    """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` what is durable."""
+    """A new log. ``offset`` and ``position`` count records and bytes written; ``synced_*`` those that are durable."""
 
     def __init__(
         self, fd: int, path: Path, header: FileHeader, position: int, salt: int, ops: FileOps, keep_free_bytes: int
@@ -68,7 +68,7 @@ class WalWriter:
         """For :meth:`create` only."""
         self._fd: int | None = fd
         self._has_failed = False
-        self._rests = False
+        self._is_paused = False
         self._keep_free_bytes = keep_free_bytes
         self._reserved = position
         self._salt = salt
@@ -88,32 +88,32 @@ class WalWriter:
 
     @property
     def position(self) -> int:
-        """Where the next block begins."""
+        """The position of the next block."""
         return self._written.position
 
     @property
     def synced_offset(self) -> int:
-        """Of the last record that is durable for sure."""
+        """Of the last record that is certainly durable."""
         return self._synced.offset
 
     @property
     def synced_position(self) -> int:
-        """Up to where the file is durable for sure."""
+        """End of the part of the file that is certainly durable."""
         return self._synced.position
 
     @classmethod
     def create(cls, path: Path, header: FileHeader, ops: FileOps | None = None, keep_free_bytes: int = 0) -> WalWriter:
         """Make a log that did not exist; its header and its name are durable on return.
 
-        ``header.uri`` and ``format_version`` are filled in. ``keep_free_bytes`` of its disk are left to others. Raises
-        ExistsError (names are never used again), UnavailableError, and NoSpaceError: then there is no such file.
+        Sets ``header.uri`` and ``format_version``. ``keep_free_bytes`` of its disk stay free. Raises ExistsError (names
+        are never used again), UnavailableError, and NoSpaceError: then there is no such file.
         """
         ops = ops or FileOps()
         complete = FileHeader()
         complete.CopyFrom(header)
         complete.uri = uri_of(path)
         complete.format_version = FORMAT_VERSION
-        frame = pack_frame(FILE_MAGIC, complete.SerializeToString(), _NO_PAYLOAD, Place(0, 0, 0))[0]
+        frame = pack_frame(FILE_MAGIC, complete.SerializeToString(), _NO_PAYLOAD, FramePosition(0, 0, 0))[0]
         try:
             make_directory(path.parent, ops)
             fd = ops.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -133,24 +133,24 @@ class WalWriter:
         return cls(fd, path, complete, len(frame), salt_of(frame), ops, keep_free_bytes)
 
     def reserve(self, length: int) -> None:
-        """Take disk for so many more bytes before any of them is written, so that writing them can't fail for want of
-        it. Raises NoSpaceError, after which the writer is as it was, and UnavailableError.
+        """Reserve disk for ``length`` more bytes, so that writing them can't fail for lack of space. Raises
+        NoSpaceError, after which the writer is as it was, and UnavailableError.
         """
         end = self.position + length
         if end <= self._reserved:
             return
         with self._io("extended") as fd:
             for further in (RESERVED_BYTES, 0):
-                if self._take_disk(fd, end + further):
+                if self._allocate(fd, end + further):
                     self._reserved = end + further
                     return
-        kept = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
+        reason = f"at least {self._keep_free_bytes} bytes are kept free" if self._keep_free_bytes else "it is full"
         raise NoSpaceError(
-            f"the disk of {self.path} has no room for {length} more bytes ({kept}); nothing was written: "
+            f"the disk of {self.path} has no room for {length} more bytes ({reason}); nothing was written: "
             "make room there, and writes go on by themselves"
         )
 
-    def _take_disk(self, fd: int, end: int) -> bool:
+    def _allocate(self, fd: int, end: int) -> bool:
         length = end - self._reserved
         if self._ops.free_bytes(fd) - length < self._keep_free_bytes:
             return False
@@ -163,7 +163,7 @@ class WalWriter:
         return True
 
     def append(self, blocks: Sequence[Block]) -> None:
-        """Write whole blocks, a mebibyte at most with each call of the system; durable after :meth:`sync` only.
+        """Write blocks, at most a mebibyte with each call of the system; durable after :meth:`sync` only.
 
         The first block must start at ``offset + 1`` and each next one where the last ended: else, and for a block
         above the format's limits, InvalidInputError, and nothing is written. Raises UnavailableError when the
@@ -183,8 +183,8 @@ class WalWriter:
                     f"a block with {len(header)} + {payload.size} bytes is above the limits of the log, "
                     f"{HEADER_BYTES_MAX} + {PAYLOAD_BYTES_MAX}"
                 )
-            place = Place(self._salt, position, self.synced_position)
-            buffers += pack_frame(BLOCK_MAGIC, header, payload, place)
+            at = FramePosition(self._salt, position, self.synced_position)
+            buffers += pack_frame(BLOCK_MAGIC, header, payload, at)
             position += frame_bytes(len(header), payload.size)
             offset = block.last_offset
             self._is_read_on = self._is_read_on or bool(block.header.block_targets)
@@ -205,50 +205,50 @@ class WalWriter:
         self._synced = written
 
     def _uncache(self, fd: int, position: int) -> None:
-        """Let go of memory that holds what is durable, where recovery alone would read it: it pushes out what scans
-        read, and on a virtual machine that had to grow for it, each new page cost more than writing it.
+        """Free the page cache's memory of durable blocks that only a recovery would read: it displaces pages that scans
+        read, and on a virtual machine that has to grow for it, each new page costs more than writing it.
         """
         if not self._is_read_on and position - self._cached_from >= UNCACHED_BYTES:
             self._ops.uncache(fd, position)
             self._cached_from = position
 
-    def rest(self) -> None:
-        """Sync, and keep no descriptor until the next write: for whoever writes many logs in turn. Raises as
+    def pause(self) -> None:
+        """Sync, and close the descriptor until the next write: for a process that writes many logs in turn. Raises as
         :meth:`sync` does.
         """
         self.sync()
         with self._io("closed for a while") as fd:
             self._ops.close(fd)
-            self._fd, self._rests = None, True
+            self._fd, self._is_paused = None, True
 
     def seal(self) -> Seal:
-        """Sync, seal and close. Raises LeaseLostError when somebody else has sealed the file elsewhere, NoSpaceError
-        when the seal finds no room: then there is none, and the writer is as it was.
+        """Sync, seal and close. Raises LeaseLostError when another process has sealed the file at another end,
+        NoSpaceError when the disk has no space for the seal: then the log has none, and the writer is as it was.
         """
         self.sync()
         own = Seal(self.offset, self.position)
         with self._io("sealed") as fd:
-            self._give_back_disk(fd)
+            self._free_reserved(fd)
             try:
-                holds = write_seal(self.uri, own, self._ops)
+                seal = write_seal(self.uri, own, self._ops)
             except OSError as error:
                 if is_full(error) and read_seal(self.uri) is None:
                     raise unavailable(f"{self.uri} can't be sealed", error) from error
                 raise
         self.abandon()
-        if holds != own:
-            raise LeaseLostError(f"{self.uri} was sealed by somebody else at {holds}, its owner wrote up to {own}")
+        if seal != own:
+            raise LeaseLostError(f"{self.uri} was sealed by another process at {seal}, its owner wrote up to {own}")
         return own
 
-    def _give_back_disk(self, fd: int) -> None:
-        """What is reserved behind the last block; every byte of the file stays."""
+    def _free_reserved(self, fd: int) -> None:
+        """Free the disk that is reserved behind the last block; every byte of the file stays."""
         if self._reserved > self.position:
             self._ops.truncate(fd, self.position)
             self._reserved = self.position
 
     def abandon(self) -> None:
         """Close the descriptor and do nothing else: the file is left to recovery. Idempotent."""
-        self._rests = False
+        self._is_paused = False
         if self._fd is not None:
             self._ops.close(self._fd)
             self._fd = None
@@ -261,11 +261,11 @@ class WalWriter:
         return self._fd
 
     @contextmanager
-    def _io(self, what: str) -> Iterator[int]:
-        if self._has_failed or (self._fd is None and not self._rests):
-            raise PermanentError(f"{self.uri} can't be {what}: its writer is closed or has failed")
+    def _io(self, action: str) -> Iterator[int]:
+        if self._has_failed or (self._fd is None and not self._is_paused):
+            raise PermanentError(f"{self.uri} can't be {action}: its writer is closed or has failed")
         try:
             yield self._open_again() if self._fd is None else self._fd
         except OSError as error:
             self._has_failed = True
-            raise UnavailableError(f"{self.uri} can't be {what}: {error}") from error
+            raise UnavailableError(f"{self.uri} can't be {action}: {error}") from error

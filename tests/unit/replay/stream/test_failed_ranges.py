@@ -27,9 +27,9 @@ from bookkeeper.storage.wal import (
     FileHeader,
     WalWriter,
     decode_batch,
+    first_block_behind,
     read_blocks,
     read_headers,
-    whole_behind,
 )
 from tests.support.memory_peer import MemoryPeer
 from tests.support.ranges import a_range
@@ -236,8 +236,8 @@ def test_a_whole_block_is_found_behind_any_byte(bench: Bench) -> None:
     file = write_wal(bench.directory / "w", specs_of([2, 3, 2]), seal=True)
     places = list(read_headers(file))
     for byte in (0, places[0].position - 1, places[0].position, places[1].position - 1, places[1].position):
-        found = whole_behind(file, byte)
+        found = first_block_behind(file, byte)
         assert found is not None
         assert found.position == min(at.position for at in places if at.position > byte)
         assert found.load().header == next(iter(read_blocks(file, found.header.first_offset, 7))).header
-    assert whole_behind(file, places[2].position) is None
+    assert first_block_behind(file, places[2].position) is None

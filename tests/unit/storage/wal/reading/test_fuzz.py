@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import BookkeeperError, CorruptionError, IncompatibleError, NotFoundError, TransientError
 from bookkeeper.storage.wal import Seal, WalView, file_summary, path_of, read_blocks, read_headers, read_seal, recover
-from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, Place, pack_frame
+from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FramePosition, pack_frame
 from tests.support.damage import damaged
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
@@ -110,13 +110,13 @@ def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
         assert read_seal(uri) is None, "nothing was changed"
         return
     assert rows_until_an_error(uri, seal.offset) == ROWS[: seal.offset]
-    whole_behind = [
+    blocks_behind = [
         start
         for start, end in bench.starts
         if start >= max(seal.position, 1) and log[start:end] == bench.whole[start:end]
     ]
     head = bench.starts[0][0]
-    assert not whole_behind or log[:head] != bench.whole[:head], "a whole block behind damage is cut off"
+    assert not blocks_behind or log[:head] != bench.whole[:head], "a whole block behind damage is cut off"
 
 
 @settings(max_examples=80)
@@ -156,8 +156,8 @@ def test_frames_that_are_whole_and_hold_garbage_are_declared_errors(
     bench: Bench, file_header: bytes, block_header: bytes, payload: bytes
 ) -> None:
     """Checksums hold, so other software wrote it: what parses by chance is a block, of records or of an error."""
-    head = b"".join(map(bytes, pack_frame(FILE_MAGIC, file_header, pa.py_buffer(b""), Place(0, 0, 0))))
-    place = Place(int.from_bytes(head[28:32], "little"), len(head), 0)
+    head = b"".join(map(bytes, pack_frame(FILE_MAGIC, file_header, pa.py_buffer(b""), FramePosition(0, 0, 0))))
+    place = FramePosition(int.from_bytes(head[28:32], "little"), len(head), 0)
     log = head + b"".join(map(bytes, pack_frame(BLOCK_MAGIC, block_header, pa.py_buffer(payload), place)))
     uri = bench.lay(log, None)
     for act in (rows_until_an_error, recover, file_summary, lambda uri: [WalView(uri).tail()]):

@@ -133,7 +133,7 @@ def test_a_torn_block_behind_damage_still_proves_what_was_durable(tmp_path: Path
     raw = bytearray(writer.path.read_bytes()[:-8])
     raw[synced - 20] ^= 1
     writer.path.write_bytes(raw)
-    with pytest.raises(CorruptionError, match="proves that this had been durable"):
+    with pytest.raises(CorruptionError, match="proves that this was durable"):
         recover(writer.uri)
 
 
@@ -148,12 +148,12 @@ def test_a_person_may_give_up_what_was_perhaps_never_synced(tmp_path: Path) -> N
         raw = bytearray(whole)
         raw[damaged_at] ^= 1
         path = lay_out(tmp_path / str(damaged_at), raw)
-        with pytest.raises(CorruptionError, match="had been durable" if not accepted else "whole block follows"):
+        with pytest.raises(CorruptionError, match="was durable" if not accepted else "whole block follows"):
             recover(uri_of(path))
         if accepted:
             assert recover(uri_of(path), give_up_unproven=True) == Seal(2, synced)
         else:
-            with pytest.raises(CorruptionError, match="had been durable"):
+            with pytest.raises(CorruptionError, match="was durable"):
                 recover(uri_of(path), give_up_unproven=True)
 
 

@@ -222,7 +222,7 @@ def test_a_writer_that_rests_goes_on_where_it_was_and_its_records_are_durable_me
     writer = WalWriter.create(tmp_path / "1.wal", HEADER, JournalOps(journal))
     for spec in SPECS:
         append(writer, [spec])
-        writer.rest()
+        writer.pause()
         assert (writer.synced_offset, writer.synced_position) == (writer.offset, writer.path.stat().st_size)
     seal = writer.seal()
     assert [block.header.record_count for block in read_blocks(writer.uri, 1, seal.offset)] == [2, 1, 1]
@@ -231,7 +231,7 @@ def test_a_writer_that_rests_goes_on_where_it_was_and_its_records_are_durable_me
 def test_a_writer_that_rests_does_not_write_behind_somebody_else(tmp_path: Path) -> None:
     writer = WalWriter.create(tmp_path / "1.wal", HEADER)
     append(writer, SPECS[:1])
-    writer.rest()
+    writer.pause()
     with writer.path.open("ab") as other:
         other.write(b"x")
     with pytest.raises(UnavailableError, match="were written"):
