@@ -3,8 +3,8 @@
     ```{generated} settings master
     ```
 
-The argument is the name of a generator and its argument; the Markdown of the generator stands in that place. Nothing
-generated is kept, so nothing of it can grow old. ``mermaid`` draws a sequence diagram (see ``sequence``).
+The argument is the name of a generator and its argument; the generator's Markdown replaces the directive. No generated
+text is stored, so none can become outdated. ``mermaid`` draws a sequence diagram (see ``sequence``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GENERATORS: Mapping[str, Callable[[str], str]] = {
     "section-rows": books.section_rows,
     "ranks": books.ranks,
     "values": books.values_shown,
-    "told": storage.told,
+    "docstring": storage.docstring,
     "magic": storage.magic,
     "schema": storage.schema,
     "errors": storage.errors,

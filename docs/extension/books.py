@@ -1,7 +1,7 @@
 """The reference of the metadata table: rows, columns, ranks and values, each made by the function that makes it.
 
-Arrives: the public functions and values of :mod:`bookkeeper.metadata.keys` and ``values``. Leaves: tables, every
-example in them made from :data:`SAMPLES` by the code itself. A maker that needs something new raises ValueError, which
+The input is the public functions and values of :mod:`bookkeeper.metadata.keys` and ``values``. The code itself makes
+every example of the tables from :data:`SAMPLES`. A maker with an argument without a sample raises ValueError, which
 ends the build; add a sample for it.
 """
 
@@ -47,24 +47,24 @@ SAMPLES: Mapping[str, object] = {
     "log": RootLog("ff9fae57", _WAL),
     "instance_id": "c4b4d4d2",
 }
-"""What the examples are made from, by the name of the argument."""
+"""The arguments of the examples, by name."""
 
 _TABLET_FAMILIES = ("tablet", "location", "segment", "log", "repl")
 
 
 _CONSTANTS: Mapping[Column, str] = {
-    keys.PREV_ROW: "Where the tablet begins: 0x00 for the first one, else 0x01 and the last row of the one before it.",
+    keys.PREV_ROW: "The beginning of the tablet: 0x00 for the first one, else 0x01 and the last row of the one before.",
     keys.DIR: "The directory of its segments, UTF-8.",
-    keys.FLUSH: "Which segments count, and what they hold; see the values below.",
+    keys.FLUSH: "The segments that count, and their records; see the values below.",
     keys.SERIAL: "Empty; its rank counts the holders, splits and merges that the row has had.",
-    keys.LOCATION: "The session that holds the tablet; without an address nobody may load it now.",
-    keys.FATE_OP: "What an operation is to do; written once.",
-    keys.FATE_STEP: "How far it is.",
-    keys.FATE_REIGN: "In the row `~fate`, empty: the reign of its rank has taken over all operations that there were.",
-    keys.ROOT_HERE: "Records of a log have come here, by whatever path, and others may bring them again.",
-    keys.OWNER: "Whose books these are, and their format; written once, by `init`.",
+    keys.LOCATION: "The session that serves the tablet; without an address no tserver may load it now.",
+    keys.FATE_OP: "The kind and the arguments of an operation; written once.",
+    keys.FATE_STEP: "The step that the operation has reached.",
+    keys.FATE_REIGN: "In the row `~fate`, empty: the reign of its rank has taken over all earlier operations.",
+    keys.ROOT_HERE: "Records of a log have come here, by any path; other paths may bring them again.",
+    keys.OWNER: "The instance that owns the books, and their format; written once, by `init`.",
     keys.ROUND: "Empty; its rank counts how often a leader began to read all of the books.",
-    keys.DEL: "The file may go: a mark of the garbage collector.",
+    keys.DEL: "The garbage collector may delete the file: its mark.",
 }
 
 
@@ -98,7 +98,7 @@ def tablet_columns(_: str) -> str:
     rows = [["row", f"{_shown(_example(keys.tablet_row))}, {last}", doc(keys.tablet_row)]]
     rows += [["column", _column(column), _meaning(column)] for column in _constants(tablet=True)]
     rows += [["column", _column(_example(function)), doc(function)] for function in _column_makers(tablet=True)]
-    return table(("", "example", "what it is"), rows)
+    return table(("", "example", "meaning"), rows)
 
 
 def section_rows(_: str) -> str:
@@ -111,12 +111,12 @@ def section_rows(_: str) -> str:
     rows += [["column", _column(column), _meaning(column)] for column in _constants(tablet=False)]
     rows += [["column", _column(_example(function)), doc(function)] for function in _column_makers(tablet=False)]
     rows += [["column", _column(_example(function).column), doc(function)] for _, function in _makers(CellKey)]
-    return table(("", "example", "what it is"), rows)
+    return table(("", "example", "meaning"), rows)
 
 
 def _meaning(column: Column) -> str:
     if column not in _CONSTANTS:
-        raise ValueError(f"say in docs/extension/books.py what {_column(column)} is")
+        raise ValueError(f"add the meaning of {_column(column)} to docs/extension/books.py")
     return _CONSTANTS[column]
 
 
@@ -136,9 +136,9 @@ def ranks(_: str) -> str:
     """Every rank."""
     rows = []
     for name, function in _makers(int):
-        arguments = ", ".join(f"{given} {SAMPLES.get(given)}" for given in inspect.signature(function).parameters)
+        arguments = ", ".join(f"{arg} {SAMPLES.get(arg)}" for arg in inspect.signature(function).parameters)
         rows.append([code(name), f"{arguments}: {_example(function):,}", doc(function)])
-    return table(("rank", "example", "what it is"), rows)
+    return table(("rank", "example", "meaning"), rows)
 
 
 def values_shown(_: str) -> str:
@@ -153,7 +153,7 @@ def values_shown(_: str) -> str:
 
 
 def _sample(name: str, hint: Any) -> object:
-    """A value of a field's type; raises ValueError on a type that nothing here knows."""
+    """A value of a field's type; raises ValueError on an unknown type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _sample(name, next(kind for kind in arguments if kind is not type(None)))
@@ -178,5 +178,5 @@ def _sample(name: str, hint: Any) -> object:
         BlockRange: BlockRange(43, 60, 2_856, 4_344),
     }
     if hint not in plain:
-        raise ValueError(f"{name}: say in docs/extension/books.py what a {hint} looks like")
+        raise ValueError(f"{name}: add a sample of the type {hint} to docs/extension/books.py")
     return plain[hint]

@@ -1,7 +1,7 @@
 """The reference of commands: usage, help and options, from the commands themselves.
 
-Arrives: the words that lead to a command (``shell createtable``). Leaves: Markdown without headings; what a command
-prints stands beside it in the page, recorded (:mod:`tests.docs`).
+The input is the path of a command (``shell createtable``), the output is Markdown without headings. The outputs of
+commands stand in the pages themselves; :mod:`tests.docs` records them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _metavar(option: click.Option) -> str:
 
 
 def exit_codes(_: str) -> str:
-    """Every exit code there is."""
+    """Every exit code."""
     source = inspect.getsource(ExitCode)
     rows = []
     for known in ExitCode:

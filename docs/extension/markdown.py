@@ -1,6 +1,6 @@
 """Markdown from plain facts.
 
-Arrives: rows of text, docstrings. Leaves: tables and paragraphs.
+The input is rows of text and docstrings, the output is tables and paragraphs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ CHARACTER_PX = 6.4
 LINE_PX = 15
 MARGIN_PX = 12
 SELF_PX = 26
-"""How far a participant's call of itself reaches out: to the right, of the last one to the left."""
+"""Width of a participant's call of itself; it extends to the right, for the last participant to the left."""
 
 _PARTICIPANT = re.compile(r"participant (\w+) as (.+)")
 _MESSAGE = re.compile(r"(\w+)(-?->>)(\w+): (.+)")
@@ -118,7 +118,7 @@ def _width(lines: Sequence[str]) -> float:
 
 
 def _centres(diagram: Diagram) -> list[float]:
-    """Where each participant's line is: neighbours as far apart as the widest text between them wants."""
+    """The x position of each participant's line; the widest text between two neighbours fits."""
     widths = [_width(label) for label in diagram.participants]
     gaps = [(left + right) / 2 + 24 for left, right in pairwise(widths)]
     for step in diagram.steps:
@@ -137,7 +137,7 @@ def _centres(diagram: Diagram) -> list[float]:
 
 
 def _step(step: Step, centres: Sequence[float], y: float) -> tuple[list[str], float]:
-    """Its shapes below ``y``, and where the next one begins."""
+    """The shapes of a step below ``y``, and the y position of the next step."""
     first, last = centres[step.first], centres[step.last]
     height = LINE_PX * len(step.lines)
     if step.kind == "note":

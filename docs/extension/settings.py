@@ -16,7 +16,7 @@ def section(name: str) -> str:
     facts = [found for found in explain(Sections) if found.section == name]
     rows = [[code(found.key), _default(found), _range(found), _meaning(found)] for found in facts]
     introduction = doc(Sections.model_fields[name].annotation)
-    return f"{introduction}\n\n{table(('key', 'default', 'allowed', 'meaning, and why that default'), rows)}"
+    return f"{introduction}\n\n{table(('key', 'default', 'allowed', 'meaning, and reason for the default'), rows)}"
 
 
 def _default(facts: SettingFacts) -> str:
@@ -41,4 +41,4 @@ def table_properties(_: str) -> str:
         [code(known.key), code(known.default), ", ".join(map(code, known.choices)), known.meaning]
         for known in PROPERTIES.values()
     ]
-    return table(("property", "default", "one of", "meaning, and why that default"), rows)
+    return table(("property", "default", "one of", "meaning, and reason for the default"), rows)

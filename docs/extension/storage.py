@@ -1,6 +1,6 @@
 """The reference of files and of the wire, from the modules that read and write them.
 
-Arrives: names of modules and schemas. Leaves: Markdown.
+The input is names of modules and schemas, the output is Markdown.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SCHEMAS = {"mutation": MUTATION_SCHEMA, "entry": ENTRY_SCHEMA}
 _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 
 
-def told(module: str) -> str:
+def docstring(module: str) -> str:
     """The docstring of a module as it stands, its tables included; raises ValueError."""
     if not module.startswith("bookkeeper."):
-        raise ValueError(f"{module} is no module of the project")
+        raise ValueError(f"{module} is not a module of the project")
     text = _ROLE.sub(r"``\1``", inspect.getdoc(importlib.import_module(module)) or "")
     return f"```{{eval-rst}}\n{text}\n```"
 

@@ -86,7 +86,7 @@ def test_the_books_are_shown_by_the_code_that_writes_them() -> None:
 
 
 def test_what_a_generator_does_not_know_is_refused() -> None:
-    for make in (commands.command, storage.schema, storage.told):
+    for make in (commands.command, storage.schema, storage.docstring):
         with pytest.raises(ValueError, match="nosuch"):
             make("nosuch")
 
