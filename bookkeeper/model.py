@@ -6,7 +6,7 @@ Rules: R5, R13, R18 and R23.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -73,6 +73,20 @@ class RowRange:
         if prev_row is not None and end_row is not None and prev_row >= end_row:
             return None
         return RowRange(prev_row, end_row)
+
+
+def chain_break(tablets: Sequence[Extent | RowRange]) -> int | None:
+    """Rule R16: where tablets of one table, in order, stop covering each row once; None when they cover all rows.
+
+    It is the index of the first tablet that does not begin where the one before it ends, and the number of tablets when
+    the last rows are missing.
+    """
+    reached: bytes | None = None
+    for index, tablet in enumerate(tablets):
+        if tablet.prev_row != reached or (reached is None and index > 0):
+            return index
+        reached = tablet.end_row
+    return None if tablets and reached is None else len(tablets)
 
 
 def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:

@@ -20,7 +20,7 @@ from bookkeeper.bulk.manifest import NAME, read_manifest
 from bookkeeper.errors import CorruptionError
 from bookkeeper.metadata.strict_json import encode_json, mapping, number, raw_bytes, read_fields, text, typed
 from bookkeeper.metadata.values import SegmentEntry, encode_row
-from bookkeeper.model import LocalityGroup, RowRange
+from bookkeeper.model import LocalityGroup, RowRange, chain_break
 from bookkeeper.storage.wal.wal_files import FileOps, create_once, write_all
 
 KIND = "bookkeeper table export"
@@ -95,9 +95,7 @@ class Exported:
         """Raise CorruptionError unless the tablets join up, their numbers leave room for more, and their files are
         plain names with checksums.
         """
-        borders = [(tablet.rows.prev_row, tablet.rows.end_row) for tablet in self.tablets]
-        starts, ends = [start for start, _ in borders], [end for _, end in borders]
-        if not borders or starts != [None, *ends[:-1]] or ends[-1] is not None or None in ends[:-1]:
+        if chain_break([tablet.rows for tablet in self.tablets]) is not None:
             raise CorruptionError("the tablets of an export do not join up")
         for tablet in self.tablets:
             check_numbers(tablet)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import CorruptionError, NotServingError
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, chain_break
 from bookkeeper.rpc.contract.messages import TabletLocation
 
 Locate = Callable[[], Sequence[TabletLocation]]
@@ -57,18 +57,17 @@ class TableMap:
 def table_map(locations: Iterable[TabletLocation]) -> TableMap:
     """The map of tablets that cover every row once; raises NotServingError when they do not (yet)."""
     ordered = sorted(locations, key=lambda found: (found.extent.prev_row is not None, found.extent.prev_row or b""))
-    reached: bytes | None = None
-    for position, found in enumerate(ordered):
-        extent = found.extent
-        if (extent.prev_row is None) != (position == 0) or extent.prev_row != reached:
-            raise NotServingError(f"the tablets of table {extent.table_id} do not join after row {reached!r}")
-        if extent.end_row is None and position != len(ordered) - 1:
-            raise NotServingError(f"the tablets of table {extent.table_id} overlap")
-        reached = extent.end_row
-    if not ordered or reached is not None:
+    extents = tuple(found.extent for found in ordered)
+    at = chain_break(extents)
+    if at == len(extents):
         raise NotServingError("the tablets of a table do not cover every row; the master may be creating it")
+    if at is not None:
+        table_id, reached = extents[at].table_id, extents[at - 1].end_row if at else None
+        if at and reached is None:
+            raise NotServingError(f"the tablets of table {table_id} overlap")
+        raise NotServingError(f"the tablets of table {table_id} do not join after row {reached!r}")
     return TableMap(
-        tuple(found.extent for found in ordered),
+        extents,
         tuple(found.address for found in ordered),
         tuple(found.placed for found in ordered),
         {found.extent: found.problem for found in ordered if found.problem},

@@ -16,7 +16,6 @@ from functools import partial
 
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
-from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books
@@ -196,7 +195,7 @@ def assemble(
     Raises TransientError.
     """
     own_id, flight_ms = settings.instance.instance_id, books_flight_ms(settings)
-    stores = ReignStores(table, reign, partial(read_config, coordination))
+    stores = ReignStores(table, reign, coordination)
     rounds = Rounds(table, coordination, reign, own_id, settings.metadata_url)
     rounds.begin()
     event_queue = EventQueue()
@@ -205,7 +204,7 @@ def assemble(
     peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
     store = FateStore(table, reign)
     books = Books(stores)
-    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, stores.read_config))
+    recovery = TServerRecovery(tservers, reign, partial(read_promise, table, stores.config))
     placement = Placement(
         stores,
         calls,
@@ -222,7 +221,7 @@ def assemble(
         begin=lambda kind, args: fate.submit(kind, args),
     )
     age_clock = SteadyWall(clock)
-    context = Context(stores, coordination, tservers, peers, clock, age_clock, OperationSettings.of(settings), hooks)
+    context = Context(stores, tservers, peers, clock, age_clock, OperationSettings.of(settings), hooks)
     fate = FateEngine(store, all_operations(context), clock, rng)
     shipping = Shipments(settings.master.backoff_base_ms, settings.master.backoff_max_ms, rng)
     replicating = ReplicateFiles(store, clock)
@@ -233,7 +232,7 @@ def assemble(
         DispatchSettings.of(settings), clock, reign, calls, event_queue, replicating, shipping, quarantine
     )
     timing = CycleTiming(clock, rng, settings.master)
-    cycle = Cycle(timing, coordination, calls, books, placement, recovery, dispatcher, event_queue)
+    cycle = Cycle(timing, calls, books, placement, recovery, dispatcher, event_queue)
     memory = OriginMemory(OriginIndex(), own_id, settings.tserver.paths_apart_ms)
     origin_gc = OriginGc(stores, clock, age_clock, fate, memory)
     directories = DataDirectories(settings.tables_dir, settings.wal_dir)
@@ -251,7 +250,7 @@ def assemble(
             GcRunner(stores, rounds, clock, tservers, fate, origin_gc, flight_ms),
             OrphanFiles(stores, rounds, clock, directories, tservers.live, flight_ms),
         ),
-        queries=Queries(table, tservers, stores.read_config, clock, placement, placement.hurry),
+        queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),

@@ -22,7 +22,6 @@ from unittest.mock import patch
 import click
 
 from bookkeeper.clock import SteadyWall
-from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
@@ -218,7 +217,7 @@ def measure(case: Case, directory: Path) -> float:
         clock.jump(2 * FLIGHT_MS)
         if case.moment == "orphaned":
             if not step:
-                books = Books(ReignStores(store, reign, lambda: read_config(ground.coordination)))
+                books = Books(ReignStores(store, reign, ground.coordination))
             view = books.look()
             books.keep(view)
             books.publish(view, books.remove(view))
@@ -243,11 +242,8 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
     """As a leader assembles it; its operations find nobody to tell."""
     own_id = ground.settings.instance.instance_id
 
-    def config() -> ClusterConfig:
-        return read_config(ground.coordination)
-
     fate = cast(FateEngine, NoOperations())
-    stores = ReignStores(store, reign, config)
+    stores = ReignStores(store, reign, ground.coordination)
     origin_gc = OriginGc(stores, clock, SteadyWall(clock), fate, OriginMemory(OriginIndex(), own_id, 1e12))
     rounds = Rounds(store, ground.coordination, reign, own_id, "made")
     tservers = MadeLogs(ground.coordination, ground.pool, ground.settings.wal_dir)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
-from bookkeeper.coordination.config_tree import PeerCluster, read_config
+from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.books.books_cycle import Books, Owners
 from bookkeeper.master.books.work_maker import BOOKS_FAMILIES
 from bookkeeper.master.cycle.assigner import PeerQueue, in_order, waiting_work
@@ -153,7 +153,7 @@ def measure(
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], {live.session_id})
     queue = PeerQueue(4_000)
-    books = Books(ReignStores(ground.metadata, reign, lambda: read_config(ground.coordination)))
+    books = Books(ReignStores(ground.metadata, reign, ground.coordination))
     first = _seconds(lambda: _cycle(books, owners, queue, files))
     scans, cycles = [], []
     for _ in range(rounds):

@@ -28,7 +28,7 @@ import numpy as np
 
 import combiners
 from bookkeeper.coordination.config_changes import define_cluster
-from bookkeeper.coordination.config_tree import PeerCluster, read_config
+from bookkeeper.coordination.config_tree import PeerCluster
 from bookkeeper.master.books.books_cycle import Books, Owners
 from bookkeeper.master.cycle.assigner import PeerQueue
 from bookkeeper.master.index.snapshot import Snapshot
@@ -266,7 +266,7 @@ def measure(case: Case, directory: Path) -> Found:
     assert isinstance(reign, Reign)
     owners = Owners(lambda uri: uri.rsplit("/", 2)[1], ())
     store = MadeRows(case, target.key)
-    books, queue = Books(ReignStores(store, reign, lambda: read_config(ground.coordination))), PeerQueue(4_000)
+    books, queue = Books(ReignStores(store, reign, ground.coordination)), PeerQueue(4_000)
     for _ in range(2):
         full_look(books, owners, queue)
     before = resident_bytes("VmRSS")

@@ -8,7 +8,7 @@ Rules: R2, R3, R6, R7 and R8.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -16,6 +16,7 @@ from bookkeeper.coordination.config_tree import table_path
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.reign.leader import RankAboveError
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, RowPut
 from bookkeeper.model import TargetKey
@@ -37,8 +38,8 @@ def _peer_enabled_behind_the_back_of_a_leader(world: World) -> tuple[World, str,
     m2 = world.depose(m1)
     m2.cycle()
     world.ship(file, first, 3)
-    m1.books.stores = replace(m1.books.stores, read_config=lambda: old)
-    m1.cycle()
+    with patch.object(ReignStores, "config", lambda _stores: old):
+        m1.cycle()
     return world, file, second
 
 

@@ -6,14 +6,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.errors import RefusedError
+from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.cycle.work_dispatch import Dispatcher
 from bookkeeper.master.index.barriers import BARRIERS_MAX, FileBarrier, coarser_barriers
 from bookkeeper.master.index.file_entry import FileEntry
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.outstanding import Outstanding
-from bookkeeper.master.index.shipments import Report, Shipments
+from bookkeeper.master.index.shipments import Report, Shipment, Shipments
+from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.keys import _utf8
 from bookkeeper.metadata.metadata_table import MAX_RANK, CellKey, Row
@@ -38,9 +40,13 @@ def _who_is_there_from_now_on(system: ParquetSystem, quorum: str) -> Identity:
     return Identity(read_identity(system.opener(quorum, system.roots), quorum).instance_id, "parquet")
 
 
-def _remembered_config(read: Callable[[], ClusterConfig]) -> ClusterConfig:
-    found: ClusterConfig = _remembered.setdefault(f"config {id(read)}", read())
+def _remembered_config(self: ReignStores) -> ClusterConfig:
+    found: ClusterConfig = _remembered.setdefault(f"config {id(self)}", read_config(self.coordination))
     return found
+
+
+def _delete_for_good(self: Books, cells: Iterable[CellKey], _rank: int) -> None:
+    self.stores.table.delete(list(cells), MAX_RANK)
 
 
 def _every_target_ever(
@@ -181,9 +187,9 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R11: a file that is gone is tried again and again, and holds back its peer's others",
     ),
     "needed-deleted-for-good": (
-        "bookkeeper.master.books.remover",
-        "removal_rank",
-        lambda cycle_rank: MAX_RANK,  # noqa: ARG005
+        "bookkeeper.master.books.books_cycle",
+        "Books._delete",
+        _delete_for_good,
         "R2: what a later leader wrote is hidden, and the file is stuck",
     ),
     "done-goes-with-needed": (
@@ -223,8 +229,8 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
         "R5: a target that is enabled again counts as shipped what its old self got",
     ),
     "configuration-is-remembered": (
-        "bookkeeper.master.books.books_cycle",
-        "configuration",
+        "bookkeeper.master.reign.reign_stores",
+        "ReignStores.config",
         _remembered_config,
         "R6: a target that was enabled meanwhile does not count, and its data goes",
     ),
@@ -428,8 +434,8 @@ MASTER_FAULTS: dict[str, tuple[str, str, Callable[..., Any], str]] = {
     ),
     "a-try-under-way-counts": (
         "bookkeeper.master.index.shipments",
-        "is_excused",
-        lambda shipment: False,  # noqa: ARG005
+        "Shipment.press",
+        Shipment.clear_error,
         "a range that a person has seen to waits again, for a try that had begun before",
     ),
     "quarantine-keeps-nothing": (

@@ -359,7 +359,7 @@ class World:
 
     def _assemble(self, session: Session, reign: Reign) -> Master:
         tservers = self.tservers()
-        stores = ReignStores(self.table, reign, self.config)
+        stores = ReignStores(self.table, reign, self.coordination)
         peers = PeerMasters(self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings))
         age_clock = SteadyWall(self.clock)
         settings = replace(OperationSettings.of(self.settings), stream_grace_ms=60_000)
@@ -369,7 +369,7 @@ class World:
             let_go=lambda rows: None,  # noqa: ARG005
             begin=lambda kind, args: fate.submit(kind, args),
         )
-        context = Context(stores, self.coordination, tservers, peers, self.clock, age_clock, settings, hooks)
+        context = Context(stores, tservers, peers, self.clock, age_clock, settings, hooks)
         store = FateStore(self.table, reign)
         limits = FateLimits(retry_base_ms=1, retry_max_ms=2)
         fate = FateEngine(store, all_operations(context), self.clock, random.Random(1), limits)

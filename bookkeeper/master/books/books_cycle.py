@@ -104,7 +104,7 @@ class Books:
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
             rank = self.stores.reign.next_rank()
-            config = configuration(self.stores.read_config)
+            config = self.stores.config()
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
@@ -235,10 +235,11 @@ class Books:
             rows = scan_parts(self.stores.table, *keys.table_section(table_id), ("repl",))
             yield from remover.repl_cells(rows, files)
 
-    def _delete(self, cells: Iterable[CellKey], cycle_rank: int) -> None:
+    def _delete(self, cells: Iterable[CellKey], rank: int) -> None:
+        """Rule R2: needed cells go at the rank of the cycle that decided it, so what a later leader wrote stays."""
         for batch in in_batches(cells):
             self.stores.reign.check()
-            self.stores.table.delete(batch, remover.removal_rank(cycle_rank))
+            self.stores.table.delete(batch, rank)
 
     def publish(self, view: View, removed: Iterable[bytes] = ()) -> None:
         """Make the view the current one. A view whose scan was whole is worth keeping even if a later stage failed."""
@@ -387,11 +388,3 @@ def scopes_of(config: ClusterConfig, before: Scopes | None = None) -> Scopes:
     """
     targets = {table_id: found for table_id in config.tables if (found := config.targets_of(table_id))}
     return Scopes(targets, config.generation) if before is None else before.under(targets, config.generation)
-
-
-def configuration(read: Callable[[], ClusterConfig]) -> ClusterConfig:
-    """Rule R6: each cycle reads the configuration first, and one that can't be read ends the cycle: the error goes up.
-
-    It never means that nothing is configured.
-    """
-    return read()

@@ -65,11 +65,6 @@ def written_cells(files: Iterable[tuple[bytes, FileEntry]]) -> Iterator[CellKey]
             yield CellKey(key, column)
 
 
-def removal_rank(cycle_rank: int) -> int:
-    """Rule R2: needed cells go at the rank of the cycle that decided it, so what a later leader wrote stays."""
-    return cycle_rank
-
-
 @dataclass(frozen=True, slots=True)
 class MissingFile:
     """Books that name a file which does not exist, and since when (boot clock, ns) this reign has known."""

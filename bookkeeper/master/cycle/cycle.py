@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from bookkeeper.clock import Clock
 from bookkeeper.config import MasterSettings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
-from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
+from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import BookkeeperError, LeaseLostError
-from bookkeeper.master.books.books_cycle import Books, Owners, View, configuration
+from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
 from bookkeeper.master.calls.tserver_calls import TServerCalls
 from bookkeeper.master.cycle.event_queue import EventQueue, News
@@ -130,7 +130,6 @@ class Cycle:
     """One reign's thread. All methods but :meth:`run` are stages; tests call them one by one."""
 
     timing: CycleTiming
-    coordination: Coordination
     calls: TServerCalls
     books: Books
     placement: Placement
@@ -186,9 +185,10 @@ class Cycle:
         """Whether only a full look can tell what follows from the configuration as it is now (rule R6)."""
         if self.config is None:
             return True
-        if self.coordination.generation() == self.config.generation:
+        stores = self.books.stores
+        if stores.coordination.generation() == self.config.generation:
             return False
-        config = configuration(self.books.stores.read_config)
+        config = stores.config()
         if not concerns_tablets_only(self.config, config):
             return True
         self.config = config

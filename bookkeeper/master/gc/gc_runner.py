@@ -17,7 +17,6 @@ from itertools import islice
 from bookkeeper.bulk.import_log import is_of_taken
 from bookkeeper.clock import Clock
 from bookkeeper.master.books import remover
-from bookkeeper.master.books.books_cycle import configuration
 from bookkeeper.master.books.remover import MissingFile
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine, Running
@@ -106,7 +105,7 @@ class GcRunner:
             for uri, is_seal in self.tservers.entries_of(session_id):
                 files.add(uri.encode(), SEALED if is_seal else LISTED)
         live = living(self.tservers.live(), self.fate.pending())
-        online = online_tables(configuration(self.stores.read_config))
+        online = online_tables(self.stores.config())
         for _ in range(SCAN_TRIES_MAX):
             try:
                 return self._look_once(files, live, online)
@@ -180,7 +179,7 @@ class GcRunner:
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
         unnamed: dict[str, int] = {}
         for uri in uris:
-            if may_be_named_late(uri):
+            if is_of_taken(uri):
                 unnamed[uri] = self.unnamed.get(uri, now_ns)
                 if not is_over(unnamed[uri], now_ns, flight_ns):
                     continue
@@ -264,11 +263,6 @@ class GcRunner:
         for cluster, cells in sorted(by_cluster.items()):
             for first in range(0, len(cells), STREAMS_MAX):
                 self.fate.submit("stream_done", stream_done_args(cluster, cells[first : first + STREAMS_MAX]))
-
-
-def may_be_named_late(uri: str) -> bool:
-    """Whether a put that is in flight still may be the first one that names this log, and mean it."""
-    return is_of_taken(uri)
 
 
 def living(sessions: Iterable[str], operations: Iterable[Running]) -> frozenset[str]:

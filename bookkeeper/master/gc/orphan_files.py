@@ -24,7 +24,6 @@ from pathlib import Path
 from bookkeeper.bulk import incoming_dir
 from bookkeeper.clock import Clock
 from bookkeeper.errors import unavailable
-from bookkeeper.master.books.books_cycle import configuration
 from bookkeeper.master.index.log_files import LOG_SUFFIX
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.books_proof import Rounds
@@ -182,7 +181,7 @@ class OrphanFiles:
         return marked
 
     def _named(self) -> Named:
-        online = online_tables(configuration(self.stores.read_config))
+        online = online_tables(self.stores.config())
         return read_named(chained(self.stores.table.scan(keys.TABLETS_START, keys.TABLETS_STOP, FAMILIES), online))
 
     def _find(self, named: Named) -> Iterator[str]:

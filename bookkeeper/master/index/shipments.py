@@ -95,7 +95,9 @@ class Shipment:
         self.pressed = False
 
     def excuse(self, error: str | None) -> None:
-        """An error that is shown and holds nothing back, for a person has pressed: see :func:`is_excused`."""
+        """An error that is shown and holds nothing back, because a person pressed. The failed try may have begun before
+        that, and a worker that ships a range does not queue it a second time: so it is tried once more, at once.
+        """
         self.error = error
         self.pressed = False
 
@@ -294,7 +296,7 @@ class Shipments:
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
         """A transient failure is the peer's: all of its work waits. Any other one holds back this range alone."""
-        if is_excused(shipment):
+        if shipment.pressed:
             shipment.excuse(report.error)
         elif report.error_transient:
             shipment.show_error(report.error)
@@ -313,13 +315,6 @@ def are_the_same(one: BlockRange | None, other: BlockRange | None) -> bool:
     if one is None or other is None:
         return one is other
     return (one.first, one.last) == (other.first, other.last)
-
-
-def is_excused(shipment: Shipment) -> bool:
-    """The failure may be of a try that had begun before a person had seen to it, and a worker that is shipping a range
-    does not queue it a second time: so it is tried once more, without a pause.
-    """
-    return shipment.pressed
 
 
 def lands(flight: Flight, report: Report) -> bool:

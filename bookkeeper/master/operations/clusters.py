@@ -76,7 +76,7 @@ class DefineCluster:
             text(call.state, "name"),
         )
         refuse_second_alias(self.context.config(), peer)
-        define_cluster(self.context.coordination, peer)
+        define_cluster(self.context.stores.coordination, peer)
         self.context.hooks.wake()
         return Done(peer.instance_id)
 
@@ -144,5 +144,5 @@ class DeleteCluster:
         """Drop the record; a cut may have left it dropped. Raises RefusedError."""
         name = text(call.args, "name")
         if name in self.context.config().clusters:
-            delete_cluster(self.context.coordination, name)
+            delete_cluster(self.context.stores.coordination, name)
         return Done()

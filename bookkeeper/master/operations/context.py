@@ -15,7 +15,6 @@ from typing import cast
 from bookkeeper.clock import Clock, SteadyWall
 from bookkeeper.config import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
-from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import NotFoundError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
@@ -75,7 +74,6 @@ class Context:
     """
 
     stores: ReignStores
-    coordination: Coordination
     tservers: TServers
     peers: PeerMasters
     clock: Clock
@@ -85,7 +83,7 @@ class Context:
 
     def config(self) -> ClusterConfig:
         """The configuration now. Raises TransientError, CorruptionError."""
-        return self.stores.read_config()
+        return self.stores.config()
 
 
 def batch_limits(settings: Settings) -> BatchLimits:
@@ -170,7 +168,7 @@ def confirm_step(context: Context, call: Call) -> Outcome:
     """
     generation = call.state.get("generation")
     if generation is None:
-        return Next("confirm", {**call.state, "generation": context.coordination.generation()})
+        return Next("confirm", {**call.state, "generation": context.stores.coordination.generation()})
     waiting_for = context.tservers.unconfirmed(cast(int, generation))
     if waiting_for:
         return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)

@@ -247,7 +247,7 @@ class ImportTable:
         latest_ms = self.context.settings.batch_limits.latest_ms(self.context.clock.wall_ms())
         check_server_times(exported, latest_ms)
         open_request(self.context, stream)
-        table_id = new_table_id(self.context.coordination)
+        table_id = new_table_id(self.context.stores.coordination)
         return Next("copy", {"table_id": table_id, "records": exported.records})
 
     def copy(self, call: Call) -> Outcome:
@@ -292,7 +292,7 @@ class ImportTable:
         properties = {key: value for key, value in exported.properties.items() if key not in NOT_COPIED}
         name, table_id = text(call.args, "name"), text(call.state, "table_id")
         try:
-            create_table_record(self.context.coordination, table_id, name, exported.groups, properties)
+            create_table_record(self.context.stores.coordination, table_id, name, exported.groups, properties)
         except PermanentError:
             self._give_up(call)
             raise
@@ -310,7 +310,7 @@ class ImportTable:
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
         table_id = text(call.state, "table_id")
-        set_table_state(self.context.coordination, table_id, "online")
+        set_table_state(self.context.stores.coordination, table_id, "online")
         self.context.hooks.tablets_changed(*keys.table_section(table_id))
         return Next("place", call.state)
 

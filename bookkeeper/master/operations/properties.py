@@ -56,7 +56,7 @@ class ChangeProperties:
             after, _ = changed(table.properties, changes, removals)
             return dataclasses.replace(table, properties=after)
 
-        change_table(self.context.coordination, table_id, change)
+        change_table(self.context.stores.coordination, table_id, change)
         return Next("confirm", {"table_id": table_id})
 
     def confirm(self, call: Call) -> Outcome:

@@ -41,7 +41,7 @@ class SetReadOnly:
 
     def write(self, call: Call) -> Outcome:
         """Write the switch."""
-        set_read_only(self.context.coordination, call.args["read_only"] is True)
+        set_read_only(self.context.stores.coordination, call.args["read_only"] is True)
         return Next("confirm", {})
 
     def confirm(self, call: Call) -> Outcome:

@@ -90,13 +90,13 @@ class EnableReplication:
 
     def number(self, call: Call) -> Outcome:
         """Rule R5: every target begins a new incarnation; a cut leaves a gap in the numbers."""
-        return Next("write", {**call.state, "incarnation": next_incarnation(self.context.coordination)})
+        return Next("write", {**call.state, "incarnation": next_incarnation(self.context.stores.coordination)})
 
     def write(self, call: Call) -> Outcome:
         """Write the target. Raises NotFoundError when table or cluster went away."""
         state = call.state
         add_target(
-            self.context.coordination,
+            self.context.stores.coordination,
             text(state, "table_id"),
             self.context.config().cluster(text(call.args, "cluster")),
             text(state, "remote_table_id"),
@@ -134,7 +134,7 @@ class DisableReplication:
         cluster = config.cluster(text(call.args, "cluster"))
         groups = texts(call.args, "groups")
         check_group_names(table, groups)
-        narrow_targets(self.context.coordination, table.table_id, cluster.alias, groups or None)
+        narrow_targets(self.context.stores.coordination, table.table_id, cluster.alias, groups or None)
         return Next("confirm", {})
 
     def confirm(self, call: Call) -> Outcome:

@@ -104,13 +104,13 @@ class CreateTable:
 
     def number(self, _call: Call) -> Outcome:
         """Take an id; a cut leaves a gap in the numbers."""
-        return Next("claim", {"table_id": new_table_id(self.context.coordination)})
+        return Next("claim", {"table_id": new_table_id(self.context.stores.coordination)})
 
     def claim(self, call: Call) -> Outcome:
         """Claim the name and write the record. Raises ExistsError."""
         properties = cast("dict[str, str]", call.args["properties"])
         create_table_record(
-            self.context.coordination,
+            self.context.stores.coordination,
             text(call.state, "table_id"),
             text(call.args, "name"),
             decode_groups(call.args),
@@ -127,7 +127,7 @@ class CreateTable:
 
     def online(self, call: Call) -> Outcome:
         """Let the table be used."""
-        set_table_state(self.context.coordination, text(call.state, "table_id"), "online")
+        set_table_state(self.context.stores.coordination, text(call.state, "table_id"), "online")
         self.context.hooks.tablets_changed(*keys.table_section(text(call.state, "table_id")))
         return Next("place", call.state)
 
@@ -204,8 +204,8 @@ class DeleteTable:
         table = config.table_named(text(call.args, "name"))
         if table.state == "online":
             refuse_if_read_only(config, table, "deletetable")
-        change_table(self.context.coordination, table.table_id, as_deleted)
-        return Next("unload", {"table_id": table.table_id, "generation": self.context.coordination.generation()})
+        change_table(self.context.stores.coordination, table.table_id, as_deleted)
+        return Next("unload", {"table_id": table.table_id, "generation": self.context.stores.coordination.generation()})
 
     def unload(self, call: Call) -> Outcome:
         """Wait until no tserver holds a tablet of it or can still write to one."""
@@ -231,7 +231,7 @@ class DeleteTable:
 
     def record(self, call: Call) -> Outcome:
         """Drop the record and give the name back."""
-        remove_table_record(self.context.coordination, text(call.state, "table_id"))
+        remove_table_record(self.context.stores.coordination, text(call.state, "table_id"))
         self.context.hooks.wake()
         return Done()
 
@@ -278,7 +278,7 @@ class SetGroups:
         table = online_table(self.context.config(), text(call.args, "name"))
         groups = decode_groups(call.args)
         refuse_loss_of_replicated_groups(table, groups)
-        set_table_groups(self.context.coordination, table.table_id, groups)
+        set_table_groups(self.context.stores.coordination, table.table_id, groups)
         return Next("confirm", {"table_id": table.table_id})
 
     def confirm(self, call: Call) -> Outcome:

@@ -49,7 +49,9 @@ class SetAuthorizations:
 
     def write(self, call: Call) -> Outcome:
         """Write the record."""
-        set_authorizations(self.context.coordination, text(call.args, "user"), texts(call.args, "authorizations"))
+        set_authorizations(
+            self.context.stores.coordination, text(call.args, "user"), texts(call.args, "authorizations")
+        )
         return Next("confirm", {})
 
     def confirm(self, call: Call) -> Outcome:

@@ -46,7 +46,7 @@ class OriginGc:
 
     def before_it_goes(self, uri: str, finished: Collection[TargetKey]) -> None:
         """Write down whom a log has brought what, before it goes or when it is found missing."""
-        own, config = RootLog(self.memory.own_instance_id, uri), self.stores.read_config()
+        own, config = RootLog(self.memory.own_instance_id, uri), self.stores.config()
         foreign = [log for log, row in self.rows.items() if not self._is_ours(row) and is_here(row)]
         origin_index = self.memory.index.of([uri])[uri] if foreign and finished else ()
         puts = hand_down(

@@ -72,7 +72,7 @@ class OriginService:
 
     def _answered(self, route: Sequence[str], questions: Sequence[RootQuestion]) -> Sequence[RootStanding]:
         if route:
-            peer = peer_on_route(self.stores.read_config(), route[0], self.memory.own_instance_id)
+            peer = peer_on_route(self.stores.config(), route[0], self.memory.own_instance_id)
             return self.peers.root_standings(peer.alias, peer.quorum, peer.instance_id, route[1:], questions)
         return self._here(questions)
 
@@ -86,7 +86,7 @@ class OriginService:
         refused = [] if asking is None else [log for log in logs if self._refuses_end(log, rows[log], asking)]
         told = [log for log in logs if log not in refused and (asking in (None, log.instance_id) or is_here(rows[log]))]
         if told and route:
-            peer = peer_on_route(self.stores.read_config(), route[0], self.memory.own_instance_id)
+            peer = peer_on_route(self.stores.config(), route[0], self.memory.own_instance_id)
             self.peers.roots_over(peer.alias, peer.quorum, peer.instance_id, route[1:], told)
         elif told:
             self.fate.submit("forget_roots", forget_roots_args(told))
@@ -118,7 +118,7 @@ class OriginService:
         logs = [question.log for question in questions]
         present = [log.uri for log in self.tservers.logs()]
         owed = {root for roots in self.memory.index.of(present).values() for root in (logs if roots is None else roots)}
-        config = self.stores.read_config()
+        config = self.stores.config()
         peers = instances_of((t.key for table in config.tables.values() for t in table.targets), config)
         rows = [read_root(self.stores.table, log) for log in logs]
         self._note_heard([row for row in rows if row is not None])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from bookkeeper.coordination.config_tree import ClusterConfig
+from bookkeeper.coordination.config_tree import ClusterConfig, read_config
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.master.reign.leader import Reign
 from bookkeeper.metadata.metadata_table import MetadataTable
 
 
 @dataclass(frozen=True, slots=True)
 class ReignStores:
-    """The metadata table, the reign whose ranks and checks fence each write, and a way to read the configuration."""
+    """The metadata table, the coordination store, and the reign whose ranks and checks fence each write."""
 
     table: MetadataTable
     reign: Reign
-    read_config: Callable[[], ClusterConfig]
+    coordination: Coordination
+
+    def config(self) -> ClusterConfig:
+        """The configuration now. Rule R6: each decision reads it anew, and one that can't be read never means that
+        nothing is configured. Raises TransientError, CorruptionError.
+        """
+        return read_config(self.coordination)

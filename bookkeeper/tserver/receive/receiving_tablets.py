@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bookkeeper.errors import NotFoundError, NotServingError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
-from bookkeeper.model import Extent
+from bookkeeper.model import Extent, chain_break
 
 LOCATION_FAMILIES = ("tablet", "location")
 
@@ -43,13 +43,12 @@ def check_chain(table_id: str, tablets: list[Located]) -> None:
     """Rule R16: the tablets join up from the first row to the last; raises NotServingError when a scan met a change."""
     if not tablets:
         raise NotFoundError(f"table {table_id} has no tablets here")
-    before: bytes | None = None
-    for tablet in tablets:
-        if tablet.extent.prev_row != before or (before is None and tablet is not tablets[0]):
-            raise NotServingError(f"the tablets of table {table_id} do not join up at {tablet.extent}: read them again")
-        before = tablet.extent.end_row
-    if before is not None:
+    extents = [tablet.extent for tablet in tablets]
+    at = chain_break(extents)
+    if at == len(extents):
         raise NotServingError(f"the last tablet of table {table_id} is missing: read them again")
+    if at is not None:
+        raise NotServingError(f"the tablets of table {table_id} do not join up at {extents[at]}: read them again")
 
 
 class Locations:

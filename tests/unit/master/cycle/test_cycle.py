@@ -65,7 +65,6 @@ class Running:
         )
         self.cycle = Cycle(
             CycleTiming(world.clock, rng, settings),
-            world.coordination,
             calls,
             master.books,
             placement,
