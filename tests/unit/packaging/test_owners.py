@@ -21,7 +21,7 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.web_server: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.pages: self._templates.filters": "jinja's environment",
     "bookkeeper.replay.spark.spark_session: server.handle_error": "py4j's callback server",
-    "bookkeeper.runtime.process_exit: late.daemon": "a thread",
+    "bookkeeper.runtime.process_exit: timer.daemon": "a thread",
     "bookkeeper.security.tls: context.check_hostname": "an SSL context",
     "bookkeeper.security.tls: context.minimum_version": "an SSL context",
     "bookkeeper.security.tls: context.num_tickets": "an SSL context",
