@@ -1,7 +1,6 @@
-"""What a scan may see: the authorizations that it asks for, of those that its user has.
+"""The labels that a scan may read: the authorizations that it requests, out of those that its user has. Pure.
 
-Arrives: a scan's user and authorizations, the configuration in force. Leaves: a :class:`Sight`, or RefusedError. Pure.
-Nobody proves yet who they are: the user's name is the client's word.
+The user's name is not authenticated yet: the client chooses it.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.storage.tablet import Sight, sight_of
 
 ROOT = "root"
-"""The user of clients that name none."""
+"""The user of a client that names none."""
 
 
 def sight_for(users: Mapping[str, frozenset[str]], user: str | None, authorizations: Sequence[str] | None) -> Sight:
-    """``authorizations`` None: all that the user has. Raises RefusedError when it asks for others."""
+    """``authorizations`` None: all of the user's. Raises RefusedError for an authorization that the user lacks."""
     name = user or ROOT
-    held = users.get(name, frozenset())
-    asked = held if authorizations is None else frozenset(authorizations)
-    more = lacking(asked, held)
-    if more:
+    granted = users.get(name, frozenset())
+    requested = granted if authorizations is None else frozenset(authorizations)
+    missing = lacking(requested, granted)
+    if missing:
         raise RefusedError(
-            f"user {name} has no authorization {', '.join(more)}; what it has: getauths -u {name}; "
+            f"user {name} has no authorization {', '.join(missing)}; what it has: getauths -u {name}; "
             "the command setauths gives it others"
         )
-    return sight_of(frozenset(authorization.encode() for authorization in asked))
+    return sight_of(frozenset(authorization.encode() for authorization in requested))
 
 
-def lacking(asked: frozenset[str], held: frozenset[str]) -> list[str]:
-    """What is asked for and not had."""
-    return sorted(asked - held)
+def lacking(requested: frozenset[str], granted: frozenset[str]) -> list[str]:
+    """The requested authorizations that the user does not have."""
+    return sorted(requested - granted)
