@@ -39,7 +39,7 @@ class ActiveWal:
         limits: CommitLimits,
         die: Die,
     ) -> None:
-        """Open the first log. See :class:`GroupCommitter`; raises what ``open_wal`` raises."""
+        """Open the first log. See :class:`GroupCommitter`; raises the errors of ``open_wal``."""
         self._open_wal = open_wal
         self._listener = listener
         self._fence = fence

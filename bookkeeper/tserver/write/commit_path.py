@@ -21,12 +21,12 @@ from bookkeeper.tserver.write.write_context import WriteContext
 T = TypeVar("T")
 
 
-def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
+def wait_for(future: Future[T], timeout_ms: float, request: str) -> T:
     """The answer of a submission; raises its error, or UnavailableError when it is late (it may still happen)."""
     try:
         return future.result(timeout_ms / 1000)
     except FutureTimeoutError:
-        raise UnavailableError(f"{what} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
+        raise UnavailableError(f"{request} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
 
 
 class CommitPath:

@@ -114,7 +114,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.commit.wal_opener", "WalWriter", SimWalWriter),
         ("tserver.assembly", "commit_limits", write_ahead),
         ("tserver.process", "random", primitives.SimRandomModule),
-        ("tserver.process", "LEASE_LOOK_MS", 1_000),
+        ("tserver.process", "LEASE_CHECK_MS", 1_000),
         ("tserver.assembly", "books_flight_ms", lambda _settings: FLIGHT_MS),
         ("tserver.assembly", "SEALED_LOG_AGE_MS", 1_000),
         ("tserver.maintenance.compactor", "due_merges", eager_merges),
