@@ -56,7 +56,7 @@ def longest(column: pa.Array) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeSegment:
+class LogSegment:
     """One file; ``entry`` as a tablet would have it that takes all of it."""
 
     uri: str
@@ -65,7 +65,7 @@ class WholeSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeLog:
+class SegmentedLog:
     """A log as segments: its records, the locality groups that they were parted by, the longest ones. The segments may
     be those of some groups only, for a target that gets no others.
     """
@@ -73,7 +73,7 @@ class WholeLog:
     records: int
     groups: tuple[LocalityGroup, ...]
     lengths: Lengths
-    segments: tuple[WholeSegment, ...]
+    segments: tuple[LogSegment, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -98,7 +98,7 @@ class WholeLog:
         )
 
     @classmethod
-    def decode(cls, raw: bytes, log: Path) -> WholeLog:
+    def decode(cls, raw: bytes, log: Path) -> SegmentedLog:
         """Inverse of :meth:`encode`. Raises CorruptionError."""
         fields = read_fields(raw, "the manifest of a log", "version", "records", "groups", "lengths", "segments")
         number(fields, "version", VERSION)
@@ -108,7 +108,7 @@ class WholeLog:
             tuple(LocalityGroup(name, tuple(_families(groups, name))) for name in groups),
             Lengths(*(number(lengths, name) for name in ("row", "column", "value"))),
             tuple(
-                WholeSegment(
+                LogSegment(
                     uri_of(log.with_name(text(part, 0))), SegmentEntry.decode(text(part, 1).encode()), text(part, 2)
                 )
                 for part in tuples(fields, "segments", 3)
@@ -124,7 +124,7 @@ def _families(groups: Mapping[str, object], name: str) -> Iterable[bytes]:
     return (raw_bytes(listed, index) for index in listed)
 
 
-def keep_segments(
+def link_log_segments(
     log_uri: str, records: int, refs: Sequence[SegmentRef], groups: GroupMap, lengths: Lengths, ops: FileOps
 ) -> None:
     """Put the segments with a log's records beside it, durable on return. Raises OSError, then some links are left
@@ -135,9 +135,9 @@ def keep_segments(
     for place, ref in enumerate(refs):
         path = beside(log, f"{FILE_SUFFIX}{place:05d}")
         ops.link(path_of(ref.uri), path)
-        kept.append(WholeSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
+        kept.append(LogSegment(uri_of(path), segment_entry(ref), sha256_of(path)))
     named = tuple(LocalityGroup(name, tuple(sorted(families))) for name, families in sorted(groups.groups.items()))
-    whole = WholeLog(records, named, lengths, tuple(kept))
+    whole = SegmentedLog(records, named, lengths, tuple(kept))
     create_once(beside(log, MANIFEST_SUFFIX), whole.encode(log), ops)
 
 
@@ -147,7 +147,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def whole_of(log_uri: str) -> WholeLog | None:
+def read_segmented_log(log_uri: str) -> SegmentedLog | None:
     """The segments beside a log; None when there are none. Raises CorruptionError, OSError."""
     if urlsplit(log_uri).scheme != "file":
         return None
@@ -156,4 +156,4 @@ def whole_of(log_uri: str) -> WholeLog | None:
         raw = beside(log, MANIFEST_SUFFIX).read_bytes()
     except FileNotFoundError:
         return None
-    return WholeLog.decode(raw, log)
+    return SegmentedLog.decode(raw, log)

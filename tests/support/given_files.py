@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from bookkeeper.bulk.import_log import ImportLogs
-from bookkeeper.bulk.log_segments import WholeLog, keep_segments, whole_of
+from bookkeeper.bulk.log_segments import SegmentedLog, link_log_segments, read_segmented_log
 from bookkeeper.bulk.segment_conversion import Place, convert
 from bookkeeper.model import BlockTarget, Extent, StreamKey, TargetKey
 from bookkeeper.origins import Root
-from bookkeeper.peers.protocol import WholeFile
-from bookkeeper.peers.segment_files import offer_of, parts_of
+from bookkeeper.peers.extensions import SegmentTransfer
+from bookkeeper.peers.segment_files import missing_parts, offer_of
 from bookkeeper.rpc.contract.messages import ReplicateResult
 from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment, OfferAnswer
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
@@ -33,15 +33,15 @@ class Given:
     """An import of a cluster elsewhere, to be sent to table 1 of a ground."""
 
     log: str
-    whole: WholeLog
+    whole: SegmentedLog
     stream: StreamKey
     root: Root | None = None
     provenance: tuple[str, ...] = (SOURCE,)
 
     @property
-    def file(self) -> WholeFile:
+    def file(self) -> SegmentTransfer:
         """What its cluster says of it."""
-        return WholeFile(self.provenance, self.whole, self.root)
+        return SegmentTransfer(self.provenance, self.whole, self.root)
 
     # ---- as files
 
@@ -52,7 +52,7 @@ class Given:
 
     def put(self, west: Ground, node: Node, token: str, held: Sequence[int], part_bytes: int = 1000) -> None:
         """Send the files."""
-        for part in parts_of(token, self.stream, self.whole, held, part_bytes):
+        for part in missing_parts(token, self.stream, self.whole, held, part_bytes):
             west.tserver(node).put_segment(part)
 
     def send_whole(self, west: Ground, node: Node) -> OfferAnswer:
@@ -99,7 +99,7 @@ def given_files(
     with patch("bookkeeper.bulk.segment_conversion.CHUNK_RECORDS", 1):
         refs = convert(batches, [extent], groups, Place(made, TabletSettings(), SegmentOps()), lambda: None, logs.add)
     log = logs.finish()[extent]
-    keep_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
-    whole = whole_of(log.uri)
+    link_log_segments(log.uri, log.offset, refs, groups, logs.lengths, SegmentOps())
+    whole = read_segmented_log(log.uri)
     assert whole is not None
     return Given(log.uri, whole, StreamKey(SOURCE, log.uri, "7", "1", 1))

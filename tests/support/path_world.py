@@ -17,6 +17,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.master.splits.split_rules import TabletFacts, joined_state, part_state
 from bookkeeper.metadata.values import FlushState
 from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Extent, TargetKey
+from bookkeeper.peers.bookkeeper import source_block
 from bookkeeper.peers.protocol import Acked, Message
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream.block_stream import RangeStream
@@ -149,7 +150,7 @@ class Cluster:
         """One message, as a tserver takes it."""
         request = ReplicateRequest(
             "", stream.stream, message.provenance, message.acked_offset, message.after_offset, message.to_offset,
-            message.blocks,
+            tuple(map(source_block, message.blocks)),
         )  # fmt: skip
         blocks = decode_blocks(request, LIMITS)
         for extent, part in part_by_tablet(blocks, list(self.tablets)).items():

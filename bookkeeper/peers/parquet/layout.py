@@ -27,8 +27,7 @@ from datetime import UTC, datetime
 
 from bookkeeper.errors import IncompatibleError, InvalidInputError
 from bookkeeper.model import StreamKey
-from bookkeeper.peers.protocol import BlockFacts, Message
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.peers.protocol import BlockFacts, Message, MessageBlock
 
 IDENTITY_FILE = "_bookkeeper.json"
 UNFINISHED = "_unfinished"
@@ -42,7 +41,7 @@ _FILE_NAME = re.compile(r"([0-9]{20})\.parquet")
 class Part:
     """A block with what the source knows of it."""
 
-    block: SourceBlock
+    block: MessageBlock
     facts: BlockFacts
 
     @property

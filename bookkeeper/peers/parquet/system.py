@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.clock import Clock, SystemClock
-from bookkeeper.config import Settings
 from bookkeeper.errors import (
     CorruptionError,
     GapError,
@@ -25,7 +24,7 @@ from bookkeeper.model import StreamKey
 from bookkeeper.peers.parquet import layout, records
 from bookkeeper.peers.parquet.file_store import Store, open_store
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE, Part
-from bookkeeper.peers.protocol import Acked, Identity, Message, Peer
+from bookkeeper.peers.protocol import Acked, Identity, Message, Peer, RetryLimits
 from bookkeeper.security.file_roots import FileRoots
 
 IDENTITY_FORMAT = 1
@@ -61,7 +60,7 @@ class ParquetSystem:
     """None, until :meth:`use_roots` names some."""
 
     def use_roots(self, roots: FileRoots) -> None:
-        """See :class:`bookkeeper.peers.protocol.FileSystemPeer`."""
+        """See :class:`bookkeeper.peers.extensions.FileSystemPeer`."""
         self.roots = roots
 
     def prepare(self, quorum: str) -> Identity:
@@ -89,7 +88,7 @@ class ParquetSystem:
         """
         self.opener(peer.quorum, self.roots).sweep(self.clock.wall_ms() - LEFTOVER_AGE_MS)
 
-    def open(self, peer: Peer, stream: StreamKey, settings: Settings) -> ParquetSession:  # noqa: ARG002 - the protocol's
+    def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> ParquetSession:  # noqa: ARG002 - the protocol's
         """A session on the directory; raises RefusedError when it is another one (R23), UnavailableError without it."""
         layout.check_table(stream.target_table_id)
         store = self.opener(peer.quorum, self.roots)

@@ -38,15 +38,22 @@ from bookkeeper.errors import (
     TransientError,
 )
 from bookkeeper.model import BlockRange
-from bookkeeper.peers.protocol import Acked, AheadSession, BlockFacts, Message, ReplicaSession
+from bookkeeper.peers.extensions import PipelinedSession, is_pipelined
+from bookkeeper.peers.protocol import Acked, BlockFacts, Message, MessageBlock, ReplicaSession
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult, check_range, is_about_records
 from bookkeeper.replay.stream import filters, message_origins
-from bookkeeper.replay.stream.message_span import Flight, MessageSpan, Part, message_bytes, payload_bytes, record_count
-from bookkeeper.rpc.contract.messages import SourceBlock
+from bookkeeper.replay.stream.message_span import (
+    MessageSpan,
+    Part,
+    SentMessage,
+    message_bytes,
+    payload_bytes,
+    record_count,
+)
 from bookkeeper.storage.columns import min_max_row
 from bookkeeper.storage.wal import Block, BlockAt, encode_batch
 
-MESSAGES_ON_WAY_MAX = 3
+MESSAGES_IN_FLIGHT_MAX = 3
 """Messages of a stream that are not answered yet, where the session can have several: while the peer makes one durable,
 another one is checked there, and the next one is read and sent.
 """
@@ -90,7 +97,7 @@ class RangeStream:
         self._pending: list[Part] = []
         self._pending_bytes = 0
         self._provenance: tuple[str, ...] = ()
-        self._flying: deque[Flight] = deque()
+        self._in_flight: deque[SentMessage] = deque()
         self._shares: deque[tuple[int, tuple[int, int]]] = deque()
         """Last offsets of blocks that are not acknowledged yet, and what of the file up to there is the target's."""
         self._sent = self._acked = self._seen = ranges[0].finished
@@ -173,7 +180,7 @@ class RangeStream:
         self._error = RangeError.of(error)
         self._high_water = error.high_water if isinstance(error, GapError) else None
         self._pending = []
-        self._let_land()
+        self._drain()
 
     def _begin(self) -> None:
         current = self._current
@@ -230,19 +237,19 @@ class RangeStream:
         if decision.share is filters.Share.WHOLE:
             payload = pa.py_buffer(block.payload)
             block_origins = message_origins.block_origins_of(header, current, None)
-            whole = SourceBlock(
+            whole = MessageBlock(
                 first, last, payload, header.record_count, header.min_row, header.max_row, block_origins
             )
             return Part(whole, BlockFacts(header.write_time_ms, header.first_seq), block.end_position)
         batch = block.batch()
-        places = filters.places_of_families(batch, decision.families)
-        if not len(places):
+        row_indices = filters.row_indices_of_families(batch, decision.families)
+        if not len(row_indices):
             return None
-        kept = batch.take(pa.array(places))
+        kept = batch.take(pa.array(row_indices))
         rest = encode_batch(kept, header.compression)
-        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(places.view(np.uint64)))
-        block_origins = message_origins.block_origins_of(header, current, places)
-        share = SourceBlock(first, last, rest, kept.num_rows, *min_max_row(kept), block_origins)
+        facts = BlockFacts(header.write_time_ms, header.first_seq, pa.array(row_indices.view(np.uint64)))
+        block_origins = message_origins.block_origins_of(header, current, row_indices)
+        share = MessageBlock(first, last, rest, kept.num_rows, *min_max_row(kept), block_origins)
         return Part(share, facts, block.end_position)
 
     def _append(self, part: Part, provenance: tuple[str, ...]) -> None:
@@ -256,85 +263,85 @@ class RangeStream:
     def _flush(self) -> None:
         """Ship what is at hand, and wait until all is acknowledged."""
         self._send_on()
-        self._settle_all()
+        self._take_all_answers()
         self._reach(self._seen, self._seen_position)
 
-    def _settle_all(self) -> None:
-        while self._flying:
-            self._settle()
+    def _take_all_answers(self) -> None:
+        while self._in_flight:
+            self._take_answer()
 
     def _send_on(self) -> None:
         """Ship what is at hand; where the session can, without waiting for the answer."""
         if not self._pending:
             return
-        stretch = MessageSpan(
+        span = MessageSpan(
             self._pending, self._provenance, self._sent, self._sent_position, self._seen, self._seen_position
         )
         self._pending, self._pending_bytes = [], 0
-        self._sent, self._sent_position = stretch.to, stretch.to_position
-        while len(self._flying) >= MESSAGES_ON_WAY_MAX:
-            self._settle()
+        self._sent, self._sent_position = span.to, span.to_position
+        while len(self._in_flight) >= MESSAGES_IN_FLIGHT_MAX:
+            self._take_answer()
         session = self._sessions.session(self._current)
-        if isinstance(session, AheadSession):
-            message = stretch.message(self._acked)
-            self._flying.append(Flight(stretch, message, session.ship_ahead(message)))
+        if isinstance(session, PipelinedSession):
+            message = span.message(self._acked)
+            self._in_flight.append(SentMessage(span, message, session.start_shipping(message)))
         else:
-            self._send(stretch)
+            self._send(span)
 
-    def _settle(self) -> None:
+    def _take_answer(self) -> None:
         """Take the answer to the first message on its way. All in front of it is acknowledged."""
-        flight = self._flying.popleft()
+        sent = self._in_flight.popleft()
         try:
-            acked = self._landed(flight)
+            acked = self._answer_of(sent)
         except PermanentError as error:
-            self._narrow(flight.stretch, error)
+            self._narrow(sent.span, error)
         except TransientError as error:
-            if isinstance(error, GapError) and not flight.message.is_ahead:
+            if isinstance(error, GapError) and not is_pipelined(sent.message):
                 raise
-            self._send(flight.stretch)
-            self._settle_all()  # what left behind it was declined: whatever leaves ahead of that would be, without end
+            self._send(sent.span)
+            self._take_all_answers()  # the peer declined the messages behind it: new ones behind those would be, too
         else:
-            self._count(flight.message, acked)
-            self._reach(flight.stretch.to, flight.stretch.to_position)
+            self._count(sent.message, acked)
+            self._reach(sent.span.to, sent.span.to_position)
 
-    def _landed(self, flight: Flight) -> Acked:
+    def _answer_of(self, sent: SentMessage) -> Acked:
         try:
-            return flight.shipment.wait()
+            return sent.in_flight.wait()
         except BaseException:
             self._sessions.forget(self._current)
             raise
         finally:
-            self._count_sends(flight.message, flight.shipment.sends)
+            self._count_sends(sent.message, sent.in_flight.sends)
 
-    def _let_land(self) -> None:
+    def _drain(self) -> None:
         """The stream has stopped, and nothing of it is on its way when it says so, whatever became of that: what is not
         acknowledged is sent again, and a peer knows what it has.
         """
-        while self._flying:
+        while self._in_flight:
             with suppress(BookkeeperError):
-                self._landed(self._flying.popleft())
+                self._answer_of(self._in_flight.popleft())
 
-    def _send(self, stretch: MessageSpan) -> None:
+    def _send(self, span: MessageSpan) -> None:
         """Ship a stretch, and wait until it is acknowledged; all in front of it is."""
-        message = stretch.message(self._acked)
+        message = span.message(self._acked)
         try:
             acked = self._ship(message)
         except PermanentError as error:
-            self._narrow(stretch, error)
+            self._narrow(span, error)
         else:
             self._count(message, acked)
-            self._reach(stretch.to, stretch.to_position)
+            self._reach(span.to, span.to_position)
 
-    def _narrow(self, stretch: MessageSpan, error: PermanentError) -> None:
+    def _narrow(self, span: MessageSpan, error: PermanentError) -> None:
         """What the peer refuses for what is in it is halved: the blocks in front of the one that it is about go, and
         that one is named.
         """
         if not is_about_records(error):
             raise error
-        if len(stretch.parts) == 1:
-            self._failed = stretch.blocks
+        if len(span.parts) == 1:
+            self._failed = span.blocks
             raise error
-        for half in stretch.halves():
+        for half in span.halves():
             self._send(half)
 
     def _reach(self, offset: int, position: int) -> None:
@@ -365,7 +372,7 @@ class RangeStream:
         self._counts.sent_bytes += times * message_bytes(message)
 
     def _count(self, message: Message, acked: Acked) -> None:
-        promised = message.acked_offset if message.is_ahead else message.to_offset
+        promised = message.acked_offset if is_pipelined(message) else message.to_offset
         if acked.offset < promised:
             raise IncompatibleError(
                 f"the peer answered {acked.offset} to a message up to {message.to_offset}: it must be all or an error"

@@ -19,7 +19,7 @@ from bookkeeper.model import BlockTarget, TargetKey
 from bookkeeper.storage.columns import places_of
 from bookkeeper.storage.wal import BlockHeader, Group, block_target_from_pb, shares_from_pb, target_from_pb
 
-LocationCache = npt.NDArray[np.int64]
+RowIndices = npt.NDArray[np.int64]
 
 
 class Share(Enum):
@@ -87,6 +87,6 @@ def provenance_for(header: BlockHeader, own_instance_id: str) -> tuple[str, ...]
     return (*header.provenance, own_instance_id)
 
 
-def places_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> LocationCache:
+def row_indices_of_families(batch: pa.RecordBatch, families: Collection[bytes]) -> RowIndices:
     """Where in the batch records of these families are, ascending."""
     return places_of(batch.column("family"), families)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from bookkeeper.origins import Part, Runs, root_of
 from bookkeeper.replay.ranges import Range
 from bookkeeper.replay.stream import filters
-from bookkeeper.replay.stream.filters import LocationCache
+from bookkeeper.replay.stream.filters import RowIndices
 from bookkeeper.storage.wal import BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import (
     EVERY_ROW,
@@ -27,13 +27,13 @@ from bookkeeper.storage.wal.blocks.block_origins import (
 )
 
 
-def block_origins_of(header: BlockHeader, current: Range, places: LocationCache | None) -> bytes | None:
-    """``places``: which records of the block go, ascending; None = all."""
+def block_origins_of(header: BlockHeader, current: Range, row_indices: RowIndices | None) -> bytes | None:
+    """``row_indices``: which records of the block go, ascending; None = all."""
     families = claimed_families(header, current)
     found = (
-        _received(header, current, families, places)
+        _received(header, current, families, row_indices)
         if header.HasField("origin")
-        else _own(header, current, families, places)
+        else _own(header, current, families, row_indices)
     )
     return None if found is None else block_origins_to_pb(found, root_of(current.stream)).SerializeToString()
 
@@ -49,12 +49,12 @@ def claimed_families(header: BlockHeader, current: Range) -> frozenset[bytes] | 
 
 
 def _own(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, row_indices: RowIndices | None
 ) -> BlockOrigins:
     """Of what was written here: the place in this file is where it was first."""
     root = root_of(current.stream)
     whole = Runs.of((header.first_offset, header.first_offset + header.record_count - 1))
-    records = () if places is None else at_places(((root, whole),), places)
+    records = () if row_indices is None else at_places(((root, whole),), row_indices)
     claims: tuple[Claim, ...] = (Claim(root, Part(EVERY_ROW, None, whole), taken_since(header.since, current)),)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))
 
@@ -75,13 +75,13 @@ def shipped(claim: Claim, current: Range) -> Claim:
 
 
 def _received(
-    header: BlockHeader, current: Range, families: Collection[bytes] | None, places: LocationCache | None
+    header: BlockHeader, current: Range, families: Collection[bytes] | None, row_indices: RowIndices | None
 ) -> BlockOrigins | None:
     """Of what came from another cluster: as that one said it."""
     own = root_of(stream_from_pb(header.origin.stream))
     found = block_origins_from_pb(header.block_origins, own)
     if not found.records:
         return None
-    records = found.records if places is None else at_places(found.records, places)
+    records = found.records if row_indices is None else at_places(found.records, row_indices)
     claims = exact_claims(records) if found.partial else tuple(shipped(claim, current) for claim in found.claims)
     return BlockOrigins(records, claims if families is None else of_families(claims, families))

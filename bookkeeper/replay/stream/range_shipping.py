@@ -18,10 +18,10 @@ from bookkeeper.config import Settings
 from bookkeeper.errors import BookkeeperError, CorruptionError, UnavailableError
 from bookkeeper.model import StreamKey
 from bookkeeper.peers.protocol import Peer, ReplicaSession
-from bookkeeper.peers.registry import Registry, split_quorum
+from bookkeeper.peers.registry import Registry, retry_limits, split_quorum
 from bookkeeper.replay.ranges import Range, RangeResult
 from bookkeeper.replay.stream.block_stream import RangeStream
-from bookkeeper.replay.stream.segment_transfer import Tried, try_whole
+from bookkeeper.replay.stream.segment_transfer import TransferOutcome, try_segment_transfer
 from bookkeeper.storage.wal import BlockAt, read_blocks, whole_behind
 
 SESSIONS_MAX = 256
@@ -39,7 +39,7 @@ class Sessions:
     def __init__(self, registry: Registry, settings: Settings, sessions_max: int = SESSIONS_MAX) -> None:
         """At most ``sessions_max`` are kept."""
         self._registry = registry
-        self._settings = settings
+        self._limits = retry_limits(settings)
         self._sessions_max = sessions_max
         self._open: OrderedDict[SessionKey, ReplicaSession] = OrderedDict()
 
@@ -47,7 +47,7 @@ class Sessions:
         """The session for a range's stream, opened if need be; raises what the replica system raises."""
         key = _key_of(wanted)
         if key not in self._open:
-            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._settings)
+            self._open[key] = self._registry.system(key[0]).open(key[1], key[2], self._limits)
         self._open.move_to_end(key)
         if len(self._open) > self._sessions_max:
             self._open.popitem(last=False)[1].close()
@@ -84,7 +84,7 @@ class Shipper:
         streams: list[RangeStream] = []
         ways: dict[int, str] = {}
         for ranges_of_stream in streams_of(ranges):
-            tried = self._try_whole(ranges_of_stream[0], deadline_ns)
+            tried = self._try_segment_transfer(ranges_of_stream[0], deadline_ns)
             if tried.result is not None:
                 whole.append(tried.result)
                 continue
@@ -96,11 +96,11 @@ class Shipper:
         results = self._ship_records(ranges[0].file, streams, deadline_ns) if streams else []
         return whole + [replace(result, way=ways.get(result.range_id, "")) for result in results]
 
-    def _try_whole(self, r: Range, deadline_ns: int) -> Tried:
+    def _try_segment_transfer(self, r: Range, deadline_ns: int) -> TransferOutcome:
         """A range that begins a stream goes at once, unless the time for this run is up."""
         if self.clock.boot_ns() >= deadline_ns:
-            return Tried()
-        return try_whole(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
+            return TransferOutcome()
+        return try_segment_transfer(r, self.sessions, self.clock, self.settings.replay.run_timeout_ms // 3)
 
     def _ship_records(self, file: str, streams: Sequence[RangeStream], deadline_ns: int) -> list[RangeResult]:
         try:

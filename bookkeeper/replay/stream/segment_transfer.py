@@ -12,23 +12,23 @@ import socket
 from collections import deque
 from dataclasses import dataclass, replace
 
-from bookkeeper.bulk.log_segments import WholeLog, WholeSegment, whole_of
+from bookkeeper.bulk.log_segments import LogSegment, SegmentedLog, read_segmented_log
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, CorruptionError
 from bookkeeper.origins import Root, root_of
-from bookkeeper.peers.protocol import WholeAnswer, WholeFile, WholeSession
+from bookkeeper.peers.extensions import SegmentTransfer, SegmentTransferSession, TransferAnswer
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
 from bookkeeper.replay.stream import filters
 from bookkeeper.replay.stream.block_stream import OpenSessions
 from bookkeeper.storage.wal import BlockHeader, read_headers, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
 
-AS_SEGMENTS = "whole segments"
-AS_RECORDS = "records"
+BY_SEGMENTS = "whole segments"
+BY_RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TransferOutcome:
     """What came of it: the range's result, or why its records are shipped; "" when that is all there ever was."""
 
     result: RangeResult | None = None
@@ -37,7 +37,7 @@ class Tried:
     @property
     def way(self) -> str:
         """How the records went, for people."""
-        return f"{AS_RECORDS}: {self.reason}" if self.reason else ""
+        return f"{BY_RECORDS}: {self.reason}" if self.reason else ""
 
 
 def is_all(r: Range) -> bool:
@@ -45,7 +45,7 @@ def is_all(r: Range) -> bool:
     return r.first == 1 and not r.run_id
 
 
-def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | None:
+def reason_for_records(r: Range, whole: SegmentedLog, header: BlockHeader) -> str | None:
     """Why the target does not get what is in segments; None when it does (R13, R21). All blocks of an import's log have
     the stamps and the provenance of the first one.
     """
@@ -56,7 +56,7 @@ def reason_for_records(r: Range, whole: WholeLog, header: BlockHeader) -> str | 
     return None
 
 
-def wanted_segments(r: Range, whole: WholeLog, header: BlockHeader) -> tuple[WholeSegment, ...]:
+def wanted_segments(r: Range, whole: SegmentedLog, header: BlockHeader) -> tuple[LogSegment, ...]:
     """The segments of the locality groups that the log is stamped with for the target; none when it has been there."""
     block_target = filters.block_target_for(header, r.target)
     if block_target is None or filters.would_loop(header.provenance, r.peer_instance_id):
@@ -78,35 +78,37 @@ def root_in(header: BlockHeader) -> Root | None:
     return found.records[0][0]
 
 
-def try_whole(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> Tried:
+def try_segment_transfer(r: Range, sessions: OpenSessions, clock: Clock, patience_ms: int) -> TransferOutcome:
     """Ship the range as whole files if it can be. ``patience_ms``: then its records go instead. Raises nothing of ours:
     errors of the peer are in the result.
     """
     started_ns = clock.boot_ns()
     try:
-        whole = whole_of(r.file) if is_all(r) else None
+        whole = read_segmented_log(r.file) if is_all(r) else None
         if whole is None:
-            return Tried()
+            return TransferOutcome()
         header = next(read_headers(r.file)).header
         reason = reason_for_records(r, whole, header)
         root = root_in(header)
         wanted = replace(whole, segments=wanted_segments(r, whole, header))
     except (BookkeeperError, OSError) as error:
-        return Tried(reason=f"its segments can't be read: {error}")
+        return TransferOutcome(reason=f"its segments can't be read: {error}")
     if reason is not None:
-        return Tried(reason=reason)
+        return TransferOutcome(reason=reason)
     try:
         session = sessions.session(r)
-        if not isinstance(session, WholeSession):
-            return Tried(reason="the peer takes nothing else")
+        if not isinstance(session, SegmentTransferSession):
+            return TransferOutcome(reason="the peer takes nothing else")
         provenance = filters.provenance_for(header, r.own_instance_id)
-        answer = session.ship_whole(WholeFile(provenance, wanted, root), started_ns + patience_ms * 1_000_000)
+        answer = session.transfer_segments(
+            SegmentTransfer(provenance, wanted, root), started_ns + patience_ms * 1_000_000
+        )
     except BookkeeperError as error:
         sessions.forget(r)
-        return Tried(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
+        return TransferOutcome(_result(r, wanted, None, RangeError.of(error), (clock.boot_ns() - started_ns) / 1e9))
     if answer.declined is not None:
-        return Tried(reason=answer.declined)
-    return Tried(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
+        return TransferOutcome(reason=answer.declined)
+    return TransferOutcome(_result(r, wanted, answer, None, (clock.boot_ns() - started_ns) / 1e9))
 
 
 def _share_of(r: Range) -> tuple[int, int]:
@@ -116,7 +118,7 @@ def _share_of(r: Range) -> tuple[int, int]:
 
 
 def _result(
-    r: Range, wanted: WholeLog, answer: WholeAnswer | None, error: RangeError | None, seconds: float
+    r: Range, wanted: SegmentedLog, answer: TransferAnswer | None, error: RangeError | None, seconds: float
 ) -> RangeResult:
     taken = answer is not None
     records = sum(segment.entry.records for segment in wanted.segments)
@@ -138,7 +140,7 @@ def _result(
         host=socket.gethostname(),
         pid=os.getpid(),
         seconds=seconds,
-        way=AS_SEGMENTS,
+        way=BY_SEGMENTS,
         share_records=share_records,
         share_bytes=share_bytes,
     )

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 from bookkeeper.bulk.import_log import TAKEN_PREFIX, ImportLogs
-from bookkeeper.bulk.log_segments import keep_segments
+from bookkeeper.bulk.log_segments import link_log_segments
 from bookkeeper.bulk.replayed_records import in_written_order
 from bookkeeper.clock import Clock
 from bookkeeper.errors import DeclinedError, UnavailableError
@@ -116,7 +116,7 @@ class RelayLogs:
             for records in in_written_order(files):
                 logs.add(records)
             (log,) = logs.finish().values()
-            keep_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
+            link_log_segments(log.uri, log.offset, files, view.groups, logs.lengths, SegmentOps())
         except BaseException as error:
             logs.abandon()
             for path in self._directory.glob(f"{name}*.wal"):

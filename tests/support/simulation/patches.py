@@ -137,7 +137,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.maintenance.loader", "read_headers", with_pause("read", read_headers)),
         ("tserver.maintenance.loader", "read_seal", with_pause("read the seal of", read_seal)),
         ("peers.bookkeeper", "Future", SimFuture),
-        ("peers.bookkeeper", "parts_of", small_parts_of),
+        ("peers.bookkeeper", "missing_parts", small_parts_of),
         ("peers.bookkeeper", "RpcPool", network.SimPool),
         ("peers.bookkeeper", "ThreadPoolExecutor", SimExecutor),
         ("replay.stream.range_shipping", "read_blocks", with_pause("read", read_blocks)),

@@ -75,7 +75,7 @@ def test_of_a_mixed_block_the_families_of_wanted_groups_travel() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=3), st.sampled_from([b"a1", b"a2", b"b1"])), max_size=50))
 def test_keeping_families_keeps_their_records_in_order_and_no_others(cells: list[tuple[bytes, bytes]]) -> None:
     batch = records([row for row, _ in cells], [family for _, family in cells])
-    kept = batch.take(pa.array(filters.places_of_families(batch, {b"a1", b"a2"})))
+    kept = batch.take(pa.array(filters.row_indices_of_families(batch, {b"a1", b"a2"})))
     assert kept.column("row").to_pylist() == [row for row, family in cells if family != b"b1"]
     assert kept.schema == batch.schema
 
