@@ -25,17 +25,20 @@ from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.rpc.rpc_server import RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
+from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import Die, start_thread
 from bookkeeper.security.access import entrance_of, process_credentials
 from bookkeeper.storage.tablet import BatchLimits
-from bookkeeper.storage.wal import CommitLimits, FileHeader, GroupCommitter, WalWriter, end_process
+from bookkeeper.storage.wal import FileHeader, WalWriter
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher, FlushLimits
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -50,7 +53,7 @@ from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CommitPath
+from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
 from bookkeeper.tserver.write.write_context import WriteContext
 

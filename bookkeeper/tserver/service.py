@@ -40,13 +40,15 @@ from bookkeeper.rpc.dispatch import caller, secret_holder
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.tablet import Asked, BatchLimits
-from bookkeeper.storage.wal import Durability, GroupCommitter, encode_batch
+from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.authorizations import sight_for
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.submission import Durability
 from bookkeeper.tserver.maintenance.compactor import Compactor
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
@@ -58,7 +60,8 @@ from bookkeeper.tserver.shipping.worker import ReplicationWorker
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import request_dedup
-from bookkeeper.tserver.write.commit import CommitPath, ForgetRoots, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.write.barriers import ForgetRoots, ForgetStreams, SyncBarrier
+from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.conditional_write import (
     ConditionalWrite,
     check_conditional,
@@ -327,7 +330,7 @@ class TServerService:
             "segments": str(sum(len(tablet.data.segments) for tablet in tablets)),
             "flushes": str(parts.flusher.flushes_done),
             "merges": str(parts.compactor.merges_done),
-            "wal": parts.path.context.wal_uri(),
+            "wal": parts.path.wal_uri,
             "queued_bytes": str(parts.committer.queued_bytes),
             "config_generation": str(parts.path.context.view.generation),
             "books_updates": str(parts.keeper.updates_written),

@@ -23,11 +23,8 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
-    CommitLimits,
     DraftBlock,
-    Durability,
     FileHeader,
-    GroupCommitter,
     PlacedBlock,
     Seal,
     WalWriter,
@@ -37,6 +34,9 @@ from bookkeeper.storage.wal import (
     uri_of,
 )
 from bookkeeper.storage.wal.wal_files import FileOps, map_file, write_all
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from tests.benchmarks.figure import Figure
 
 RECORDS = 4096
@@ -88,8 +88,8 @@ class _Write:
         self.durability = durability
         self.approx_bytes = batch.get_total_buffer_size()
 
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
-        return [DraftBlock(_header(next_offset), self._batch)]
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        return [DraftBlock(_header(point.next_offset), self._batch)]
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
         return blocks[-1].last_offset

@@ -173,7 +173,7 @@ def test_a_retry_ships_it_behind_what_followed_it(manual: Pair) -> None:
 
 def logged(east: LocalCluster) -> list[bytes]:
     """Rows in the present log of the peer's tserver, in order."""
-    blocks = [at.load() for at in read_headers(east.tserver.parts.path.context.wal_uri())]
+    blocks = [at.load() for at in read_headers(east.tserver.parts.path.wal_uri)]
     return [row for block in blocks for row in block.batch().column("row").to_pylist()]
 
 
@@ -188,7 +188,7 @@ def test_a_blocking_range_may_be_tried_at_once(tmp_path: Path) -> None:
         with nothing_leaves(west):
             for row, value in rows.items():
                 west.put("t", row, value)
-            uri = west.tserver.parts.path.context.wal_uri()
+            uri = west.tserver.parts.path.wal_uri
             whole = path_of(uri).read_bytes()
             damage(uri, 3)
         blocking = listed(west, "blocking")
@@ -214,7 +214,7 @@ def test_damage_in_a_log_is_passed_and_what_is_whole_behind_it_arrives(auto: Pai
     with nothing_leaves(west):
         for number in range(5):
             west.put("t", b"%d" % number, b"v")
-        damage(west.tserver.parts.path.context.wal_uri(), 3)
+        damage(west.tserver.parts.path.wal_uri, 3)
     arrived(east, {b"%d" % number: b"v" for number in (0, 1, 3, 4)})
     held = listed(west, "held")
     assert (held.error_code, held.blocks.first, held.blocks.last) == ("corruption", 3, 3)

@@ -16,7 +16,7 @@ from bookkeeper.model import Extent
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.wal import encode_batch
 from bookkeeper.tserver.tablets.tablet import share_of
-from bookkeeper.tserver.write.commit import SyncBarrier
+from bookkeeper.tserver.write.barriers import SyncBarrier
 from bookkeeper.tserver.write.conditional_write import CONDITIONS_MAX, ConditionalWrite
 from tests.support.must_raise import must_raise
 from tests.support.tservers import Ground, LocalNode, ground, records, wait_until

@@ -25,9 +25,10 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
-from bookkeeper.storage.wal import Block, Submission, encode_batch, file_summary, path_of, read_seal, recover
+from bookkeeper.storage.wal import Block, encode_batch, file_summary, path_of, read_seal, recover
 from bookkeeper.storage.wal.wal_files import FileOps
-from bookkeeper.tserver.write.commit import CommitPath
+from bookkeeper.tserver.commit.submission import Submission
+from bookkeeper.tserver.write.commit_path import CommitPath
 from combiners import CLOSED
 from tests.support.must_raise import must_raise
 from tests.support.tservers import (

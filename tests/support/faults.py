@@ -127,7 +127,7 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- log
     "answered-before-the-sync": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.group_committer",
         "needs_sync",
         lambda asked: False,  # noqa: ARG005
         "L1: a write acknowledged at sync is lost with the machine",
@@ -139,19 +139,19 @@ FAULTS: dict[str, Fault] = {
         "L1: what was written while another group was synced is acknowledged without a sync",
     ),
     "books-not-asked": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.group_committer",
         "GroupCommitter._books_agree",
         lambda self, ready, blocks: True,  # noqa: ARG005
         "R12: a write is acknowledged that the books do not know: readable here, never shipped",
     ),
     "no-fence": Fault(
-        "bookkeeper.storage.wal.writing.active_wal",
+        "bookkeeper.tserver.commit.active_wal",
         "ActiveWal.check_fence",
         lambda self: None,  # noqa: ARG005
         "R15: a process that others believe dead acknowledges",
     ),
     "seal-not-looked-at": Fault(
-        "bookkeeper.storage.wal.writing.active_wal",
+        "bookkeeper.tserver.commit.active_wal",
         "is_fenced",
         lambda path: False,  # noqa: ARG005
         "R15: an owner acknowledges what it wrote behind the seal",
@@ -187,7 +187,7 @@ FAULTS: dict[str, Fault] = {
         "R15: what a zombie wrote behind the seal is shipped",
     ),
     "none-is-never-logged": Fault(
-        "bookkeeper.storage.wal.writing.group_committer",
+        "bookkeeper.tserver.commit.submission_queue",
         "effective_durability",
         lambda asked, drafts: asked,  # noqa: ARG005
         "a peer would get what the primary never logged, or nothing at all",
@@ -200,13 +200,13 @@ FAULTS: dict[str, Fault] = {
     ),
     # ---- the tserver: writing, receiving, loading
     "conditions-see-the-past": Fault(
-        "bookkeeper.storage.wal.writing.submission_queue",
+        "bookkeeper.tserver.commit.submission_queue",
         "has_to_begin",
         lambda entry: False,  # noqa: ARG005
         "a condition is judged without what was written just before it",
     ),
     "flushes-begin-anywhere": Fault(
-        "bookkeeper.tserver.write.commit",
+        "bookkeeper.tserver.write.commit_path",
         "CommitPath.begin_flush",
         lambda self, barrier: self.cross(barrier),
         "R12, R15: a flush deletes the cell of a log that holds what was written and not applied when it began",

@@ -24,6 +24,7 @@ from bookkeeper.replay.stream.block_stream import RangeStream
 from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
+from bookkeeper.tserver.commit.submission import AppendPoint
 from bookkeeper.tserver.receive.receiver import decode_blocks
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
@@ -71,6 +72,11 @@ class Log:
         """Offset of the last record."""
         return self.blocks[-1].last_offset if self.blocks else 0
 
+    @property
+    def append_point(self) -> AppendPoint:
+        """Behind the last record."""
+        return AppendPoint(self.uri, self.end + 1)
+
 
 @dataclass(slots=True)
 class Edge:
@@ -103,7 +109,6 @@ class Cluster:
         self._serial = 0
         self._incarnations = 0
         self._context = WriteContext(SystemClock(), ConfigView(1, {}))
-        self._context.wal_uri = lambda: self.logs[-1].uri
         self._states: dict[Extent, FlushState | None] = {}
         self._since_flush: dict[Extent, list[tuple[str, Block]]] = {}
         self.tablets: dict[Extent, ServedTablet] = {}
@@ -132,7 +137,7 @@ class Cluster:
     def _configure(self) -> None:
         block_targets = tuple(block_target_to_pb(BlockTarget(edge.key, edge.groups)) for edge in self.edges)
         view = TableView(TABLE, TABLE, True, GROUPS, block_targets, tuple(edge.to.name for edge in self.edges))
-        self._context.view = ConfigView(self._context.view.generation + 1, {TABLE: view})
+        self._context.put_in_force(ConfigView(self._context.view.generation + 1, {TABLE: view}))
 
     def roll(self) -> None:
         """Go on in another log."""
@@ -143,7 +148,7 @@ class Cluster:
     def write(self, what: Sequence[Record], first_value: int) -> None:
         """A user's write; a block for each tablet."""
         for extent, batch in split_by_tablets(records(what, first_value), list(self.tablets)):
-            moment = self._context.moment(TABLE, self.logs[-1].end + 1)
+            moment = self._context.moment(TABLE, self.logs[-1].append_point)
             self._append(self.tablets[extent], self.tablets[extent].stage(share_of(batch), moment)[0])
 
     def receive(self, edge: Edge, stream: Range, message: Message) -> Acked:
@@ -163,7 +168,7 @@ class Cluster:
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
         submission = ReplicatedApply(self._context, tablet, received, tablet.forgets)
-        drafts = submission.prepare(self.logs[-1].end + 1)
+        drafts = submission.prepare(self.logs[-1].append_point)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 
     def _append(self, tablet: ServedTablet, draft: DraftBlock, apply: bool = True) -> PlacedBlock:

@@ -17,16 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bookkeeper.clock import SystemClock
-from bookkeeper.storage.wal import (
-    Block,
-    CommitLimits,
-    Durability,
-    FileHeader,
-    GroupCommitter,
-    PlacedBlock,
-    Seal,
-    WalWriter,
-)
+from bookkeeper.storage.wal import Block, FileHeader, PlacedBlock, Seal, WalWriter
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.wal_commits import Journal, Sequences, Write
 
 

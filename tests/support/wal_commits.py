@@ -20,18 +20,18 @@ from bookkeeper.model import BlockTarget
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
-    CommitLimits,
     DraftBlock,
-    Durability,
     FileHeader,
     FileOps,
     Group,
-    GroupCommitter,
     PlacedBlock,
     Seal,
     WalWriter,
     block_target_to_pb,
 )
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from tests.support.wal_files import records
 
 PATIENCE_S = 30.0
@@ -174,9 +174,9 @@ class Write:
     failure: BookkeeperError | None = None
     on_applied: Callable[[], None] | None = None
 
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         self.journal.note(f"prepare {self.name}")
-        self.offered = next_offset
+        self.offered = point.next_offset
         if self.prepare_error is not None:
             raise self.prepare_error
         if not self.rows:

@@ -1,11 +1,10 @@
-"""Write-ahead logs: blocks of records in files, group commit, range reads, recovery.
+"""Write-ahead logs: blocks of records in files, range reads, recovery.
 
-Rooms: ``blocks`` (the bytes), ``writing`` (from a submission to a sync and a seal), ``reading`` (ranges, tools,
-recovery). ``wal_files`` is the only module that touches files. A log keeps every block whose sync was acknowledged, up
-to its seal.
+Rooms: ``blocks`` (the bytes), ``writing`` (from drafts to a sync and a seal), ``reading`` (ranges, tools, recovery).
+``wal_files`` is the only module that touches files. A log keeps every block whose sync was acknowledged, up to its
+seal.
 """
 
-from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.storage.wal.blocks.block import Block, DraftBlock, PlacedBlock, decode_batch, encode_batch
 from bookkeeper.storage.wal.blocks.block_messages import (
     block_target_from_pb,
@@ -18,6 +17,7 @@ from bookkeeper.storage.wal.blocks.block_messages import (
     target_from_pb,
 )
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader, FileHeader, Group, Predecessor
+from bookkeeper.storage.wal.blocks.shares import LogShares
 from bookkeeper.storage.wal.reading.block_reader import read_blocks, read_headers, read_headers_at, whole_behind
 from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.storage.wal.reading.wal_recovery import (
@@ -31,43 +31,38 @@ from bookkeeper.storage.wal.reading.wal_recovery import (
 )
 from bookkeeper.storage.wal.reading.wal_view import Tail, WalView
 from bookkeeper.storage.wal.wal_files import FileOps, path_of, uri_of
-from bookkeeper.storage.wal.writing.block_merge import MergeLimits
-from bookkeeper.storage.wal.writing.commit_limits import CommitLimits
-from bookkeeper.storage.wal.writing.group_committer import GroupCommitter
-from bookkeeper.storage.wal.writing.seal import read_seal
-from bookkeeper.storage.wal.writing.submission import Durability, Listener, Seal, Submission
+from bookkeeper.storage.wal.writing.block_merge import MergeLimits, check_draft, form_blocks
+from bookkeeper.storage.wal.writing.seal import Seal, is_fenced, read_seal
 from bookkeeper.storage.wal.writing.wal_writer import WalWriter
 
 __all__ = [
     "Block",
     "BlockAt",
     "BlockHeader",
-    "CommitLimits",
     "DraftBlock",
-    "Durability",
     "FileHeader",
     "FileOps",
     "FileSummary",
     "Group",
-    "GroupCommitter",
-    "Listener",
+    "LogShares",
     "MergeLimits",
     "PlacedBlock",
     "Predecessor",
     "Promise",
     "Seal",
-    "Submission",
     "TabletSummary",
     "Tail",
     "WalView",
     "WalWriter",
     "block_target_from_pb",
     "block_target_to_pb",
+    "check_draft",
     "decode_batch",
     "delete_log",
     "encode_batch",
-    "end_process",
     "file_summary",
+    "form_blocks",
+    "is_fenced",
     "last_shares",
     "origin_from_pb",
     "origin_to_pb",

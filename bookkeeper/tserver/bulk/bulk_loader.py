@@ -41,11 +41,12 @@ from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet import BlockCache, SegmentRef
 from bookkeeper.storage.tablet.segments.segment_reader import Segment
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
-from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock, last_shares, path_of
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock, last_shares, path_of
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_cells import Reach, open_status
 from bookkeeper.tserver.bulk.relay_log import OwnLog, RelayLogs
 from bookkeeper.tserver.bulk.segment_offers import Standing, first_root, leaves_numbers, standing_of, targets_reason
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.tablets.block_targets import TableView
@@ -54,7 +55,8 @@ from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import merged_state, segments_put
 from bookkeeper.tserver.tablets.wal_order import WalPlace, barrier_at
-from bookkeeper.tserver.write.commit import CloseTablet, CommitPath
+from bookkeeper.tserver.write.barriers import CloseTablet
+from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.replicated_apply import was_forgotten
 
 LOG = logging.getLogger(__name__)
@@ -181,21 +183,21 @@ class Follow:
         self._state = state
         self._request = request
 
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
-        """See :class:`bookkeeper.storage.wal.Submission`."""
-        del next_offset
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        """See :class:`Submission`."""
+        del point
         request = self._request
         root = first_root(request.stream, request.onward)
         self._tablet.follow(self._state, request.stream, through_of(request), root)
         return []
 
     def applied(self, blocks: list[PlacedBlock]) -> object:
-        """See :class:`bookkeeper.storage.wal.Submission`."""
+        """See :class:`Submission`."""
         del blocks
         return None
 
     def failed(self, error: BookkeeperError) -> None:
-        """See :class:`bookkeeper.storage.wal.Submission`; the books hold the state all the same."""
+        """See :class:`Submission`; the books hold the state all the same."""
 
 
 class OpenTablet(CloseTablet):

@@ -36,7 +36,8 @@ from bookkeeper.tserver.maintenance.containment import contained
 from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
-from bookkeeper.tserver.write.commit import CommitPath, FlushBarrier
+from bookkeeper.tserver.write.barriers import FlushBarrier
+from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class Flusher:
 
     def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
         """How full the tablets are, and since when logs that they need were seen sealed."""
-        now_ns, current = self._clock.boot_ns(), self._path.context.wal_uri()
+        now_ns, current = self._clock.boot_ns(), self._path.wal_uri
         needed = {row: [log for log in tablet.needed_logs() if log != current] for row, tablet in tablets.items()}
         sealed = {log for logs in needed.values() for log in logs}
         self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}

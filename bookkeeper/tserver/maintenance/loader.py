@@ -49,7 +49,8 @@ from bookkeeper.tserver.tablets.load_plan import (
 )
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CloseTablet, CommitPath
+from bookkeeper.tserver.write.barriers import CloseTablet
+from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 

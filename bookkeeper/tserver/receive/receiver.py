@@ -35,7 +35,7 @@ from bookkeeper.tserver.receive.receiving_tablets import Located, Locations
 from bookkeeper.tserver.receive.share_retry import FailedShare, ShareRetry, Tried
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CommitPath
+from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
 from bookkeeper.tserver.write.decompression import DecompressionBudget
 from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange

@@ -1,8 +1,8 @@
-"""The write path: from a request to a durable, applied block.
+"""The write path: from a request to a submission, and from the commit threads to an answer.
 
-``request_decoder`` decodes and parts records by tablet, within the bounds of ``decompression``; ``commit`` is what the
-commit thread does with them: ``write_context`` is what it works under, ``config_barrier`` and ``configuration`` keep
-the configuration the same for a group, ``write_guards`` refuse, ``request_dedup`` recognises late attempts.
-``conditional`` writes on conditions. ``replicated_apply`` takes ranges of other clusters, as ``share_decision``
-decides.
+In the order of the data: ``request_decoder`` decodes records and parts them by tablet, within the bounds of
+``decompression``. ``commit_path`` submits to the room ``commit`` and waits. The submissions: ``client_write``,
+``conditional_write``, ``replicated_apply`` (ranges of other clusters, by ``share_decision``) and ``barriers``. They run
+under the ``write_context``: ``write_guards`` refuse, ``request_dedup`` recognises late attempts, ``configuration`` and
+``config_barrier`` keep the configuration the same for a group.
 """

@@ -14,11 +14,12 @@ from collections.abc import Collection, Mapping, Sequence
 from bookkeeper.errors import BookkeeperError, InvalidInputError, NotServingError, UnavailableError
 from bookkeeper.rpc.contract.messages import Condition
 from bookkeeper.storage.tablet import Asked, TabletData
-from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import TableView
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.write import write_guards
-from bookkeeper.tserver.write.commit import ClientWrite
+from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.write_context import WriteContext
 
 CONDITIONS_MAX = 100
@@ -103,17 +104,17 @@ class ConditionalWrite:
         """See :class:`Submission`; nothing waits for the disk when nothing is written."""
         return self._write.durability if self._holds else Durability.LOG
 
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`. Raises NotServingError, NotFoundError, ReadOnlyError, ConditionalRefusedError, and
         what :func:`holds_now` raises.
         """
         tablet = self._tablet
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
-        moment = self._context.moment(tablet.extent.table_id, next_offset)
+        moment = self._context.moment(tablet.extent.table_id, point)
         refuse_conditional_write(moment.view)
         self._holds = holds_now(tablet.data, self._row, self._conditions, moment.now_ms)
-        return self._write.prepare(next_offset) if self._holds else []
+        return self._write.prepare(point) if self._holds else []
 
     def applied(self, blocks: list[PlacedBlock]) -> bool:
         """See :class:`Submission`."""

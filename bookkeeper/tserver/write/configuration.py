@@ -19,7 +19,8 @@ from bookkeeper.errors import BookkeeperError, ConflictError, LeaseLostError, No
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.tablets.block_targets import TableView, view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
-from bookkeeper.tserver.write.commit import CommitPath, ConfigBarrier
+from bookkeeper.tserver.write.barriers import ConfigUpdate
+from bookkeeper.tserver.write.commit_path import CommitPath
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class Configuration:
         """Read the configuration and put it in force. Raises TransientError, CorruptionError."""
         with self._lock:
             view = view_of(read_config(self._coordination))
-            self._path.cross(ConfigBarrier(self._path.context, view))
+            self._path.cross(ConfigUpdate(self._path.context, view))
             for tablet in self._registry.all():
                 table = view.tables.get(tablet.extent.table_id)
                 if table is not None:

@@ -24,7 +24,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import Origin, StreamKey
 from bookkeeper.origins import Root, RootIntervals
-from bookkeeper.storage.wal import DraftBlock, Durability, PlacedBlock
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.origins import origin_dedup
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
 from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, Share, Undo
@@ -100,7 +101,7 @@ class ReplicatedApply:
         self._held: Mapping[Root, RootIntervals] = {}
         self._held_before: Mapping[Root, RootIntervals | None] = {}
 
-    def prepare(self, next_offset: int) -> list[DraftBlock]:
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
         """See :class:`Submission`. Raises GapError (R19), NotServingError, NotFoundError, InvalidInputError,
         RefusedError, and OverloadedError when too much would have to be remembered of what came by one path only (R22).
         """
@@ -112,7 +113,7 @@ class ReplicatedApply:
             raise UnavailableError(
                 f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
             )
-        moment = self._context.moment(tablet.extent.table_id, next_offset)
+        moment = self._context.moment(tablet.extent.table_id, point)
         known = tablet.known_high_water(received.stream)
         blocks = received.blocks
         if received.stream in tablet.ahead:

@@ -1,15 +1,15 @@
-"""What the commit thread writes under: the log, the configuration in force, the clock.
+"""The state under which the commit threads write: the configuration in force, the clock, the attempts of clients.
 
-Arrives: configurations, through the commit thread's own queue (R14). Leaves: the :class:`Moment` that a block is staged
-under. Survives a crash: what block headers say of it. Used by the commit thread; others may read ``view``.
+A configuration arrives through the queue of the committer (R14). The context makes the :class:`Moment` that a block is
+staged under. Used by the commit threads; other threads may read ``view``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookkeeper.clock import Clock
+from bookkeeper.tserver.commit.submission import AppendPoint
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.tablet import Moment
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
@@ -17,16 +17,16 @@ from bookkeeper.tserver.write.request_dedup import RequestDedup
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """From ``since`` on, blocks of a table in a log say this of their targets and groups."""
+class _TargetSpan:
+    """Blocks of a table have the same targets and groups in a log from ``since`` on."""
 
     wal_uri: str
     view: TableView
     since: int
 
 
-def says_the_same(one: TableView, other: TableView) -> bool:
-    """Whether blocks under both are for the same targets, and part their families in the same groups (R13)."""
+def has_same_targets(one: TableView, other: TableView) -> bool:
+    """Whether blocks under both have the same targets, and part their families in the same groups (R13)."""
     return one is other or (one.block_targets == other.block_targets and one.groups.groups == other.groups.groups)
 
 
@@ -35,27 +35,35 @@ class WriteContext:
 
     def __init__(self, clock: Clock, view: ConfigView) -> None:
         self.clock = clock
-        self.view = view
-        """Changed by ``ConfigBarrier`` in the commit thread; others may read it."""
-        self.attempts = RequestDedup()
+        self.request_dedup = RequestDedup()
         self.config_barrier = ConfigBarrier()
-        """For what is done under the configuration without a block in the log."""
-        self.wal_uri: Callable[[], str] = lambda: ""
-        """Set once, when the committer exists; nothing is submitted before."""
-        self._stretches: dict[str, _Stretch] = {}
+        """For operations under the configuration that write no block."""
+        self._view = view
+        self._spans: dict[str, _TargetSpan] = {}
 
-    def moment(self, table_id: str, next_offset: int) -> Moment:
-        """What a block of this table is staged under now; raises NotFoundError. ``next_offset``: of the log."""
-        view = self.view.table(table_id)
-        wal_uri = self.wal_uri()
-        return Moment(wal_uri, view, self.clock.wall_ms(), self._since(wal_uri, view, next_offset))
+    @property
+    def view(self) -> ConfigView:
+        """The configuration in force. Any thread."""
+        return self._view
 
-    def _since(self, wal_uri: str, view: TableView, next_offset: int) -> int:
-        """From where on all blocks of the table in this log say the same: from its start when it has none yet."""
-        known = self._stretches.get(view.table_id)
-        since = 1 if known is None or known.wal_uri != wal_uri else known.since
-        if known is not None and known.wal_uri == wal_uri and not says_the_same(known.view, view):
-            since = next_offset
-        if known is None or known.wal_uri != wal_uri or known.view is not view:
-            self._stretches[view.table_id] = _Stretch(wal_uri, view, since)
+    def put_in_force(self, view: ConfigView) -> None:
+        """Every later moment is of this configuration, unless a later one is in force already. Commit thread."""
+        if view.generation > self._view.generation:
+            self._view = view
+
+    def moment(self, table_id: str, point: AppendPoint) -> Moment:
+        """The moment that a block of this table is staged under now; raises NotFoundError."""
+        view = self._view.table(table_id)
+        return Moment(point.wal_uri, view, self.clock.wall_ms(), self._since(view, point))
+
+    def _since(self, view: TableView, point: AppendPoint) -> int:
+        """The offset in this log from which on all blocks of the table have the same targets; 1: it has none yet."""
+        span = self._spans.get(view.table_id)
+        if span is None or span.wal_uri != point.wal_uri:
+            since = 1
+        elif span.view is view:
+            return span.since
+        else:
+            since = span.since if has_same_targets(span.view, view) else point.next_offset
+        self._spans[view.table_id] = _TargetSpan(point.wal_uri, view, since)
         return since

@@ -302,7 +302,7 @@ class Cluster:
 
     def old_logs(self) -> list[str]:
         """Logs that are there and written no more."""
-        current = {node.part.parts.path.context.wal_uri() for node in self.booted(self.tservers)}
+        current = {node.part.parts.path.wal_uri for node in self.booted(self.tservers)}
         return [uri for uri in self.logs() if uri not in current]
 
     def high_waters(self) -> list[str]:

@@ -18,8 +18,9 @@ from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.fate.engine import FateEngine
 from bookkeeper.master.placement.placement import Placement
 from bookkeeper.security.access import Entrance
-from bookkeeper.storage.wal import CommitLimits, delete_log, file_summary, read_blocks, read_headers, read_seal, recover
+from bookkeeper.storage.wal import delete_log, file_summary, read_blocks, read_headers, read_seal, recover
 from bookkeeper.storage.wal.writing.seal import is_fenced, raise_fence
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
 from bookkeeper.tserver.process import commit_limits
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimFileOps, read_file, with_pause
@@ -36,13 +37,10 @@ ROOMS = ("master", "tserver")
 
 
 def threaded() -> list[str]:
-    """Every module of these rooms that uses threads, and those in ``storage`` that do."""
+    """Every module of these rooms and of ``runtime`` that uses threads."""
     found = [
         "runtime.session_retries",
         "runtime.threads",
-        "storage.wal.writing.group_committer",
-        "storage.wal.writing.active_wal",
-        "storage.wal.writing.submission_queue",
     ]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
@@ -80,8 +78,8 @@ def edges() -> list[tuple[str, str, Any]]:
     found: list[tuple[str, str, Any]] = [(module, "threading", SimThreading) for module in threaded()]
     found += [
         ("bulk.import_log", "WalWriter", NewbornWriter),
-        ("storage.wal.writing.submission_queue", "Future", SimFuture),
-        ("storage.wal.writing.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
+        ("tserver.commit.submission_queue", "Future", SimFuture),
+        ("tserver.commit.active_wal", "is_fenced", with_pause("look for a fence of", is_fenced)),
         ("storage.wal.reading.wal_recovery", "FileOps", SimFileOps),
         ("storage.wal.reading.wal_recovery", "map_file", read_file),
         ("storage.wal.reading.wal_recovery", "raise_fence", with_pause("raise the fence of", raise_fence)),

@@ -247,7 +247,7 @@ class World(Users):
             if keys.log_column(uri) in row.cells and (lost := self._only_in(uri, row)):
                 self.ledger.break_law(f"deleted early: {uri} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
-            if node.part is not None and node.part.session.is_valid() and node.part.parts.path.context.wal_uri() == uri:
+            if node.part is not None and node.part.session.is_valid() and node.part.parts.path.wal_uri == uri:
                 self.ledger.break_law(f"deleted alive: {uri} goes and {node.name} writes it")
 
     def _only_in(self, uri: str, row: Row) -> list[bytes]:

@@ -15,15 +15,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.runtime.process_exit import EXIT_CODE
-from bookkeeper.storage.wal import (
-    CommitLimits,
-    Durability,
-    path_of,
-    read_blocks,
-    read_headers,
-    recover,
-    uri_of,
-)
+from bookkeeper.storage.wal import path_of, read_blocks, read_headers, recover, uri_of
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.wal_commits import PATIENCE_S, Bench
 
 ROOT = Path(__file__).parents[3]
@@ -98,7 +92,7 @@ def test_what_a_killed_process_had_acknowledged_is_in_the_recovered_logs(tmp_pat
 
 
 def test_a_process_that_must_end_ends_though_nobody_reads_its_last_words() -> None:
-    program = "from bookkeeper.storage.wal import end_process; end_process('more than a pipe holds' * 100_000)"
+    program = "from bookkeeper.runtime.process_exit import end_process; end_process('more than a pipe holds' * 100_000)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE) as process:
         assert process.wait(PATIENCE_S) == EXIT_CODE
 

@@ -28,8 +28,7 @@ from bookkeeper.storage.wal.blocks.frame import (
     read_payload,
 )
 from bookkeeper.storage.wal.wal_files import open_source
-from bookkeeper.storage.wal.writing.seal import read_seal_file
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ import pyarrow as pa
 from bookkeeper.errors import UnavailableError
 from bookkeeper.storage.wal.blocks.frame import BLOCK_MAGIC, FILE_MAGIC, FrameError, Source, read_frame, read_payload
 from bookkeeper.storage.wal.wal_files import DiskSource, FileOps, beside, path_of, sync_directory, write_all
-from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, write_seal
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, Seal, write_seal
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,7 @@ from bookkeeper.storage.wal.reading.log_formats import (
 )
 from bookkeeper.storage.wal.reading.seal_proof import BlockCount, seal_proven
 from bookkeeper.storage.wal.wal_files import FileOps, beside, map_file, path_of, sync_directory
-from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, raise_fence, read_seal
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import COPY_SUFFIX, FENCE_SUFFIX, SEAL_SUFFIX, Seal, raise_fence, read_seal
 
 SEGMENT_SUFFIX = ".segment"
 """How the names of files begin, behind the log's own, that hold its records as segments."""

@@ -19,8 +19,7 @@ from bookkeeper.storage.wal.blocks.block_pb2 import FileHeader
 from bookkeeper.storage.wal.reading.log_formats import BlockAt, LogReader, corrupt, only_zeros, open_log
 from bookkeeper.storage.wal.reading.wal_recovery import find_end
 from bookkeeper.storage.wal.wal_files import open_source, read_small
-from bookkeeper.storage.wal.writing.seal import FENCE_SUFFIX
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import FENCE_SUFFIX, Seal
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from bookkeeper.model import MUTATION_SCHEMA
 from bookkeeper.storage.wal.blocks.block import COMPRESSIONS, Block, DraftBlock, PlacedBlock, encode_batch
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
 from bookkeeper.storage.wal.blocks.frame import HEADER_BYTES_MAX
-from bookkeeper.storage.wal.writing.submission import Durability
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +83,6 @@ def check_draft(draft: DraftBlock, limits: MergeLimits) -> None:
             f"{size} bytes for table {draft.header.table_id} are above the limit of a block, "
             f"{limits.block_bytes_max}: write smaller batches"
         )
-
-
-def effective_durability(asked: Durability, drafts: Sequence[DraftBlock]) -> Durability:
-    """NONE is not for records that a peer gets, or got here from a peer: those are logged."""
-    if any(draft.header.block_targets or draft.header.HasField("origin") for draft in drafts):
-        return max(asked, Durability.LOG)
-    return asked
 
 
 def form_blocks(placed: Sequence[PlacedBlock], limits: MergeLimits) -> list[Block]:

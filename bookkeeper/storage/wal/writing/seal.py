@@ -18,13 +18,23 @@ import google_crc32c
 
 from bookkeeper.errors import CorruptionError
 from bookkeeper.storage.wal.wal_files import FileOps, beside, create_once, path_of, read_small
-from bookkeeper.storage.wal.writing.submission import Seal
 
 SEAL_SUFFIX = ".seal"
 FENCE_SUFFIX = ".fence"
 COPY_SUFFIX = ".copy"
 _SEAL_BYTES_MAX = 1 << 12
 _COPY = re.compile(r"(\.[0-9a-f]{32}\.copy)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The end of a log, for ever: last record (0 when there is none) and the byte position behind its block.
+
+    Made once per file, by its owner or by recovery; every reader stops at it (rule R15).
+    """
+
+    offset: int
+    position: int
 
 
 @dataclass(frozen=True, slots=True)

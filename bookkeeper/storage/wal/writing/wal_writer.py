@@ -41,8 +41,7 @@ from bookkeeper.storage.wal.blocks.frame import (
     salt_of,
 )
 from bookkeeper.storage.wal.wal_files import FileOps, make_directory, sync_directory, uri_of, write_all
-from bookkeeper.storage.wal.writing.seal import read_seal, write_seal
-from bookkeeper.storage.wal.writing.submission import Seal
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal, write_seal
 
 _NO_PAYLOAD = pa.py_buffer(b"")
 

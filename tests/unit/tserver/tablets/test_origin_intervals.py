@@ -20,7 +20,7 @@ from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from tests.support.faults import fault
-from tests.unit.tserver.write.test_commit import RANGE, STREAM, context, served
+from tests.unit.tserver.write.test_submissions import POINT, RANGE, STREAM, context, served
 
 ROWS = RowRange(None, None)
 
@@ -166,8 +166,8 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
     tablet = served(tmp_path)
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)
     with pytest.raises(OverloadedError, match="waits for the others"):
-        ReplicatedApply(context(), tablet, received, 0).prepare(1)
+        ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
     assert (tablet.known_high_water(STREAM), tablet.next_seq) == (0, 1)
     monkeypatch.setattr(bounds, "RUNS_MAX", 1)
-    (draft,) = ReplicatedApply(context(), tablet, received, 0).prepare(1)
+    (draft,) = ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
     assert draft.header.origin.to_offset == 1

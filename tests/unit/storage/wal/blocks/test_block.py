@@ -15,7 +15,6 @@ from bookkeeper.model import MUTATION_SCHEMA, BlockTarget, Origin, StreamKey, Ta
 from bookkeeper.storage.wal import (
     Block,
     BlockHeader,
-    Durability,
     block_target_from_pb,
     block_target_to_pb,
     decode_batch,
@@ -26,6 +25,7 @@ from bookkeeper.storage.wal import (
     stream_to_pb,
     target_from_pb,
 )
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.wal_files import records
 
 texts = st.text(max_size=20)

@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import LeaseLostError, NoSpaceError
-from bookkeeper.storage.wal import (
-    BlockHeader,
-    CommitLimits,
-    FileHeader,
-    WalWriter,
-    encode_batch,
-    read_blocks,
-    read_seal,
-)
+from bookkeeper.storage.wal import BlockHeader, FileHeader, WalWriter, encode_batch, read_blocks, read_seal
 from bookkeeper.storage.wal.blocks.frame import frame_bytes
-from bookkeeper.storage.wal.writing.commit_limits import disk_bytes
+from bookkeeper.tserver.commit.commit_limits import CommitLimits, disk_bytes
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, SkewedClock, bench

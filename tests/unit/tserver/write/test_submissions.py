@@ -15,17 +15,18 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import InvalidInputError, UnavailableError
 from bookkeeper.model import MUTATION_SCHEMA, Extent, StreamKey
 from bookkeeper.storage.tablet import GroupMap, TabletData
-from bookkeeper.storage.wal import Durability
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, Share, Tenure, share_of
-from bookkeeper.tserver.write.commit import ClientWrite
+from bookkeeper.tserver.write.client_write import ClientWrite
 from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply, join_shares
 from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.must_raise import must_raise
 from tests.support.tservers import records
 
 WHOLE = Extent("1", None, None)
+POINT = AppendPoint("w1", 1)
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
 OTHER = replace(STREAM, file="file:///2.wal")
 VIEW = TableView("1", "t", True, GroupMap({}), ())
@@ -37,9 +38,7 @@ def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
 
 
 def context() -> WriteContext:
-    made = WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
-    made.wal_uri = lambda: "w1"
-    return made
+    return WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
 
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
@@ -47,8 +46,8 @@ def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_
     late = ReplicatedApply(context(), tablet, RANGE, tablet.forgets)
     tablet.forget_stream(STREAM)
     with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
-        late.prepare(1)
-    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.forgets).prepare(1)
+        late.prepare(POINT)
+    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.forgets).prepare(POINT)
     assert draft.header.origin.to_offset == 1
 
 
@@ -56,14 +55,14 @@ def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tm
     tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
     asked = tablet.forgets
     tablet.forget_stream(OTHER)
-    assert ReplicatedApply(context(), tablet, RANGE, asked).prepare(1)
+    assert ReplicatedApply(context(), tablet, RANGE, asked).prepare(POINT)
 
 
 def test_a_write_that_is_given_up_gives_back_the_numbers_of_all_its_shares_of_a_tablet(tmp_path: Path) -> None:
     tablet = served(tmp_path)
     shares = [share_of(records(rows)) for rows in ([(b"a", b"1")], [(b"b", b"2"), (b"c", b"3")])]
     write = ClientWrite(context(), [(tablet, share) for share in shares], Durability.SYNC)
-    assert [draft.header.first_seq for draft in write.prepare(1)] == [1, 2]
+    assert [draft.header.first_seq for draft in write.prepare(POINT)] == [1, 2]
     assert tablet.next_seq == 4
     write.failed(UnavailableError("the books do not answer"))
     assert tablet.next_seq == 1

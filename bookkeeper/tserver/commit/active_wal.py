@@ -1,10 +1,7 @@
-"""The log that a committer writes now: appended to, synced, fenced, and rolled when it is due.
+"""The log that the committer writes now: appended to, synced, fenced, and rolled when it is due.
 
-Arrives: blocks, and calls to make them durable. Leaves: logs, sealed one after the other, and news of them to the
-listener. Survives a crash: as :class:`WalWriter` says. Whatever fails here but for a full disk ends the process: what
-the log holds is unknown then, or somebody else counts it (rule R15).
-
-One thread appends while another one syncs; a roll, and all that is done when due, needs both to rest. Rule: R15.
+Any failure here but a full disk ends the process: then the content of the log is unknown, or a recovery counts it.
+One thread appends while another one syncs; a roll, and all that is done when due, needs both to pause. Rule: R15.
 """
 
 from __future__ import annotations
@@ -16,12 +13,10 @@ from contextlib import contextmanager
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError
-from bookkeeper.storage.wal.blocks.block import Block
-from bookkeeper.storage.wal.blocks.shares import LogShares
-from bookkeeper.storage.wal.writing.commit_limits import CommitLimits
-from bookkeeper.storage.wal.writing.seal import is_fenced
-from bookkeeper.storage.wal.writing.submission import Listener, Seal
-from bookkeeper.storage.wal.writing.wal_writer import WalWriter
+from bookkeeper.runtime.threads import Die
+from bookkeeper.storage.wal import Block, LogShares, Seal, WalWriter, is_fenced
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.submission import AppendPoint, Listener
 
 _NEVER_MS = 60_000.0
 _ROLL_AGAIN_MS = 1_000.0
@@ -29,11 +24,11 @@ _log = logging.getLogger(__name__)
 
 
 class EndedError(Exception):
-    """Leaves a commit thread after ``die`` was called, should that return."""
+    """Ends a commit thread after ``die`` was called, in case that call returns."""
 
 
 class ActiveWal:
-    """The log at hand. Whatever does something raises EndedError once ``die`` was called and returned."""
+    """See above. Every method that touches the file raises EndedError once ``die`` was called and returned."""
 
     def __init__(
         self,
@@ -42,7 +37,7 @@ class ActiveWal:
         fence: Callable[[], None],
         clock: Clock,
         limits: CommitLimits,
-        die: Callable[[str], None],
+        die: Die,
     ) -> None:
         """Open the first log. See :class:`GroupCommitter`; raises what ``open_wal`` raises."""
         self._open_wal = open_wal
@@ -64,10 +59,9 @@ class ActiveWal:
         """The log that is appended to."""
         return self._wal.uri
 
-    @property
-    def offset(self) -> int:
-        """Of the last record written; 0: there is none."""
-        return self._wal.offset
+    def append_point(self) -> AppendPoint:
+        """Behind the last record written."""
+        return AppendPoint(self._wal.uri, self._wal.offset + 1)
 
     def reserve(self, length: int) -> None:
         """See :meth:`WalWriter.reserve`. Raises NoSpaceError."""
@@ -75,11 +69,11 @@ class ActiveWal:
             self._wal.reserve(length)
 
     def counting(self, blocks: Sequence[Block]) -> LogShares:
-        """Each target's share of the log behind these blocks, whose headers say so from now on."""
+        """Each target's share of the log behind these blocks; adds it to their headers."""
         return self._shares.counting(blocks)
 
     def append(self, blocks: Sequence[Block], shares: LogShares) -> None:
-        """See :meth:`WalWriter.append`; they are synced before long, whoever asks for it. ``shares``: those of
+        """See :meth:`WalWriter.append`; they are synced within ``wal_sync_interval_ms``. ``shares``: the result of
         :meth:`counting`.
         """
         with self._fatal("the log can't be written"):
@@ -90,32 +84,32 @@ class ActiveWal:
                 self._unsynced_since_ns = self._clock.boot_ns()
 
     def sync(self) -> None:
-        """What was written when this began is durable, and the fence has passed; the listener knows it."""
+        """Make everything durable that was written at the call, pass the fence, and tell the listener."""
         began_ns, synced = self._clock.boot_ns(), self._wal.synced_position
         with self._fatal("the log can't be synced"):
             self._wal.sync()
-        with self._lock:  # what was appended meanwhile waits from now on
+        with self._lock:  # records appended during the sync wait from its start on
             self._unsynced_since_ns = None if self._wal.synced_position == self._wal.position else began_ns
         self.check_fence()
         if self._wal.synced_position > synced:
             self._listener.synced(self._wal.uri, self._wal.synced_offset, self._wal.synced_position)
 
     def check_fence(self) -> None:
-        """Rule R15: what is acknowledged from here on was written while no recovery could have counted the log."""
+        """Rule R15: records acknowledged after this were written while no recovery could have counted the log."""
         with self._fatal("this process may be believed dead"):
             self._fence()
             if is_fenced(self._wal.path):
-                raise LeaseLostError(f"somebody else recovers {self._wal.uri}")
+                raise LeaseLostError(f"another process recovers {self._wal.uri}")
 
     def syncs_in_ms(self) -> float:
-        """Until what was only written has to be synced; not above 0: now."""
+        """Time until records that are only written have to be synced; not above 0: now."""
         since = self._unsynced_since_ns
         if since is None:
             return _NEVER_MS
         return self._limits.wal_sync_interval_ms - (self._clock.boot_ns() - since) / 1e6
 
     def rolls_in_ms(self) -> float:
-        """Until the log is to end, being long or old; not above 0: now."""
+        """Time until the log has to end, because it is long or old; not above 0: now."""
         if not self._wal.offset:
             return _NEVER_MS
         now = self._clock.boot_ns()
@@ -123,10 +117,10 @@ class ActiveWal:
         due_ms = 0.0 if is_full else self._limits.wal_roll_age_ms - (now - self._opened_ns) / 1e6
         return max(due_ms, (self._roll_from_ns - now) / 1e6)
 
-    # ---- with nothing under way
+    # ---- while no other thread appends or syncs
 
     def do_what_is_due(self) -> None:
-        """Sync what was only written for long; end a log that is long or old."""
+        """Sync records that were only written for long; end a log that is long or old."""
         if self.syncs_in_ms() <= 0:
             self.sync()
         if self.rolls_in_ms() <= 0:
@@ -171,12 +165,12 @@ class ActiveWal:
         return seal
 
     @contextmanager
-    def _fatal(self, what: str) -> Iterator[None]:
+    def _fatal(self, failure: str) -> Iterator[None]:
         try:
             yield
-        except NoSpaceError:  # met before anything was written
+        except NoSpaceError:  # before anything was written
             raise
         except BookkeeperError as error:
-            reason = f"{what}: {error}"
+            reason = f"{failure}: {error}"
             self._die(reason)
             raise EndedError(reason) from error

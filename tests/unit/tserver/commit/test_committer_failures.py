@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
-from bookkeeper.storage.wal import Durability, FileOps, read_blocks, read_seal, recover
+from bookkeeper.storage.wal import FileOps, read_blocks, read_seal, recover
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, bench

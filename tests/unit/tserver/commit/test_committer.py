@@ -14,8 +14,10 @@ from bookkeeper.errors import (
     UnavailableError,
 )
 from bookkeeper.model import BlockTarget
-from bookkeeper.storage.wal import CommitLimits, Durability, read_blocks, read_seal
+from bookkeeper.storage.wal import read_blocks, read_seal
 from bookkeeper.storage.wal.writing.block_merge import MergeLimits
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.wal_commits import PATIENCE_S, Bench, SkewedClock, bench

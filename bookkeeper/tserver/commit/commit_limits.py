@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bookkeeper.storage.wal.writing.block_merge import MergeLimits
+from bookkeeper.storage.wal import MergeLimits
 
-_ENTRY_BYTES = 4_096
-"""Headers of one submission, generously."""
+_HEADERS_BYTES = 4_096
+"""Headers of one submission, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise. ``ahead_bytes_min``: so much has
-    to wait before it is written while an earlier group is synced.
+    """Bounds of queue, group and file, in bytes of Arrow data unless said otherwise. ``ahead_bytes_min``: a group is
+    written while an earlier one is synced if at least so much waits.
     """
 
     queue_bytes_max: int = 1 << 26
@@ -29,7 +29,7 @@ class CommitLimits:
 
 
 def disk_bytes(sizes: Iterable[int]) -> int:
-    """Disk that submissions with so many bytes of Arrow data take at most: the data itself, in a header its least and
-    its greatest row, and what is filled in.
+    """Disk that submissions of these sizes (bytes of Arrow data) take at most: the data itself, its least and its
+    greatest row in a header, and padding.
     """
-    return sum(3 * size + _ENTRY_BYTES for size in sizes)
+    return sum(3 * size + _HEADERS_BYTES for size in sizes)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import LeaseLostError, UnavailableError
-from bookkeeper.storage.wal import CommitLimits, Durability, FileHeader, WalWriter, read_blocks, read_seal
+from bookkeeper.storage.wal import FileHeader, WalWriter, read_blocks, read_seal
+from bookkeeper.tserver.commit.commit_limits import CommitLimits
+from bookkeeper.tserver.commit.submission import Durability
 from tests.support.faults import fault
 from tests.support.wal_commits import PATIENCE_S, Bench, Journal, JournalOps, bench
 from tests.support.wal_files import Spec, block

@@ -1,0 +1,140 @@
+"""Barriers: submissions without records, which take effect between the writes before them and the writes after them.
+
+Rules: R14, R15, R20 and R22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.model import StreamKey
+from bookkeeper.origins import RootLog
+from bookkeeper.storage.wal import DraftBlock, PlacedBlock
+from bookkeeper.tserver.commit.submission import AppendPoint, Durability
+from bookkeeper.tserver.tablets.block_targets import ConfigView
+from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
+from bookkeeper.tserver.write.write_context import WriteContext
+
+
+class _Barrier:
+    """A submission without records: answered once everything submitted before is as durable as ``durability``."""
+
+    durability = Durability.SYNC
+    approx_bytes = 0
+
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        """See :class:`Submission`."""
+        del point
+        self.cross()
+        return []
+
+    def cross(self) -> None:
+        """Runs in a commit thread, between the submissions before and after."""
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        return None
+
+    def failed(self, error: BookkeeperError) -> None:
+        """See :class:`Submission`; a barrier's change stays unless its class says otherwise."""
+
+
+class SyncBarrier(_Barrier):
+    """Everything submitted before is synced."""
+
+
+class ConfigUpdate(_Barrier):
+    """Rule R14: every block that is prepared from here on carries the targets of this generation, or of a later one."""
+
+    durability = Durability.LOG
+
+    def __init__(self, context: WriteContext, view: ConfigView) -> None:
+        self._context = context
+        self._view = view
+
+    def cross(self) -> None:
+        """Put the configuration in force, unless a later one is."""
+        self._context.put_in_force(self._view)
+
+
+class FlushBarrier(_Barrier):
+    """Begins a flush of a tablet; everything in it is synced when this is answered, so no peer can lack it (R15).
+
+    Has to begin a group: a record that is written and not applied yet would need the ``log:`` cell that the flush
+    deletes.
+    """
+
+    def __init__(
+        self, context: WriteContext, tablet: ServedTablet, release: Callable[[tuple[str, bytes | None]], None]
+    ) -> None:
+        """``release`` gets the tablet's key: its next append is a first use of its log again."""
+        self._context = context
+        self._tablet = tablet
+        self._release = release
+        self._point: FlushPoint | None = None
+
+    def prepare(self, point: AppendPoint) -> list[DraftBlock]:
+        """See :class:`Submission`. The flush point has everything submitted before, and nothing submitted after."""
+        self._point = self._tablet.begin_flush(point.wal_uri, self._context.clock.boot_ns())
+        self._release(self._tablet.key)
+        return []
+
+    def applied(self, blocks: list[PlacedBlock]) -> FlushPoint | None:
+        """See :class:`Submission`."""
+        del blocks
+        return self._point
+
+
+class CloseTablet(_Barrier):
+    """The tablet accepts no more writes; those submitted before are applied when this is answered."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablet: ServedTablet) -> None:
+        self._tablet = tablet
+
+    def cross(self) -> None:
+        """Refuse later writes."""
+        self._tablet.accepting = False
+
+    def failed(self, error: BookkeeperError) -> None:
+        """Accept writes again."""
+        del error
+        self._tablet.accepting = True
+
+
+class ForgetStreams(_Barrier):
+    """Rule R20: these streams have ended for good; every tablet forgets their high-waters."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablets: Sequence[ServedTablet], streams: Sequence[StreamKey]) -> None:
+        self._tablets = tablets
+        self._streams = streams
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        for tablet in self._tablets:
+            for stream in self._streams:
+                tablet.forget_stream(stream)
+        return None
+
+
+class ForgetRoots(_Barrier):
+    """Rule R22: no record of these logs is under way anywhere; every tablet forgets their origin intervals."""
+
+    durability = Durability.LOG
+
+    def __init__(self, tablets: Sequence[ServedTablet], logs: Collection[RootLog]) -> None:
+        self._tablets = tablets
+        self._logs = logs
+
+    def applied(self, blocks: list[PlacedBlock]) -> object:
+        """See :class:`Submission`."""
+        del blocks
+        for tablet in self._tablets:
+            tablet.forget_roots(self._logs)
+        return None

@@ -1,0 +1,90 @@
+"""The caller's side of the commit threads: submit, and wait for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TypeVar, cast
+
+from bookkeeper.errors import UnavailableError
+from bookkeeper.model import Extent
+from bookkeeper.tserver.commit.group_committer import GroupCommitter
+from bookkeeper.tserver.commit.submission import Durability, Submission
+from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.write.barriers import FlushBarrier
+from bookkeeper.tserver.write.client_write import ClientWrite
+from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange, ReplicatedApply
+from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
+from bookkeeper.tserver.write.write_context import WriteContext
+
+T = TypeVar("T")
+
+
+def wait_for(future: Future[T], timeout_ms: float, what: str) -> T:
+    """The answer of a submission; raises its error, or UnavailableError when it is late (it may still happen)."""
+    try:
+        return future.result(timeout_ms / 1000)
+    except FutureTimeoutError:
+        raise UnavailableError(f"{what} was not durable within {timeout_ms:.0f} ms: it may be so later") from None
+
+
+class CommitPath:
+    """Submits and waits. ``timeout_ms`` bounds each wait."""
+
+    def __init__(self, committer: GroupCommitter, context: WriteContext, timeout_ms: float) -> None:
+        self.context = context
+        self._committer = committer
+        self._timeout_ms = timeout_ms
+
+    @property
+    def wal_uri(self) -> str:
+        """The log that the next group goes to."""
+        return self._committer.wal_uri
+
+    def write(
+        self,
+        shares: Sequence[tuple[ServedTablet, Share]],
+        durability: Durability | None,
+        attempt: Attempt = NO_ATTEMPT,
+    ) -> list[Extent]:
+        """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
+        TransientError, NotFoundError, ReadOnlyError, ConflictError.
+        """
+        future = self._committer.submit(ClientWrite(self.context, shares, durability, attempt))
+        return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
+
+    def judge(self, submission: Submission) -> object:
+        """Commit a submission that decides by reading: everything submitted before is applied when it is prepared."""
+        return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
+
+    def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
+        """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""
+        future = self._committer.submit(ReplicatedApply(self.context, tablet, received, forgets))
+        return cast("Future[Applied]", future)
+
+    def wait_applied(self, future: Future[Applied]) -> Applied:
+        """The answer of :meth:`receive`."""
+        return wait_for(future, self._timeout_ms, "a replicated range")
+
+    def wait_proven(self, proven: Future[int]) -> int:
+        """The offset that a replicated range has proved; raises TransientError when it takes too long."""
+        return wait_for(proven, self._timeout_ms, "the range in front of this one")
+
+    def cross(self, barrier: Submission) -> object:
+        """Put a barrier through; returns its answer when everything before is done."""
+        return wait_for(self._committer.submit(barrier), self._timeout_ms, "a barrier")
+
+    def begin_flush(self, barrier: FlushBarrier) -> None:
+        """Put a flush's barrier through: its point has everything submitted before, and nothing submitted after."""
+        wait_for(self._committer.submit(barrier, begins_group=True), self._timeout_ms, "the beginning of a flush")
+
+    def settle(self) -> None:
+        """Wait for operations that began under an earlier configuration (R14). Raises UnavailableError."""
+        self.context.config_barrier.settle(self._timeout_ms)
+
+    def roll(self) -> None:
+        """Seal the log and go on with a new one; everything submitted before is in the old one. Raises
+        TransientError.
+        """
+        self._committer.roll(self._timeout_ms)
