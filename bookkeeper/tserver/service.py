@@ -233,7 +233,7 @@ class TServerService:
     def tablets(self) -> ServedTablets:
         """What is served here, and what is wrong with some of it."""
         tablets = self._parts.registry.all()
-        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(dict(t.problems).values()))]
+        problems = [TabletProblem(t.extent, why) for t in tablets if (why := "; ".join(t.problems))]
         return ServedTablets(tuple(tablet.extent for tablet in tablets), tuple(problems))
 
     def flush_tablet(self, extent: Extent) -> None:

@@ -103,7 +103,8 @@ def remembered(cluster: LocalCluster) -> list[object]:
     """Logs that its books and its tablets remember because of several paths."""
     rows = cluster.metadata.scan(*keys.section(keys.ROOT_PREFIX), ("recv",))
     tablets = cluster.tserver.parts.registry.all()
-    return [*(row.key for row in rows), *(root for tablet in tablets for root in tablet.held.remembered())]
+    received = [tablet.received.origin_intervals for tablet in tablets]
+    return [*(row.key for row in rows), *(root for intervals in received for root in intervals.remembered())]
 
 
 def test_several_peers_of_a_table_each_get_everything_once(clusters: Map) -> None:

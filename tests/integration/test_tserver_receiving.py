@@ -259,7 +259,8 @@ def check_memory_is_bounded(directory: Path) -> None:
             for number in range(1, 41):
                 send(number)
 
-        with served.flush_lock, must_raise(OverloadedError, "a peer fills the memory of a tablet", match="not flushed"):
+        lock = served.flushes.lock
+        with lock, must_raise(OverloadedError, "a peer fills the memory of a tablet", match="not flushed"):
             send_all()
         taken = len(applied_offsets(west, node))
         assert 2 * limit < taken * 10_000 < 4 * limit

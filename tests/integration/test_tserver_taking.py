@@ -303,7 +303,8 @@ def _no_number_is_left(west: Ground, given: Given) -> None:
     """By whatever a tablet came to its last number: it can be read, and its server serves others."""
     node = _served(west, LEFT, RIGHT)
     node.may_die = True
-    parts_of(node, RIGHT)[1]._next_seq = 2**63
+    write = parts_of(node, RIGHT)[1]._write
+    write.stage(2**63 - write.staged.next_seq, write.staged.last_time_ms, None)
     with pytest.raises(RefusedError, match="no sequence number left"):
         west.write(node, RIGHT, records([(b"z", b"1")]))
     with pytest.raises(RefusedError, match="no sequence number left"):

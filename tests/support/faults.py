@@ -236,8 +236,8 @@ FAULTS: dict[str, Fault] = {
         "R18: a range that comes twice is applied twice",
     ),
     "in-flight-is-not-known": Fault(
-        "bookkeeper.tserver.tablets.tablet",
-        "ServedTablet.known_high_water",
+        "bookkeeper.tserver.tablets.received_state",
+        "ReceivedState.staged_high_water",
         lambda self, stream: self.high_water.get(stream, 0),
         "R18: a range that comes again while its first copy is synced is applied twice",
     ),
@@ -308,7 +308,7 @@ FAULTS: dict[str, Fault] = {
         "R18: a resend after a crash is applied again",
     ),
     "moves-leave-no-trace": Fault(
-        "bookkeeper.tserver.tablets.tablet",
+        "bookkeeper.tserver.tablets.write_state",
         "predecessors",
         lambda last, wal: [],  # noqa: ARG005
         "R24: a delete overtakes its put in another log",
@@ -404,7 +404,7 @@ FAULTS: dict[str, Fault] = {
         "R4: a tablet with a use that came after its log was collected can't be loaded",
     ),
     "flush-ids-begin-again": Fault(
-        "bookkeeper.tserver.tablets.tablet",
+        "bookkeeper.tserver.tablets.tablet_flushes",
         "first_flush_id",
         lambda serial: 1,  # noqa: ARG005
         "R1: two holders of a tablet write one rank with two values",

@@ -167,7 +167,7 @@ class Cluster:
         return Acked(message.to_offset, 0, 0)
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
-        submission = ReplicatedApply(self._context, tablet, received, tablet.forgets)
+        submission = ReplicatedApply(self._context, tablet, received, tablet.received.forgotten_count)
         drafts = submission.prepare(self.logs[-1].append_point)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 
@@ -252,8 +252,8 @@ class Cluster:
     def end_streams(self) -> None:
         """The sources say that all of it has arrived (R20)."""
         for tablet in self.tablets.values():
-            for stream in list(tablet.high_water):
-                tablet.forget_stream(stream)
+            for stream in list(tablet.received.high_water):
+                tablet.received.forget_stream(stream)
 
     def split(self, row: bytes) -> None:
         """A tablet ends at this row, too."""
@@ -334,5 +334,7 @@ def check_once(cluster: Cluster, written: Sequence[int] = ()) -> None:
 def runs_held(cluster: Cluster) -> int:
     """Stretches that the tablets of a cluster remember."""
     return sum(
-        held.size for tablet in cluster.tablets.values() for held in tablet.held.remembered().values()
+        intervals.size
+        for tablet in cluster.tablets.values()
+        for intervals in tablet.received.origin_intervals.remembered().values()
     )  # fmt: skip

@@ -135,17 +135,20 @@ def through_of(request: AdoptRequest) -> int:
 
 def is_taken(tablet: ServedTablet, request: AdoptRequest) -> bool:
     """Rule R18: the tablet has all of this, durably, whatever became of its segments since."""
-    return tablet.high_water.get(request.stream, 0) >= through_of(request)
+    return tablet.received.high_water.get(request.stream, 0) >= through_of(request)
 
 
 def refuse_mixture(tablet: ServedTablet, request: AdoptRequest) -> None:
     """Rules R18 and R22: raise DeclinedError when the tablet has some of the records, by the stream or by another path:
     what it lacks comes as records.
     """
-    if request.through is not None and tablet.held.known(first_root(request.stream, request.onward)).parts:
+    if (
+        request.through is not None
+        and tablet.received.origin_intervals.known(first_root(request.stream, request.onward)).parts
+    ):
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file} by another path")
-    known = tablet.known_high_water(request.stream)
-    if standing_of(known, request.stream in tablet.ahead, through_of(request)) is Standing.SOME:
+    known = tablet.received.staged_high_water(request.stream)
+    if standing_of(known, request.stream in tablet.received.partial_high_waters, through_of(request)) is Standing.SOME:
         raise DeclinedError(f"tablet {tablet.extent} has some records of {request.stream.file}")
 
 
@@ -205,7 +208,7 @@ class OpenTablet(CloseTablet):
 
     def cross(self) -> None:
         """See :class:`CloseTablet`, for the opposite."""
-        self._tablet.accepting = True
+        self._tablet.accept_again()
 
 
 class BulkLoader:
@@ -257,12 +260,12 @@ class BulkLoader:
         """Whether the tablet, which is served here, has some of a root's records, by whichever path they came (R22).
         Raises NotServingError.
         """
-        return bool(self._registry.serving(extent).held.known(root).parts)
+        return bool(self._registry.serving(extent).received.origin_intervals.known(root).parts)
 
     def _adopt(self, request: AdoptRequest, wanted: Sequence[SegmentRef], view: TableView | None) -> None:
         with self._loader.only_one(request.extent):
             tablet = self._registry.serving(request.extent)
-            forgets = tablet.forgets
+            forgets = tablet.received.forgotten_count
             if is_taken(tablet, request):
                 return
             refuse_mixture(tablet, request)
@@ -274,7 +277,7 @@ class BulkLoader:
                 self._path.cross(CloseTablet(tablet))
                 try:
                     self._flusher.empty(tablet)
-                    with tablet.flush_lock:
+                    with tablet.flushes.lock:
                         self._take(tablet, wanted, replace(request, log=own.log), forgets, own, shares)
                 finally:
                     self._path.cross(OpenTablet(tablet))
@@ -297,20 +300,19 @@ class BulkLoader:
         last_seq = max(ref.last_seq + ref.shift for ref in shifted(wanted, tablet.next_seq, 0))
         refuse_exhaustion(tablet, request, last_seq)
         linked = self._link(tablet, wanted, is_received=request.through is not None)
-        if was_forgotten(tablet.knows(request.stream), forgets, tablet.forgets):
+        if was_forgotten(tablet.received.has_stream(request.stream), forgets, tablet.received.forgotten_count):
             discard(linked)
             raise UnavailableError(f"the import {request.stream.file} may be over by now: ask again")
-        flush_id = tablet.take_flush_id()
+        flush_id = tablet.flushes.take_flush_id()
         new = shifted(linked, tablet.next_seq, flush_id)
-        state = adopted_state(tablet.books, flush_id, [*tablet.data.segments, *new], last_seq, request)
+        state = adopted_state(tablet.flushes.state, flush_id, [*tablet.data.segments, *new], last_seq, request)
         state = with_whole(state, request, families)
         put = with_log(segments_put(tablet.row, state, new), request.log, tablet.last_wals, shares)
         check_puts([put], flush_id)
         own.is_named = True
         try:
             self._persistence.retry("an import", lambda: self._metadata.put([put], flush_id))
-            tablet.data.replace_segments((), new)
-            tablet.books = state
+            tablet.segments_replaced((), new, state)
             self._path.cross(Follow(tablet, state, request))
         except BookkeeperError as error:  # as for a compaction: nobody can know whether the books have it
             self._die(f"the state of a tablet behind an import is not known: {error}")

@@ -5,7 +5,8 @@ were made of, in one row put; then marks and deletes of cells that do not count.
 the books wholly or not at all; what a cut leaves are files that nobody names (``master.strays``) or cells that the next
 look at the row finds dead, those of late flushes of earlier holders among them.
 
-Neither commits nor flushes wait for a merge: it reads segments only, and ``flush_lock`` is held for its row put alone.
+Neither commits nor flushes wait for a merge: it reads segments only, and it locks a tablet's flushes for its row put
+alone.
 Deletes are forgotten by a merge of all segments of a locality group, as of its begin: what is in memory then is flushed
 before. A peer needs no delete of ours, it has its own: records of a tablet reach it in their order (R24) and once
 (R18), so no put comes behind the delete that hid it. Rules: R1, R16, R17, R18 and R24.
@@ -92,12 +93,12 @@ class Compactor:
         """Have everything in the tablet compacted, as it is now. ``ticket`` 0: a new request; else one that was given
         before, perhaps by another holder. Returns 0 when it is done, else the ticket to ask again with.
         """
-        if ticket and tablet.compacted >= ticket:
+        if ticket and tablet.flushes.compacted >= ticket:
             return 0
         if not tablet.data.segments and not tablet.data.memory_records:
             return 0
         with self._lock:
-            ticket = ticket or tablet.take_flush_id()
+            ticket = ticket or tablet.flushes.take_flush_id()
             if self._under_way.get(tablet.row, 0) <= ticket:
                 self._asked.add(tablet.row)
                 self._not_before_ns.pop(tablet.row, None)
@@ -110,7 +111,7 @@ class Compactor:
         """Merge everything in the tablet into one segment for each locality group. Raises TransientError."""
         with self._lock:
             self._asked.discard(tablet.row)
-            begun = self._under_way[tablet.row] = tablet.take_flush_id()
+            begun = self._under_way[tablet.row] = tablet.flushes.take_flush_id()
         try:
             self._compact(tablet, begun)
         finally:
@@ -122,10 +123,10 @@ class Compactor:
         groups = sorted({ref.group for ref in tablet.data.segments})
         for group in groups if len(tablet.data.segments) > INPUTS_MAX else ():
             while len(inputs := of_group(tablet, group)) > max(1, INPUTS_MAX // len(groups)):
-                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.compacted, forget=False)
+                self._merge(tablet, smallest(inputs, INPUTS_MAX), tablet.flushes.compacted, forget=False)
         if tablet.data.segments:
             self._merge(tablet, tablet.data.segments, begun, forget=True)
-        tablet.compacted = begun
+        tablet.flushes.compacted_at(begun)
 
     def compact_due(self, tablet: ServedTablet) -> None:
         """Merge what is due by the sizes of segments; little while flush follows flush. Raises TransientError."""
@@ -135,7 +136,7 @@ class Compactor:
             if merge.whole_group:
                 self._flusher.flush(tablet)
                 inputs = of_group(tablet, inputs[0].group)
-            self._merge(tablet, inputs[:INPUTS_MAX], tablet.compacted, forget=len(inputs) <= INPUTS_MAX)
+            self._merge(tablet, inputs[:INPUTS_MAX], tablet.flushes.compacted, forget=len(inputs) <= INPUTS_MAX)
 
     def _merge(self, tablet: ServedTablet, inputs: Sequence[SegmentRef], compacted: int, *, forget: bool) -> None:
         uris = {ref.uri for ref in inputs}
@@ -167,7 +168,7 @@ class Compactor:
         """One row put, behind every state that was put before; then readers use what was written. Raises
         TransientError, nothing is left then; ends the process when nobody can know whether the books have it.
         """
-        with tablet.flush_lock:
+        with tablet.flushes.lock:
             try:
                 if not self._registry.holds(tablet):
                     raise NotServingError(f"tablet {tablet.extent} has left this server")
@@ -175,15 +176,14 @@ class Compactor:
             except BookkeeperError:
                 discard(written)
                 raise
-            flush_id = tablet.take_flush_id()
+            flush_id = tablet.flushes.take_flush_id()
             new = [replace(ref, flush_id=flush_id) for ref in written]
             left = [ref for ref in tablet.data.segments if ref.uri not in inputs]
-            state = tablet_segments.merged_state(tablet.books, flush_id, [*left, *new], compacted)
+            state = tablet_segments.merged_state(tablet.flushes.state, flush_id, [*left, *new], compacted)
             put = segments_put(tablet.row, state, new)
             check_puts([put], flush_id)  # what no store takes is this tablet's problem: nothing was written
             self._put(put, flush_id)
-            tablet.data.replace_segments(inputs, new)
-            tablet.books, tablet.compacted = state, compacted
+            tablet.segments_replaced(inputs, new, state)
 
     def _put(self, put: RowPut, flush_id: int) -> None:
         try:
@@ -200,7 +200,7 @@ class Compactor:
         """
         row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
         if tablet_segments.is_left_by_others(row, tablet.serial, {ref.uri for ref in tablet.data.segments}):
-            self._install(tablet, set(), (), tablet.compacted)
+            self._install(tablet, set(), (), tablet.flushes.compacted)
             row = self._metadata.get(tablet.row, SEGMENT_FAMILIES)
         dead = dead_segments(row, tablet.serial)
         if dead is None:
@@ -256,7 +256,7 @@ class Compactor:
         try:
             with contained(tablet.extent, COMPACTION):
                 self._work_on(tablet, is_asked)
-            tablet.problems.pop(COMPACTION, None)
+            tablet.work_succeeded(COMPACTION)
         except LeaseLostError:
             raise
         except NotServingError:
@@ -270,5 +270,5 @@ class Compactor:
                 error,
             )
             if stays:
-                tablet.problems[COMPACTION] = error.message
+                tablet.work_failed(COMPACTION, error.message)
             self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000

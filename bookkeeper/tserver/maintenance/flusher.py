@@ -33,7 +33,8 @@ from bookkeeper.storage.tablet import SegmentRef
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.maintenance.containment import contained
-from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
+from bookkeeper.tserver.tablets.tablet import ServedTablet
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.tablets.tablet_segments import named_state, segments_put
 from bookkeeper.tserver.write.barriers import FlushBarrier
@@ -150,7 +151,7 @@ class Flusher:
         is lost and the next flush completes this one. Nothing to do for a tablet that has left: it was flushed then, or
         its table is deleted, and its row with it.
         """
-        with tablet.flush_lock:
+        with tablet.flushes.lock:
             if not self._registry.holds(tablet):
                 return
             self.complete(tablet)
@@ -158,26 +159,26 @@ class Flusher:
             self.complete(tablet)
 
     def complete(self, tablet: ServedTablet) -> None:
-        """Complete the flush under way, if any; its state comes before any later one. With ``flush_lock`` held."""
-        if tablet.point is not None:
-            self._complete(tablet, tablet.point)
+        """Complete the flush under way, if any; its state comes before any later one. With the flush lock held."""
+        if tablet.flushes.point is not None:
+            self._complete(tablet, tablet.flushes.point)
 
     def empty(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no more writes until nothing of it is in memory and no log is needed."""
         for _ in range(FLUSHES_TO_EMPTY_MAX):
             self.flush(tablet)
-            if not tablet.data.memory_records and not tablet.needed_logs():
+            if not tablet.data.memory_records and not tablet.flushes.needed_logs():
                 return
         raise UnavailableError(f"tablet {tablet.extent} keeps {tablet.data.memory_records} records in memory")
 
     def _complete(self, tablet: ServedTablet, point: FlushPoint) -> None:
         """From a point to the books. Each step may be repeated; a segment is written once, for its name is new."""
-        if point.segments is None:
-            flush_id = tablet.take_flush_id()
-            written = self._write_segments(tablet, point, flush_id)
-            point.state = named_state(point.state, flush_id, [*tablet.data.segments, *written], tablet.compacted)
-            point.segments = written
         segments = point.segments
+        if segments is None:
+            flush_id = tablet.flushes.take_flush_id()
+            segments = self._write_segments(tablet, point, flush_id)
+            named = [*tablet.data.segments, *segments]
+            point.segments_written(segments, named_state(point.state, flush_id, named, tablet.flushes.compacted))
         put = segments_put(tablet.row, point.state, segments)
         self._persistence.check()
         self._metadata.put([put], point.state.flush_id)
@@ -187,7 +188,7 @@ class Flusher:
                 self._written.notify_all()
         for cell, rank in log_deletes(tablet.row, point.logs):
             self._delete_log(cell, rank)
-        tablet.end_flush(point)
+        tablet.flushes.end(point)
         self.flushes_done += 1
         self._kept_since_ns = self._clock.boot_ns()
 
@@ -247,7 +248,7 @@ class Flusher:
         try:
             with contained(tablet.extent, FLUSH):
                 self.flush(tablet)
-            tablet.problems.pop(FLUSH, None)
+            tablet.work_succeeded(FLUSH)
         except LeaseLostError:
             raise
         except TransientError as error:
@@ -257,13 +258,15 @@ class Flusher:
             LOG.error(
                 "tablet %s can't be flushed, its logs are kept and it takes little more: %s", tablet.extent, error
             )
-            tablet.problems[FLUSH] = error.message
+            tablet.work_failed(FLUSH, error.message)
             self._not_before_ns[tablet.row] = self._clock.boot_ns() + FAILED_AGAIN_MS * 1_000_000
 
     def _look(self, tablets: Mapping[bytes, ServedTablet]) -> dict[bytes, TabletMemory]:
         """How full the tablets are, and since when logs that they need were seen sealed."""
         now_ns, current = self._clock.boot_ns(), self._path.wal_uri
-        needed = {row: [log for log in tablet.needed_logs() if log != current] for row, tablet in tablets.items()}
+        needed = {
+            row: [log for log in tablet.flushes.needed_logs() if log != current] for row, tablet in tablets.items()
+        }
         sealed = {log for logs in needed.values() for log in logs}
         self._sealed_since_ns = {log: self._sealed_since_ns.get(log, now_ns) for log in sealed}
         return {

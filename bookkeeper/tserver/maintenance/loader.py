@@ -121,7 +121,7 @@ class Loader:
                 return
             self._path.cross(CloseTablet(tablet))
             if discard:
-                with tablet.flush_lock:
+                with tablet.flushes.lock:
                     self._registry.remove(tablet)
                 self._keeper.forget(tablet.key)
             else:
@@ -149,7 +149,7 @@ class Loader:
     def _leave(self, tablet: ServedTablet) -> None:
         """Flush a tablet that takes no writes any more, and let it go."""
         self._flusher.empty(tablet)
-        with tablet.flush_lock:
+        with tablet.flushes.lock:
             self._registry.remove(tablet)
 
     def _check_epoch(self, epoch: int) -> None:
@@ -187,11 +187,13 @@ class Loader:
         self._drop_spent(row_key, load_plan.all_uses(spent_logs(row.logs, replayed)))
         tenure = Tenure(row.placed, next_serial(row))
         tablet = ServedTablet(extent, data, recovered, tenure, self._books_flight_ms)
-        sources = {stream.source_instance_id for stream in tablet.high_water}
+        sources = {stream.source_instance_id for stream in tablet.received.high_water}
         for stream in forgotten_streams(recovered.high_water, indexed_streams(self._metadata, sources)):
-            tablet.forget_stream(stream)
+            tablet.received.forget_stream(stream)
         held = {root.log for root in recovered.held}
-        tablet.forget_roots(ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held})))
+        tablet.received.forget_roots(
+            ended_logs(held, announced_logs(self._metadata, {log.instance_id for log in held}))
+        )
         self._session.check()
         return tablet
 

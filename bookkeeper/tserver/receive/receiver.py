@@ -290,8 +290,8 @@ class Receiver:
         """
         tablet = self._registry.serving(extent)
         self._flusher.make_room(tablet, ROOM_WAIT_MS)
-        forgets = tablet.forgets
-        if not tablet.knows(received.stream):
+        forgets = tablet.received.forgotten_count
+        if not tablet.received.has_stream(received.stream):
             refuse_ended(received.stream, self._index.is_open(received.stream))
         self._marks.announce(logs_in(received.blocks), received.stream.source_instance_id)
         return self._path.receive(tablet, received, forgets)

@@ -1,7 +1,8 @@
 """The state of a tablet that this tserver serves.
 
-``tablet`` is that state, ``tablet_registry`` all of them. ``load_plan`` says what a loading tablet still lacks,
-``flushed_logs`` which logs its segments hold already, ``tablet_segments`` which cells of its row name segments.
-``wal_order`` is what must be at a peer before records of the next log (rule R24), ``block_targets`` what each block
-says of the configuration (rule R5), ``origin_intervals`` what the tablet holds of other clusters' logs (rule R22).
+``tablet`` joins the parts, ``tablet_registry`` has all served tablets. Each part of the state has one owner:
+``write_state`` (numbers and log of the next record; ``wal_order`` has its rule, R24), ``received_state`` (what came
+from other clusters; ``origin_intervals`` for several paths, R22), ``tablet_flushes`` (what the books say;
+``flushed_logs`` says which logs its segments have already). ``load_plan`` decides what a loading tablet lacks,
+``tablet_segments`` which cells of its row name segments, ``block_targets`` which targets each block carries (R5).
 """

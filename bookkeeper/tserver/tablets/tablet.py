@@ -1,17 +1,16 @@
-"""A tablet as this tserver serves it: its data, and what the commit thread must know to write the next block.
+"""A tablet that this tserver serves: its data, and the state that the commit thread needs to write the next block.
 
-Arrives: batches to stage, then the news that they are durable (or that their group was given up); moments at which a
-flush begins. Leaves: drafts of blocks, and :class:`FlushPoint`. Survives a crash: nothing here; ``load_plan`` rebuilds
-it from the tablet's row and logs. *Staged* state runs ahead of *applied* state by at most two groups of commits.
+Each part of the state has its owner: ``write_state`` numbers and places records, ``received_state`` finds duplicates in
+what other clusters send, ``tablet_flushes`` has what the books say. This module joins them: a draft is staged, then
+applied or taken back; a flush begins at one moment of all three. ``load_plan`` rebuilds all of it from the tablet's row
+and logs.
 
-Only commit threads stage and apply, one at a time. Others read ``data``, and change ``log_uses`` and ``point`` under
-``lock``. Rules: R13, R18 and R24.
+Only commit threads stage and apply, one at a time. Rules: R13, R18 and R24.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,19 +18,21 @@ import pyarrow.compute as pc
 
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.model import Ahead, Extent, Origin, StreamKey
-from bookkeeper.origins import Root, RootLog
+from bookkeeper.model import Extent, Origin, StreamKey
+from bookkeeper.origins import Root
 from bookkeeper.storage.columns import distinct, min_max_row
-from bookkeeper.storage.tablet import FrozenMemtable, SegmentRef, TabletData
-from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, Predecessor, origin_to_pb
+from bookkeeper.storage.tablet import SegmentRef, TabletData
+from bookkeeper.storage.wal import BlockHeader, DraftBlock, PlacedBlock, origin_to_pb
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins
 from bookkeeper.storage.wal.blocks.shares import note_shares
 from bookkeeper.tserver.tablets.block_targets import TableView, groups_present
 from bookkeeper.tserver.tablets.flushed_logs import FlushedLogs
-from bookkeeper.tserver.tablets.load_plan import Recovered, drop_passed, first_flush_id, raise_high_water
-from bookkeeper.tserver.tablets.origin_intervals import OriginIntervals
-from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
+from bookkeeper.tserver.tablets.load_plan import Recovered
+from bookkeeper.tserver.tablets.received_state import ReceivedState
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint, TabletFlushes
+from bookkeeper.tserver.tablets.wal_order import WalPlace
+from bookkeeper.tserver.tablets.write_state import Staged, WriteState
 
 _TIMESTAMP = 4
 
@@ -77,26 +78,11 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Staged state before a draft, to be restored in reverse order when its group is given up."""
+    """Staged state before a draft; when groups fail, drafts are taken back in reverse order."""
 
-    next_seq: int
-    last_time_ms: int
-    staged_wal: str
-    stream: StreamKey | None
-    in_flight: int | None
-
-
-@dataclass(slots=True)
-class FlushPoint:
-    """What a flush makes durable: everything applied before it began, and nothing else. ``state`` has its flush id and
-    the names of segments, for good, from when its own ``segments`` are written. ``logs`` are those whose ``log:`` cells
-    go then, each with the offset up to which it is needed no more.
-    """
-
-    frozen: FrozenMemtable | None
-    state: FlushState
-    logs: Mapping[str, int]
-    segments: Sequence[SegmentRef] | None = None
+    written: Staged
+    stream: StreamKey | None = None
+    high_water: int | None = None
 
 
 def server_time_ms(now_ms: int, last_ms: int) -> int:
@@ -136,58 +122,96 @@ class ServedTablet:
         books_flight_ms: float,
     ) -> None:
         """``books_flight_ms``: how long a write to the books may be on its way (R4)."""
-        self.extent = extent
-        self.key = (extent.table_id, extent.end_row)
-        self.row = keys.tablet_row(extent.table_id, extent.end_row)
-        self.data = data
-        self.lock = threading.Lock()
-        self.flush_lock = threading.Lock()
-        """Held by whoever flushes, from the point to the deletes."""
-        self.accepting = True
-        """False from the moment an unload begins; changed by the commit thread."""
-        self.problems: dict[str, str] = {}
-        """What fails again and again with this tablet, until a person helps, and why: for people. Any thread."""
-        self.point: FlushPoint | None = None
-        self.placed = tenure.placed
-        self.serial = tenure.serial
-        self.compacted = 0 if recovered.flush is None else recovered.flush.compacted
-        """Flush id at which the last compaction of everything began, 0 = none; changed by the compactor."""
-        self.books = recovered.flush
-        """The newest ``tablet:flush`` in the books; changed by whoever holds ``flush_lock``."""
-        self.log_uses: dict[str, int] = dict(recovered.log_uses)
-        """Log whose ``log:`` cell may show to the last offset of the tablet's records in it."""
-        self.last_wals = recovered.last_wals
-        """What the next record comes after: the last one, or those of the tablets that were merged into this one."""
-        self.high_water: dict[StreamKey, int] = dict(recovered.high_water)
-        self.forgets = 0
-        """Times that streams were forgotten here; changed by the commit thread."""
-        self.ahead: dict[StreamKey, tuple[Ahead, ...]] = dict(recovered.ahead)
-        """Rows that hold more of a stream (see ``partial_high_water``). Changed by the commit thread."""
-        self._in_flight: dict[StreamKey, int] = {}
-        self.held = OriginIntervals(recovered.held)
-        """What it holds of each root (R22). Changed by the commit thread."""
-        self._next_seq = recovered.next_seq
-        self._applied_seq = recovered.next_seq - 1
-        self._last_time_ms = recovered.last_time_ms
-        self._staged_wal = recovered.last_wals[0].file if len(recovered.last_wals) == 1 else ""
-        self._flush_id = first_flush_id(tenure.serial)
+        self._extent = extent
+        self._row = keys.tablet_row(extent.table_id, extent.end_row)
+        self._tenure = tenure
+        self._data = data
+        self._accepting = True
+        self._problems: dict[str, str] = {}
+        self._write = WriteState(recovered)
+        self._received = ReceivedState(recovered)
+        self._flushes = TabletFlushes(recovered, tenure.serial)
         self._flushed_logs = FlushedLogs({} if recovered.flush is None else recovered.flush.through, books_flight_ms)
-        self._state_changed = False
+
+    @property
+    def extent(self) -> Extent:
+        """Its table and rows."""
+        return self._extent
+
+    @property
+    def key(self) -> tuple[str, bytes | None]:
+        """Its name in a log: table id and end row."""
+        return self._extent.table_id, self._extent.end_row
+
+    @property
+    def row(self) -> bytes:
+        """The key of its row in the metadata table."""
+        return self._row
+
+    @property
+    def placed(self) -> int:
+        """See :class:`Tenure`."""
+        return self._tenure.placed
+
+    @property
+    def serial(self) -> int:
+        """See :class:`Tenure`."""
+        return self._tenure.serial
+
+    @property
+    def data(self) -> TabletData:
+        """Its records."""
+        return self._data
+
+    @property
+    def received(self) -> ReceivedState:
+        """What it has of other clusters' logs."""
+        return self._received
+
+    @property
+    def flushes(self) -> TabletFlushes:
+        """How far it is flushed."""
+        return self._flushes
+
+    # ---- whether it takes writes, and what is wrong with it
+
+    @property
+    def accepting(self) -> bool:
+        """False while an unload or an import is under way."""
+        return self._accepting
+
+    def stop_accepting(self) -> None:
+        """Refuse writes from here on. Commit thread."""
+        self._accepting = False
+
+    def accept_again(self) -> None:
+        """Take writes again. Commit thread."""
+        self._accepting = True
+
+    @property
+    def problems(self) -> list[str]:
+        """Work on this tablet that fails again and again until a person helps, with the reasons. Any thread."""
+        return list(dict(self._problems).values())
+
+    def work_failed(self, work: str, reason: str) -> None:
+        """A kind of work (a flush, a compaction) fails for a reason that stays. Any thread."""
+        self._problems[work] = reason
+
+    def work_succeeded(self, work: str) -> None:
+        """The opposite of :meth:`work_failed`."""
+        self._problems.pop(work, None)
 
     # ---- staging: commit thread, in the order of submission
 
     @property
     def next_seq(self) -> int:
         """The sequence number of the next record."""
-        return self._next_seq
+        return self._write.staged.next_seq
 
-    def known_high_water(self, stream: StreamKey) -> int:
-        """Rule R18: what the tablet has of a stream, what is in flight in this group included."""
-        return self._in_flight.get(stream, self.high_water.get(stream, 0))
-
-    def knows(self, stream: StreamKey) -> bool:
-        """Whether the tablet would tell a message of the stream that it has from one that it lacks. Any thread."""
-        return stream in self.high_water or stream in self._in_flight
+    @property
+    def last_wals(self) -> tuple[WalPlace, ...]:
+        """See :attr:`WriteState.last_wals`."""
+        return self._write.last_wals
 
     def stage(
         self,
@@ -197,169 +221,110 @@ class ServedTablet:
         origin: Origin | None = None,
         block_origins: pb.BlockOrigins | None = None,
     ) -> tuple[DraftBlock, Undo]:
-        """The draft of one block, numbered and stamped as of now; and how to take it back."""
-        undo = self._undo(origin.stream if origin else None)
-        self._last_time_ms = server_time_ms(moment.now_ms, self._last_time_ms)
+        """The draft of one block, with its numbers and its server time; and how to take it back."""
+        staged = self._write.staged
+        time_ms = server_time_ms(moment.now_ms, staged.last_time_ms)
         header = BlockHeader(
-            table_id=self.extent.table_id,
-            end_row=self.extent.end_row,
+            table_id=self._extent.table_id,
+            end_row=self._extent.end_row,
             groups=groups_present(share.families, moment.view.groups),
             block_targets=moment.view.block_targets,
             provenance=provenance,
             origin=None if origin is None else origin_to_pb(origin),
-            after=self._after(moment.wal_uri),
-            first_seq=self._next_seq,
-            write_time_ms=self._last_time_ms,
+            after=self._write.predecessors_in(moment.wal_uri),
+            first_seq=staged.next_seq,
+            write_time_ms=time_ms,
             min_row=share.min_row,
             max_row=share.max_row,
             since=moment.since if origin is None else 0,
             block_origins=block_origins,
         )
         note_shares(header, share.batch.column("family"), moment.view.peers)
-        self._next_seq += share.batch.num_rows
-        self._staged_wal = moment.wal_uri
-        if origin is not None:
-            self._in_flight[origin.stream] = origin.to_offset
-        return DraftBlock(header, with_timestamps(share.batch, self._last_time_ms)), undo
+        self._write.stage(share.batch.num_rows, time_ms, moment.wal_uri)
+        draft = DraftBlock(header, with_timestamps(share.batch, time_ms))
+        if origin is None:
+            return draft, Undo(staged)
+        return draft, Undo(staged, origin.stream, self._received.stage_high_water(origin.stream, origin.to_offset))
 
     def stage_unlogged(self, share: Share, now_ms: int) -> tuple[DraftBlock, Undo]:
-        """A draft that no log will hold (durability none): only numbered and timed."""
-        undo = self._undo(None)
-        self._last_time_ms = server_time_ms(now_ms, self._last_time_ms)
+        """A draft that no log will have (durability none): it gets only its numbers and its time."""
+        staged = self._write.staged
+        time_ms = server_time_ms(now_ms, staged.last_time_ms)
         header = BlockHeader(
-            table_id=self.extent.table_id,
-            end_row=self.extent.end_row,
-            first_seq=self._next_seq,
-            write_time_ms=self._last_time_ms,
+            table_id=self._extent.table_id,
+            end_row=self._extent.end_row,
+            first_seq=staged.next_seq,
+            write_time_ms=time_ms,
             min_row=share.min_row,
             max_row=share.max_row,
         )
-        self._next_seq += share.batch.num_rows
-        return DraftBlock(header, with_timestamps(share.batch, self._last_time_ms)), undo
+        self._write.stage(share.batch.num_rows, time_ms, None)
+        return DraftBlock(header, with_timestamps(share.batch, time_ms)), Undo(staged)
 
     def stage_high_water(self, stream: StreamKey, to_offset: int) -> Undo:
-        """A range without anything new for this tablet: it counts once its group is durable (R19)."""
-        undo = self._undo(stream)
-        self._in_flight[stream] = to_offset
-        return undo
+        """A range without a new record for this tablet: it counts once its group is durable (R19)."""
+        return Undo(self._write.staged, stream, self._received.stage_high_water(stream, to_offset))
 
     def take_back(self, undo: Undo) -> None:
-        """The group was given up: nothing of the draft was logged. What was in flight before may be applied by now."""
-        self._next_seq = undo.next_seq
-        self._last_time_ms = undo.last_time_ms
-        self._staged_wal = undo.staged_wal
-        if undo.stream is None:
-            return
-        if undo.in_flight is None or undo.in_flight <= self.high_water.get(undo.stream, 0):
-            self._in_flight.pop(undo.stream, None)
-        else:
-            self._in_flight[undo.stream] = undo.in_flight
-
-    def _undo(self, stream: StreamKey | None) -> Undo:
-        in_flight = None if stream is None else self._in_flight.get(stream)
-        return Undo(self._next_seq, self._last_time_ms, self._staged_wal, stream, in_flight)
-
-    def _after(self, wal_uri: str) -> list[Predecessor]:
-        """Rule R24, at the first block of this tablet in a log; groups do not span logs, so ``last_wals`` is exact."""
-        if self._staged_wal == wal_uri:
-            return []
-        places = predecessors(self.last_wals, wal_uri)
-        return [Predecessor(file=place.file, offset=place.offset) for place in places]
-
-    # ---- segments from elsewhere: commit thread, while the tablet takes no writes and holds nothing in memory
-
-    def follow(self, state: FlushState, stream: StreamKey, offset: int, root: Root) -> None:
-        """Go on behind a state that the books have and that no flush made: an import's, which is this of a stream, and
-        of this root.
-        """
-        self._next_seq = state.last_seq + 1
-        self._applied_seq = state.last_seq
-        self.last_wals = tuple(WalPlace(*place) for place in state.last_wals)
-        self._staged_wal = self.last_wals[0].file if len(self.last_wals) == 1 else ""
-        if root in state.held:
-            self.held.apply({root: state.held[root]})
-        self.apply_high_water(stream, offset)
+        """The group of a draft failed: the log has nothing of it."""
+        self._write.take_back(undo.written)
+        if undo.stream is not None:
+            self._received.take_back(undo.stream, undo.high_water)
 
     # ---- applying: commit thread, in the same order
 
     def apply(self, placed: PlacedBlock) -> None:
-        """The draft is as durable as it was asked to be: make it visible."""
-        header = placed.header
-        self.data.apply(placed.batch, header.first_seq)
-        self._applied_seq = header.first_seq + placed.batch.num_rows - 1
+        """The draft is as durable as requested: make it visible."""
+        self._data.apply(placed.batch, placed.header.first_seq)
+        self._write.apply(placed)
         if placed.wal_uri:
-            self.last_wals = (WalPlace(placed.wal_uri, placed.last_offset),)
-            with self.lock:
-                self.log_uses[placed.wal_uri] = placed.last_offset
+            self._flushes.use_log(placed.wal_uri, placed.last_offset)
 
-    def apply_high_water(self, stream: StreamKey, to_offset: int) -> None:
-        """What :meth:`stage` or :meth:`stage_high_water` put in flight is durable."""
-        raise_high_water(self.high_water, stream, to_offset)
-        drop_passed(self.ahead, stream, to_offset)
-        self._state_changed = True
-        if self._in_flight.get(stream) == to_offset:
-            del self._in_flight[stream]
+    # ---- segments
 
-    def forget_stream(self, stream: StreamKey) -> None:
-        """The source will never send this stream again (R20). Commit thread, or who loads the tablet."""
-        self.forgets += 1
-        self.ahead.pop(stream, None)
-        if self.high_water.pop(stream, None) is not None:
-            self._state_changed = True
+    def segments_replaced(self, inputs: Collection[str], written: Sequence[SegmentRef], state: FlushState) -> None:
+        """The books have ``state``, which names the new segments instead of ``inputs``: readers use these from here on.
+        With the lock of :attr:`flushes` held. Raises InvalidInputError when the tablet lacks one of ``inputs``.
+        """
+        self._data.replace_segments(inputs, written)
+        self._flushes.state_put(state)
 
-    def forget_roots(self, logs: Collection[RootLog]) -> None:
-        """Nothing of these logs comes any more, on any path (R22). Commit thread, or who loads the tablet."""
-        if self.held.forget(logs):
-            self._state_changed = True
+    def follow(self, state: FlushState, stream: StreamKey, offset: int, root: Root) -> None:
+        """Go on behind the state of an import, which has this much of a stream, and records of this root. Commit
+        thread, while the tablet takes no writes and nothing of it is in memory.
+        """
+        self._write.follow(state)
+        if root in state.held:
+            self._received.origin_intervals.apply({root: state.held[root]})
+        self._received.apply_high_water(stream, offset)
 
     # ---- flushing
 
     def begin_flush(self, wal_uri: str, now_ns: int) -> FlushPoint | None:
-        """Set aside what was applied up to now. Commit thread, while it prepares a group for the log ``wal_uri``.
+        """Set the records aside that were applied up to now. Commit thread, while it prepares a group for the log
+        ``wal_uri``.
 
-        All that was submitted before is applied and nothing after it, so the point ends where the records behind it
-        begin, as ``log:`` deletes and first uses need. None when neither data nor state waits for a flush. A point
-        that is not in the books yet is returned again: its ranks have their values (R1).
+        All records that were submitted before are applied, and none after, so the point ends where the next records
+        begin, as ``log:`` deletes and first uses need. Returns None when neither data nor state waits for a flush. A
+        point that is not in the books yet is returned again: its ranks have their values (R1).
         """
-        if self.point is not None:
-            return self.point
-        frozen = self.data.begin_flush()
-        logs = self.needed_logs()
-        if frozen is None and not logs and not self._state_changed:
+        if self._flushes.point is not None:
+            return self._flushes.point
+        frozen = self._data.begin_flush()
+        logs = self._flushes.needed_logs()
+        if frozen is None and not logs and not self._received.has_changes:
             return None
         state = FlushState(
             flush_id=0,
             through=self._flushed_logs.flush(logs, wal_uri, now_ns),
-            last_seq=self._applied_seq,
-            last_time_ms=self._last_time_ms,
-            high_water=dict(self.high_water),
-            last_wals=tuple((place.file, place.offset) for place in self.last_wals),
-            ahead=dict(self.ahead),
-            held=self.held.remembered(),
+            last_seq=self._write.applied_seq,
+            last_time_ms=self._write.staged.last_time_ms,
+            high_water=dict(self._received.high_water),
+            last_wals=tuple((place.file, place.offset) for place in self._write.last_wals),
+            ahead=dict(self._received.partial_high_waters),
+            held=self._received.origin_intervals.remembered(),
         )
-        self._state_changed = False
-        self.point = FlushPoint(frozen, state, logs)
-        return self.point
-
-    def take_flush_id(self) -> int:
-        """The next rank of a state. Whoever puts one holds ``flush_lock`` from before it takes the rank until the put
-        is done, so that a state is never hidden by an older one (R1). Any thread.
-        """
-        with self.lock:
-            taken = self._flush_id
-            self._flush_id += 1
-            return taken
-
-    def end_flush(self, point: FlushPoint) -> None:
-        """The point is in the books and its ``log:`` cells are deleted. Any thread."""
-        with self.lock:
-            for wal, offset in point.logs.items():
-                if self.log_uses.get(wal) == offset:
-                    del self.log_uses[wal]
-            self.books = point.state
-            self.point = None
-
-    def needed_logs(self) -> Mapping[str, int]:
-        """Logs that recovery of this tablet would read now."""
-        with self.lock:
-            return dict(self.log_uses)
+        self._received.begin_flush()
+        point = FlushPoint(frozen, state, logs)
+        self._flushes.begin(point)
+        return point

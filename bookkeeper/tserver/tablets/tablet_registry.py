@@ -37,7 +37,7 @@ class Registry:
         return tablet if tablet is not None and tablet.extent == extent else None
 
     def holds(self, tablet: ServedTablet) -> bool:
-        """Whether the tablet has not left: its row is this server's to write. It stays so under ``flush_lock``."""
+        """Whether this server still serves the tablet, and so may write its row; under the lock of its flushes."""
         return self.find(tablet.extent) is tablet
 
     def serving(self, extent: Extent) -> ServedTablet:

@@ -13,7 +13,8 @@ from bookkeeper.origins import RootLog
 from bookkeeper.storage.wal import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.tablets.block_targets import ConfigView
-from bookkeeper.tserver.tablets.tablet import FlushPoint, ServedTablet
+from bookkeeper.tserver.tablets.tablet import ServedTablet
+from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
 from bookkeeper.tserver.write.write_context import WriteContext
 
 
@@ -97,12 +98,12 @@ class CloseTablet(_Barrier):
 
     def cross(self) -> None:
         """Refuse later writes."""
-        self._tablet.accepting = False
+        self._tablet.stop_accepting()
 
     def failed(self, error: BookkeeperError) -> None:
         """Accept writes again."""
         del error
-        self._tablet.accepting = True
+        self._tablet.accept_again()
 
 
 class ForgetStreams(_Barrier):
@@ -119,7 +120,7 @@ class ForgetStreams(_Barrier):
         del blocks
         for tablet in self._tablets:
             for stream in self._streams:
-                tablet.forget_stream(stream)
+                tablet.received.forget_stream(stream)
         return None
 
 
@@ -136,5 +137,5 @@ class ForgetRoots(_Barrier):
         """See :class:`Submission`."""
         del blocks
         for tablet in self._tablets:
-            tablet.forget_roots(self._logs)
+            tablet.received.forget_roots(self._logs)
         return None

@@ -109,15 +109,15 @@ class ReplicatedApply:
         if not tablet.accepting:
             raise NotServingError(f"tablet {tablet.extent} leaves this server: locate it again")
         write_guards.refuse_exhausted(tablet.extent, tablet.next_seq)
-        if was_forgotten(tablet.knows(received.stream), self._forgets, tablet.forgets):
+        if was_forgotten(tablet.received.has_stream(received.stream), self._forgets, tablet.received.forgotten_count):
             raise UnavailableError(
                 f"{received.stream.file} may be over by now for tablet {tablet.extent}: send it again"
             )
         moment = self._context.moment(tablet.extent.table_id, point)
-        known = tablet.known_high_water(received.stream)
+        known = tablet.received.staged_high_water(received.stream)
         blocks = received.blocks
-        if received.stream in tablet.ahead:
-            blocks = unknown_parts(blocks, tablet.ahead[received.stream])
+        if received.stream in tablet.received.partial_high_waters:
+            blocks = unknown_parts(blocks, tablet.received.partial_high_waters[received.stream])
         decision = decide(known, received.acked, received.after, received.to, blocks)
         if isinstance(decision, Gap):
             raise GapError(
@@ -138,14 +138,16 @@ class ReplicatedApply:
         """What no other path has brought (R22); from here on it is on its way."""
         tablet = self._tablet
         stretch = (moment.wal_uri, moment.since)
-        begins = partial(tablet.held.begins, stretch=stretch)
-        taken = origin_dedup.take(blocks, tablet.extent.rows, tablet.held.known, begins, moment.now_ms)
-        if not tablet.held.has_room(taken.held):
+        begins = partial(tablet.received.origin_intervals.begins, stretch=stretch)
+        taken = origin_dedup.take(
+            blocks, tablet.extent.rows, tablet.received.origin_intervals.known, begins, moment.now_ms
+        )
+        if not tablet.received.origin_intervals.has_room(taken.held):
             raise OverloadedError(
                 f"tablet {tablet.extent} remembers too much that came by one path only: {self._received.stream.file} "
                 "waits for the others"
             )
-        self._held, self._held_before = taken.held, tablet.held.stage(taken.held)
+        self._held, self._held_before = taken.held, tablet.received.origin_intervals.stage(taken.held)
         return taken
 
     def _share(self, blocks: Sequence[ReceivedBlock]) -> Share:
@@ -158,8 +160,8 @@ class ReplicatedApply:
         """See :class:`Submission`."""
         for block in blocks:
             self._tablet.apply(block)
-        self._tablet.held.apply(self._held)
-        self._tablet.apply_high_water(self._received.stream, self._high_water)
+        self._tablet.received.origin_intervals.apply(self._held)
+        self._tablet.received.apply_high_water(self._received.stream, self._high_water)
         written = sum(block.batch.num_rows for block in blocks)
         total = 0 if self._whole is None else self._whole.batch.num_rows
         return Applied(self._high_water, written, total - written)
@@ -167,6 +169,6 @@ class ReplicatedApply:
     def failed(self, error: BookkeeperError) -> None:
         """See :class:`Submission`."""
         del error
-        self._tablet.held.take_back(self._held_before)
+        self._tablet.received.origin_intervals.take_back(self._held_before)
         if self._undo is not None:
             self._tablet.take_back(self._undo)

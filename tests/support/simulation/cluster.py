@@ -308,10 +308,10 @@ class Cluster:
     def high_waters(self) -> list[str]:
         """What tablets remember of streams and of roots."""
         served = [(extent, self.serving(extent)) for extent in self.all_extents()]
+        received = [(extent, tablet.received) for extent, tablet in served if tablet]
         known = [
-            (extent, [*(tablet.high_water | tablet.ahead), *tablet.held.remembered()])
-            for extent, tablet in served
-            if tablet
+            (extent, [*state.high_water, *state.partial_high_waters, *state.origin_intervals.remembered()])
+            for extent, state in received
         ]
         return [f"{extent} remembers {stream}" for extent, streams in known for stream in streams]
 

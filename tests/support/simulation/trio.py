@@ -62,7 +62,7 @@ class Trio:
 
     def _streams_of_west(self) -> list[StreamKey]:
         tablets = [self.east.serving(extent) for extent in self.east.all_extents()]
-        streams = [stream for tablet in tablets if tablet is not None for stream in tablet.high_water]
+        streams = [stream for tablet in tablets if tablet is not None for stream in tablet.received.high_water]
         return [stream for stream in streams if stream.source_instance_id == self.west.instance]
 
     def remembered(self) -> list[str]:

@@ -167,7 +167,7 @@ def test_r22_at_the_bound_a_message_is_refused_whole_and_taken_later(
     monkeypatch.setattr(bounds, "RUNS_MAX", 0)
     with pytest.raises(OverloadedError, match="waits for the others"):
         ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
-    assert (tablet.known_high_water(STREAM), tablet.next_seq) == (0, 1)
+    assert (tablet.received.staged_high_water(STREAM), tablet.next_seq) == (0, 1)
     monkeypatch.setattr(bounds, "RUNS_MAX", 1)
     (draft,) = ReplicatedApply(context(), tablet, received, 0).prepare(POINT)
     assert draft.header.origin.to_offset == 1

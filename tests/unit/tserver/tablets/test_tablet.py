@@ -102,17 +102,17 @@ def test_only_missing_timestamps_are_filled() -> None:
 def test_r18_what_is_in_flight_counts_and_what_is_given_up_does_not(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
     draft, first = tablet.stage(share(b"a", timestamp=1), at("w"), ["east"], Origin(STREAM, 0, 4))
-    assert tablet.known_high_water(STREAM) == 4
+    assert tablet.received.staged_high_water(STREAM) == 4
     second = tablet.stage_high_water(STREAM, 9)
-    assert tablet.known_high_water(STREAM) == 9
+    assert tablet.received.staged_high_water(STREAM) == 9
     tablet.take_back(second)
-    assert tablet.known_high_water(STREAM) == 4
+    assert tablet.received.staged_high_water(STREAM) == 4
     tablet.apply(placed(draft, "w", 1))
-    tablet.apply_high_water(STREAM, 4)
-    assert tablet.high_water == {STREAM: 4}
+    tablet.received.apply_high_water(STREAM, 4)
+    assert tablet.received.high_water == {STREAM: 4}
     other = tablet.stage_high_water(STREAM, 6)
     tablet.take_back(other)
-    assert tablet.known_high_water(STREAM) == 4
+    assert tablet.received.staged_high_water(STREAM) == 4
     tablet.take_back(first)
 
 
@@ -120,11 +120,11 @@ def test_r20_what_is_given_up_when_the_message_before_it_is_applied_leaves_nothi
     tablet = Served(tmp_path).tablet
     tablet.stage_high_water(STREAM, 4)
     given_up = tablet.stage_high_water(STREAM, 9)
-    tablet.apply_high_water(STREAM, 4)
+    tablet.received.apply_high_water(STREAM, 4)
     tablet.take_back(given_up)
-    assert tablet.known_high_water(STREAM) == 4
-    tablet.forget_stream(STREAM)
-    assert not tablet.knows(STREAM)
+    assert tablet.received.staged_high_water(STREAM) == 4
+    tablet.received.forget_stream(STREAM)
+    assert not tablet.received.has_stream(STREAM)
 
 
 def test_a_flush_holds_what_was_applied_and_nothing_that_is_only_staged(tmp_path: Path) -> None:
@@ -152,18 +152,18 @@ def test_a_flush_that_is_not_in_the_books_yet_is_the_one_that_goes_on(tmp_path: 
     assert served.tablet.begin_flush("w1", 0) is point
     assert point is not None
     served.tablet.data.finish_flush(point.frozen, served.tablet.data.write_segments(point.frozen, 1))  # type: ignore[arg-type]
-    served.tablet.end_flush(point)
-    assert served.tablet.needed_logs() == {"w1": 2}
+    served.tablet.flushes.end(point)
+    assert served.tablet.flushes.needed_logs() == {"w1": 2}
     following = served.tablet.begin_flush("w1", 0)
     assert following is not None
     assert following is not point
-    assert served.tablet.take_flush_id() < served.tablet.take_flush_id()
+    assert served.tablet.flushes.take_flush_id() < served.tablet.flushes.take_flush_id()
 
 
 def test_nothing_new_needs_no_flush(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
     assert tablet.begin_flush("w1", 0) is None
-    tablet.apply_high_water(STREAM, 3)
+    tablet.received.apply_high_water(STREAM, 3)
     assert tablet.begin_flush("w1", 0) is not None
 
 
@@ -171,7 +171,7 @@ def test_unlogged_records_are_numbered_and_in_no_log(tmp_path: Path) -> None:
     tablet = Served(tmp_path).tablet
     draft, _ = tablet.stage_unlogged(share(b"a"), 5)
     tablet.apply(PlacedBlock("", 0, draft))
-    assert tablet.needed_logs() == {}
+    assert tablet.flushes.needed_logs() == {}
     assert tablet.last_wals == ()
     following, _ = tablet.stage(share(b"b"), at("w"))
     assert following.header.first_seq == 2

@@ -43,18 +43,18 @@ def context() -> WriteContext:
 
 def test_r20_a_message_that_saw_its_stream_in_the_books_before_it_was_forgotten_is_not_taken(tmp_path: Path) -> None:
     tablet = served(tmp_path)
-    late = ReplicatedApply(context(), tablet, RANGE, tablet.forgets)
-    tablet.forget_stream(STREAM)
+    late = ReplicatedApply(context(), tablet, RANGE, tablet.received.forgotten_count)
+    tablet.received.forget_stream(STREAM)
     with must_raise(UnavailableError, "R20: a message of a stream that was forgotten is taken"):
         late.prepare(POINT)
-    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.forgets).prepare(POINT)
+    (draft,) = ReplicatedApply(context(), tablet, RANGE, tablet.received.forgotten_count).prepare(POINT)
     assert draft.header.origin.to_offset == 1
 
 
 def test_a_tablet_that_knows_the_stream_does_not_care_what_else_was_forgotten(tmp_path: Path) -> None:
     tablet = served(tmp_path, Recovered(high_water={STREAM: 0, OTHER: 5}))
-    asked = tablet.forgets
-    tablet.forget_stream(OTHER)
+    asked = tablet.received.forgotten_count
+    tablet.received.forget_stream(OTHER)
     assert ReplicatedApply(context(), tablet, RANGE, asked).prepare(POINT)
 
 

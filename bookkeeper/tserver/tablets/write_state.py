@@ -1,0 +1,83 @@
+"""Where a tablet's next record goes: its sequence number, its server time, its log, and the log before (R24).
+
+*Staged* state runs ahead of *applied* state by at most two groups of commits. ``FlushState`` and block headers survive
+a crash, and ``load_plan`` rebuilds this state from them. Only the commit thread changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.metadata.values import FlushState
+from bookkeeper.storage.wal import PlacedBlock, Predecessor
+from bookkeeper.tserver.tablets.load_plan import Recovered
+from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The staged state: the next sequence number, the latest server time, the log of the latest draft ("": several or
+    none).
+    """
+
+    next_seq: int
+    last_time_ms: int
+    wal_uri: str
+
+
+class WriteState:
+    """The write state of one tablet."""
+
+    def __init__(self, recovered: Recovered) -> None:
+        self._last_wals = recovered.last_wals
+        self._applied_seq = recovered.next_seq - 1
+        self._staged = Staged(recovered.next_seq, recovered.last_time_ms, only_wal(recovered.last_wals))
+
+    @property
+    def staged(self) -> Staged:
+        """The staged state as it is now: :meth:`take_back` restores it."""
+        return self._staged
+
+    @property
+    def applied_seq(self) -> int:
+        """The sequence number of the last applied record."""
+        return self._applied_seq
+
+    @property
+    def last_wals(self) -> tuple[WalPlace, ...]:
+        """Where the last applied record is, or those of the tablets that were merged into this one."""
+        return self._last_wals
+
+    def predecessors_in(self, wal_uri: str) -> list[Predecessor]:
+        """Rule R24: the predecessors of the tablet's first block in a log; a later block has none. Groups do not span
+        logs, so ``last_wals`` is exact.
+        """
+        if self._staged.wal_uri == wal_uri:
+            return []
+        return [Predecessor(file=place.file, offset=place.offset) for place in predecessors(self._last_wals, wal_uri)]
+
+    def stage(self, records: int, time_ms: int, wal_uri: str | None) -> None:
+        """A draft takes this many sequence numbers; ``wal_uri`` None: no log will have it."""
+        before = self._staged
+        self._staged = Staged(before.next_seq + records, time_ms, before.wal_uri if wal_uri is None else wal_uri)
+
+    def take_back(self, before: Staged) -> None:
+        """The group of a draft failed: restore the state before it."""
+        self._staged = before
+
+    def apply(self, placed: PlacedBlock) -> None:
+        """A staged block is durable."""
+        self._applied_seq = placed.header.first_seq + placed.batch.num_rows - 1
+        if placed.wal_uri:
+            self._last_wals = (WalPlace(placed.wal_uri, placed.last_offset),)
+
+    def follow(self, state: FlushState) -> None:
+        """Go on behind a state that an import wrote."""
+        self._last_wals = tuple(WalPlace(*place) for place in state.last_wals)
+        self._applied_seq = state.last_seq
+        self._staged = Staged(state.last_seq + 1, self._staged.last_time_ms, only_wal(self._last_wals))
+
+
+def only_wal(last_wals: tuple[WalPlace, ...]) -> str:
+    """The log of the last record; "" for none, or several."""
+    return last_wals[0].file if len(last_wals) == 1 else ""
