@@ -34,6 +34,7 @@ from bookkeeper.storage.wal import FileHeader, WalWriter
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.bulk.bulk_loader import BulkLoader
+from bookkeeper.tserver.bulk.exclusive_tablets import ExclusiveTablets
 from bookkeeper.tserver.bulk.relay_log import RelayLogs
 from bookkeeper.tserver.bulk.segment_receiver import SegmentReceiver
 from bookkeeper.tserver.bulk.segment_uploads import SegmentUploads
@@ -45,9 +46,13 @@ from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.master_notices import MasterLink
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
+from bookkeeper.tserver.receive.admission import Admission
+from bookkeeper.tserver.receive.message_decoding import PeerLimits
+from bookkeeper.tserver.receive.message_order import MessageOrder
 from bookkeeper.tserver.receive.receive_streams import StreamLimits, Streams
-from bookkeeper.tserver.receive.receiver import Receiver
-from bookkeeper.tserver.receive.receiving_tablets import Locations
+from bookkeeper.tserver.receive.receiver import LocalApply, Receiver
+from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
+from bookkeeper.tserver.receive.share_delivery import ShareDelivery
 from bookkeeper.tserver.receive.share_retry import ShareRetry
 from bookkeeper.tserver.service import Parts, ServiceLimits, TServerService
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -154,30 +159,23 @@ class TServerProcess:
         streams = Streams(clock, tserver.stream_idle_timeout_ms, slots, waiting_max=replicate_calls(settings) // 2)
         index = ReceivedIndex(self._metadata, persistence, clock, die)
         marks = OriginMarks(self._metadata, persistence, clock)
-        onward = RelayLogs(
+        admission = Admission(settings.instance.instance_id, configuration, streams, index, marks)
+        receiving = ReceivingTablets(self._metadata, self.address, self._pool, settings.rpc.timeout_ms)
+        limits = service_limits(settings)
+        peer_limits = PeerLimits(limits.batch, clock)
+        local = LocalApply(registry, flusher, admission, path)
+        retry = ShareRetry(clock, replicate_calls(settings) // 4)
+        order = MessageOrder(streams, receiving, path)
+        receiver = Receiver(admission, order, ShareDelivery(receiving, retry, local.begin), local, peer_limits)
+        relay_logs = RelayLogs(
             settings.wal_dir / session.session_id, settings.instance.instance_id, session.session_id, clock
         )
-        adopter = BulkLoader(
-            registry, flusher, loader, path, index, self._metadata, persistence, link.nudge, die, onward
+        exclusive = ExclusiveTablets(registry, loader, flusher, path)
+        bulk_loader = BulkLoader(exclusive, index, relay_logs, self._metadata, persistence, link.nudge, die)
+        uploads = SegmentUploads(
+            incoming_dir(settings.tables_dir) / self.session_id, clock, tserver.stream_idle_timeout_ms, die
         )
-        limits = service_limits(settings)
-        locations = Locations(self._metadata)
-        receiver = self._receiver(
-            registry, path, flusher, configuration, locations, streams, index, marks, limits.batch
-        )
-        incoming = self._incoming()
-        taker = SegmentReceiver(
-            receiver,
-            adopter,
-            configuration,
-            locations,
-            streams,
-            index,
-            marks,
-            incoming,
-            self._pool,
-            settings.rpc.timeout_ms,
-        )
+        segment_receiver = SegmentReceiver(admission, receiving, receiver, bulk_loader, uploads, peer_limits)
         worker = ReplicationWorker(settings, self._metadata, self._coordination, self._pool, link.report, self.address)
         parts = Parts(
             own_instance_id=settings.instance.instance_id,
@@ -190,12 +188,13 @@ class TServerProcess:
             keeper=keeper,
             flusher=flusher,
             compactor=compactor,
-            adopter=adopter,
+            bulk_loader=bulk_loader,
             loader=loader,
             sorter=sorter,
+            admission=admission,
             receiver=receiver,
-            taker=taker,
-            incoming=incoming,
+            segment_receiver=segment_receiver,
+            uploads=uploads,
             streams=streams,
             index=index,
             marks=marks,
@@ -204,40 +203,6 @@ class TServerProcess:
             rights=self._rights,
         )
         return parts, link
-
-    def _receiver(
-        self,
-        registry: Registry,
-        path: CommitPath,
-        flusher: Flusher,
-        configuration: Configuration,
-        locations: Locations,
-        streams: Streams,
-        index: ReceivedIndex,
-        marks: OriginMarks,
-        limits: BatchLimits,
-    ) -> Receiver:
-        return Receiver(
-            self._settings.instance.instance_id,
-            self.address,
-            registry,
-            path,
-            flusher,
-            configuration,
-            locations,
-            streams,
-            index,
-            marks,
-            self._pool,
-            limits,
-            self._settings.rpc.timeout_ms,
-            ShareRetry(self._clock, replicate_calls(self._settings) // 4),
-        )
-
-    def _incoming(self) -> SegmentUploads:
-        settings = self._settings
-        directory = incoming_dir(settings.tables_dir) / self.session_id
-        return SegmentUploads(directory, self._clock, settings.tserver.stream_idle_timeout_ms, self._die)
 
     def start(self) -> None:
         """Serve."""
@@ -249,7 +214,7 @@ class TServerProcess:
         parts.flusher.start()
         parts.compactor.start()
         parts.index.start()
-        parts.incoming.start()
+        parts.uploads.start()
         parts.configuration.start()
         self._service.attach(parts)
         LOG.info("session %s serves at %s", self.session_id, self.address)
@@ -266,9 +231,9 @@ class TServerProcess:
         parts.configuration.close()
         parts.compactor.close()
         parts.flusher.close()
-        parts.taker.close()
+        parts.segment_receiver.close()
         parts.receiver.close()
-        parts.incoming.close()
+        parts.uploads.close()
         parts.loader.unload_all()
         parts.committer.close()
         parts.sorter.close()

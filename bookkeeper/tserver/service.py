@@ -54,6 +54,7 @@ from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.maintenance.loader import Loader
 from bookkeeper.tserver.maintenance.sorter import Sorter
 from bookkeeper.tserver.origins.origin_marks import OriginMarks
+from bookkeeper.tserver.receive.admission import Admission
 from bookkeeper.tserver.receive.receive_streams import Streams
 from bookkeeper.tserver.receive.receiver import Receiver
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -96,12 +97,13 @@ class Parts:
     keeper: WalBookkeeper
     flusher: Flusher
     compactor: Compactor
-    adopter: BulkLoader
+    bulk_loader: BulkLoader
     loader: Loader
     sorter: Sorter
+    admission: Admission
     receiver: Receiver
-    taker: SegmentReceiver
-    incoming: SegmentUploads
+    segment_receiver: SegmentReceiver
+    uploads: SegmentUploads
     streams: Streams
     index: ReceivedIndex
     marks: OriginMarks
@@ -248,7 +250,7 @@ class TServerService:
 
     def adopt_segments(self, request: AdoptRequest) -> None:
         """See :meth:`BulkLoader.adopt`."""
-        self._own_cluster_only().adopter.adopt(request)
+        self._own_cluster_only().bulk_loader.adopt(request)
 
     def confirm_config(self, generation: int) -> int:
         """See :meth:`Configuration.confirm`."""
@@ -294,8 +296,8 @@ class TServerService:
         return parts
 
     def open_stream(self, stream: StreamKey) -> str:
-        """See :meth:`Receiver.open_stream`."""
-        return self._receiving(stream).receiver.open_stream(stream, secret_holder())
+        """See :meth:`Admission.open_stream`."""
+        return self._receiving(stream).admission.open_stream(stream, secret_holder())
 
     def replicate(self, request: ReplicateRequest) -> ReplicateResult:
         """See :meth:`Receiver.replicate`."""
@@ -303,15 +305,15 @@ class TServerService:
 
     def offer_segments(self, offer: SegmentsOffer) -> OfferAnswer:
         """See :meth:`SegmentReceiver.offer`."""
-        return self._receiving(offer.stream).taker.offer(offer)
+        return self._receiving(offer.stream).segment_receiver.offer(offer)
 
     def put_segment(self, part: SegmentPart) -> None:
         """See :meth:`SegmentReceiver.put`."""
-        self._receiving(part.stream).taker.put(part)
+        self._receiving(part.stream).segment_receiver.put(part)
 
     def take_segments(self, stream_session: str, stream: StreamKey) -> OfferAnswer:
         """See :meth:`SegmentReceiver.take`."""
-        return self._receiving(stream).taker.take(stream_session, stream)
+        return self._receiving(stream).segment_receiver.take(stream_session, stream)
 
     def apply_replicated(self, request: ApplyRequest) -> ReplicateResult:
         """See :meth:`Receiver.apply_replicated`."""

@@ -131,7 +131,7 @@ def _dies(west: Ground, *, behind: bool) -> None:
     request = _import(west, extent)
     metadata.die_at(0, behind)
     with pytest.raises(CrashError):
-        node.process.parts.adopter.adopt(request)
+        node.process.parts.bulk_loader.adopt(request)
     metadata.die_at(10**6, False)
     other = move(west, node, extent)
     assert west.scan(other, extent) == (IMPORTED if behind else {})

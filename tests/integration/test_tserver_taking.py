@@ -113,7 +113,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     node = _served(west, WHOLE)
     other = given_files(tmp_path / "north", BATCHES)
     tokens = [(one, *one.offer(west, node)) for one in (given, other)]
-    uploads = node.process.parts.incoming._uploads
+    uploads = node.process.parts.uploads._uploads
     names = [path_of(uri) for one, _, _ in tokens for uri in uploads[one.stream].uris]
     theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
     assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
@@ -188,7 +188,7 @@ def test_a_server_dies_when_one_of_two_tablets_has_its_rows(
     west.tserver(node).adopt_segments(given.order(west, node, LEFT))
     metadata.die_at(0, behind)
     with pytest.raises(CrashError):
-        node.process.parts.adopter.adopt(given.order(west, node, RIGHT))
+        node.process.parts.bulk_loader.adopt(given.order(west, node, RIGHT))
     metadata.die_at(10**6, False)
     other = move(west, node, LEFT)
     west.assign(other, RIGHT)
@@ -288,7 +288,7 @@ def _near_the_end_of_all_numbers(west: Ground, given: Given) -> None:
     order = _saying(given, last_seq=2**63 - 2).order
     with (
         patch("bookkeeper.tserver.bulk.segment_offers.check_entry"),
-        must_raise(DeclinedError, "a file takes the numbers that records need", match="as a sequence number"),
+        must_raise(DeclinedError, "a file takes the numbers that records need", match="would reach sequence number"),
     ):
         west.tserver(node).adopt_segments(order(west, node, WHOLE))
     _goes_on(west, node)

@@ -21,7 +21,7 @@ from bookkeeper.rpc.contract.offer_messages import AdoptRequest, ImportedSegment
 from bookkeeper.storage.tablet import GroupMap, TabletSettings
 from bookkeeper.storage.tablet.segments.segment_writer import SegmentOps
 from bookkeeper.storage.wal import FileHeader
-from bookkeeper.tserver.bulk.segment_offers import files_of, onward_of, shares_of
+from bookkeeper.tserver.bulk.segment_offers import files_of, relay_facts_of, shares_of
 from tests.support.tservers import Ground, Node, blocks_of, replicate_request, source_block
 
 SOURCE = "east-instance"
@@ -70,7 +70,7 @@ class Given:
         (share,) = shares_of(files_of(offer), [extent]).values()
         uris = [segment.uri for segment in self.whole.segments]
         segments = tuple(ImportedSegment(uris[number], entry.encode()) for number, entry in share.items())
-        return AdoptRequest(extent, self.stream, segments, through=self.whole.records, onward=onward_of(offer))
+        return AdoptRequest(extent, self.stream, segments, through=self.whole.records, relay=relay_facts_of(offer))
 
     # ---- as records
 

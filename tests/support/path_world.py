@@ -25,11 +25,12 @@ from bookkeeper.rpc.contract.messages import ReplicateRequest
 from bookkeeper.storage.tablet import BatchLimits, GroupMap, TabletData, split_by_tablets
 from bookkeeper.storage.wal import Block, BlockHeader, DraftBlock, PlacedBlock, block_target_to_pb, encode_batch
 from bookkeeper.tserver.commit.submission import AppendPoint
-from bookkeeper.tserver.receive.receiver import decode_blocks
+from bookkeeper.tserver.receive.message_decoding import decode_blocks
+from bookkeeper.tserver.receive.received_share import ReceivedRange
+from bookkeeper.tserver.receive.receiver import ShareApply
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
-from bookkeeper.tserver.write.replicated_apply import ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.write.request_decoder import part_by_tablet
 from bookkeeper.tserver.write.write_context import WriteContext
 
@@ -167,7 +168,7 @@ class Cluster:
         return Acked(message.to_offset, 0, 0)
 
     def _take(self, tablet: ServedTablet, received: ReceivedRange) -> None:
-        submission = ReplicatedApply(self._context, tablet, received, tablet.received.forgotten_count)
+        submission = ShareApply(self._context, tablet, received, tablet.received.forgotten_count)
         drafts = submission.prepare(self.logs[-1].append_point)
         submission.applied([self._append(tablet, draft, apply=False) for draft in drafts])
 

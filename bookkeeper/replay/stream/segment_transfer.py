@@ -68,7 +68,7 @@ def wanted_segments(r: Range, whole: SegmentedLog, header: BlockHeader) -> tuple
 
 def root_in(header: BlockHeader) -> Root | None:
     """Rule R22: where the records of a log were first written that another cluster sent; None = in this file. They have
-    the offsets that they have there (see ``tserver.onward``). Raises CorruptionError.
+    the offsets that they have there (see ``tserver.bulk.relay_log``). Raises CorruptionError.
     """
     if not header.HasField("origin"):
         return None

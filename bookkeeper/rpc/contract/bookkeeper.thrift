@@ -187,10 +187,10 @@ struct AdoptRequest {                     // all that one tablet gets of an impo
   3: required list<ImportedSegment> segments
   4: optional ImportedLog log             // of a replicated table
   5: optional i64 through                 // of another cluster's stream: its last offset, which the segments hold all of; absent = an import here
-  6: optional Onward onward               // of another cluster's stream
+  6: optional RelayFacts relay            // of another cluster's stream
 }
 
-struct Onward {                           // what a cluster between has to say of a file that it hands on
+struct RelayFacts {                       // facts about files that a cluster between hands on
   1: required list<string> provenance     // instance ids that its records have passed, the sender's included
   2: optional string root                 // where the records were first written; absent = the source file itself
 }

@@ -31,7 +31,7 @@ class ImportedLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
+class RelayFacts:
     """What a cluster between has to say of another one's file: the instances that its records have passed, and where
     they were first written (``Root.encode``; None = in that file).
     """
@@ -45,7 +45,7 @@ class AdoptRequest:
     """All that one tablet gets of an import, which ``stream`` stands for; ``log`` of a replicated table.
 
     ``through``: the stream is another cluster's, and the segments hold all that comes of it up to this last offset;
-    ``onward`` is of such a stream.
+    ``relay`` is of such a stream.
     """
 
     extent: Extent
@@ -53,7 +53,7 @@ class AdoptRequest:
     segments: tuple[ImportedSegment, ...]
     log: ImportedLog | None = None
     through: int | None = None
-    onward: Onward | None = None
+    relay: RelayFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

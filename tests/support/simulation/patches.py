@@ -122,7 +122,7 @@ def edges() -> list[tuple[str, str, Any]]:
         ("tserver.maintenance.compactor", "TICK_MS", 2_000),
         ("tserver.write.configuration", "LOOK_INTERVAL_MS", 1_000),
         ("tserver.service", "caller", network.caller),
-        ("tserver.receive.receiver", "ThreadPoolExecutor", SimExecutor),
+        ("tserver.receive.share_delivery", "ThreadPoolExecutor", SimExecutor),
         ("tserver.receive.share_retry", "WAIT_MS", 400),
         ("tserver.receive.receive_streams", "Future", SimFuture),
         ("tserver.bulk.bulk_loader", "Follow", NotedFollow),

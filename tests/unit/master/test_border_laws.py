@@ -23,10 +23,10 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
 from bookkeeper.model import Ahead, StreamKey
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
+from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_passed
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 from bookkeeper.tserver.tablets.wal_order import WalPlace, predecessors
-from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.border_world import (
     STREAM,
     ModelTable,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.model import Ahead, RowRange, StreamKey
-from bookkeeper.tserver.origins.partial_high_water import rest_of, unknown_parts
+from bookkeeper.tserver.origins.partial_high_water import unknown_parts, without_rows
+from bookkeeper.tserver.receive.share_decision import Accept, Gap, decide
 from bookkeeper.tserver.tablets.load_plan import drop_passed
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
-from bookkeeper.tserver.write.share_decision import Accept, Gap, decide
 from tests.support.tservers import records
 
 STREAM = StreamKey("east", "file:///1.wal", "7", "1", 1)
@@ -39,11 +39,11 @@ def test_a_block_of_which_nothing_is_new_is_left_out() -> None:
 
 
 def test_a_share_says_what_is_left_in_it() -> None:
-    left = rest_of(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
+    left = without_rows(block(1, b"d", b"a", b"c"), [RowRange(b"b", None)])
     assert left is not None
     assert (left.share.min_row, left.share.max_row, left.share.families) == (b"a", b"a", [b"f"])
     whole = block(1, b"a")
-    assert rest_of(whole, [RowRange(b"b", None)]) is whole
+    assert without_rows(whole, [RowRange(b"b", None)]) is whole
 
 
 def test_a_block_that_lies_across_what_some_rows_have_is_refused() -> None:

@@ -131,7 +131,7 @@ def _of_two_tablets(west: Ground, given: Given) -> None:
     answer = given.send_whole(west, node)
     assert (answer.state, "2 of its tablets" in answer.reason) == ("declined", True)
     with pytest.raises(BookkeeperError) as refused:
-        node.process.parts.adopter.adopt(given.order(west, node, LEFT))
+        node.process.parts.bulk_loader.adopt(given.order(west, node, LEFT))
     assert isinstance(refused.value, DeclinedError), "a file of several tablets is tried again and again"
     assert _taken_logs(west, node) == []
     assert given.send_records(west, node).records_applied == 5
@@ -152,7 +152,7 @@ def test_targets_that_are_enabled_meanwhile_are_those_that_count(west: Ground, g
     west.tserver(node).adopt_segments(order)
     assert len(_taken_logs(west, node)) == 1
     with pytest.raises(DeclinedError):
-        west.tserver(node).adopt_segments(replace(order, stream=replace(order.stream, run_id="again"), onward=None))
+        west.tserver(node).adopt_segments(replace(order, stream=replace(order.stream, run_id="again"), relay=None))
 
 
 # ---- cuts
@@ -167,7 +167,7 @@ def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNod
     order = given.order(west, node, WHOLE)
     metadata.die_at(0, behind)
     with pytest.raises(CrashError):
-        node.process.parts.adopter.adopt(order)
+        node.process.parts.bulk_loader.adopt(order)
     metadata.die_at(10**6, False)
     (log,) = _taken_logs(west, node)
     assert read_seal(log) is None, "R17: a log is sealed before the books name it"
