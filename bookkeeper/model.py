@@ -88,8 +88,8 @@ def join_ranges(ranges: Iterable[RowRange]) -> tuple[RowRange, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """Some rows of a tablet that hold a stream up to ``offset``, beyond what all its rows hold (rule R18)."""
+class PartialHighWater:
+    """Rows of a tablet that have a stream up to ``offset``, which is above the high-water of the tablet (rule R18)."""
 
     rows: RowRange
     offset: int

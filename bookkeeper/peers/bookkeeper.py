@@ -123,7 +123,9 @@ class BookkeeperSession:
             answer = self._tserver().offer_segments(offer_of(self.token, self.stream, transfer))
             if answer.state == WANTED:
                 self.sends += 1
-                for part in missing_parts(self.token, self.stream, transfer.log, answer.held, self.part_bytes):
+                for part in missing_parts(
+                    self.token, self.stream, transfer.log, answer.received_bytes, self.part_bytes
+                ):
                     if self.clock.boot_ns() >= give_up_ns:
                         return "its files take too long"
                     self._tserver().put_segment(part)
@@ -203,7 +205,7 @@ class BookkeeperSession:
             self._leave(error)
 
     def _leave(self, error: BookkeeperError) -> None:
-        """After an error: keep a tserver that is merely busy, reopen a stream that expired, leave any other."""
+        """After an error: stay with a tserver that is only busy, reopen an expired stream, leave any other tserver."""
         if not isinstance(error, OverloadedError | GapError):
             self.token = ""
         if not isinstance(error, OverloadedError | GapError | StreamExpiredError):
@@ -288,7 +290,7 @@ def may_retry(error: BaseException) -> bool:
 
 
 def went_out(error: BookkeeperError, address: str) -> bool:
-    """Tell whether a call that failed had a connection to ``address`` at all."""
+    """Whether a call that failed had a connection to ``address``."""
     return error.details.get(UNREACHED) != address
 
 
@@ -297,5 +299,6 @@ def expect_instance(peer: Peer, address: str, hello: Hello) -> None:
     if hello.instance_id != peer.instance_id:
         raise RefusedError(
             f"{address} belongs to {hello.cluster_name or 'an unnamed cluster'} ({hello.instance_id or 'no id'}), and "
-            f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if that is meant"
+            f"{peer.cluster} was defined as {peer.instance_id}; delete the cluster and define it again if "
+            "it was replaced on purpose"
         )

@@ -7,7 +7,7 @@ A *stream* is one source file on its way to one target. It comes in messages who
 each message the replica system answers that everything in it is durable at the peer, or raises an error. The peer
 remembers what it acknowledged. The sender remembers nothing after a crash: it opens the session again and sends again.
 
-A replica system guarantees, whichever process dies at whatever moment:
+A replica system guarantees, even if any process dies at any moment:
 
 * **Durable before acknowledged** (law L1). When :meth:`ReplicaSession.ship` returns, every record of the message
   survives the loss of any process of the peer.
@@ -251,5 +251,5 @@ class InstalledSystem(ReplicaSystem, Protocol):
 
     def stream_done(self, peer: Peer, streams: Sequence[StreamKey]) -> None:
         """These streams are over (rule R20). Messages that were sent before may still be on their way, for as long
-        as a session or a stream lives; the peer keeps for longer what lets it recognise them.
+        as a session or a stream lives; for at least that time, the peer must be able to recognise them.
         """

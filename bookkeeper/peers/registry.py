@@ -33,12 +33,12 @@ Factory = Callable[[], ReplicaSystem]
 
 def split_quorum(quorum: str) -> tuple[str, str]:
     """Name of the replica system and the quorum in its own form; raises InvalidInputError when either is empty."""
-    name, separator, rest = quorum.partition("://")
+    name, separator, address = quorum.partition("://")
     if not separator:
-        name, rest = BUILT_IN, quorum
-    if not name or not rest:
+        name, address = BUILT_IN, quorum
+    if not name or not address:
         raise InvalidInputError(f"quorum {quorum!r} names no peer: want HOST:PORT[,HOST:PORT] or SYSTEM://ADDRESS")
-    return name, rest
+    return name, address
 
 
 class Registry:

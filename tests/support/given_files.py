@@ -60,7 +60,7 @@ class Given:
         token, answer = self.offer(west, node)
         if answer.state != "wanted":
             return answer
-        self.put(west, node, token, answer.held)
+        self.put(west, node, token, answer.received_bytes)
         return west.tserver(node).take_segments(token, self.stream)
 
     def order(self, west: Ground, node: Node, extent: Extent) -> AdoptRequest:

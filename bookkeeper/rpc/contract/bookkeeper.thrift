@@ -340,7 +340,7 @@ struct SegmentsOffer {
 struct OfferAnswer {
   1: required string state                // taken: it is all here; wanted: send the files; declined: send records
   2: required string reason               // why it is declined
-  3: required list<i64> held              // bytes of each file that are here already, when they are wanted
+  3: required list<i64> received_bytes    // bytes of each file that are here already, when they are wanted
 }
 
 struct SegmentPart {

@@ -32,8 +32,8 @@ class ImportedLog:
 
 @dataclass(frozen=True, slots=True)
 class RelayFacts:
-    """What a cluster between has to say of another one's file: the instances that its records have passed, and where
-    they were first written (``Root.encode``; None = in that file).
+    """Facts about another cluster's file for the peers that get it from here: the instances that its records have
+    passed, and the root where they were first written (``Root.encode``; None = that file).
     """
 
     provenance: tuple[str, ...]
@@ -89,11 +89,13 @@ TAKEN, WANTED, DECLINED = "taken", "wanted", "declined"
 
 @dataclass(frozen=True, slots=True)
 class OfferAnswer:
-    """What became of an offer, why it is declined, and how many bytes of each file are here when it is wanted."""
+    """The outcome of an offer, the reason when it is declined, and the bytes of each file that the peer has when it is
+    wanted.
+    """
 
     state: str
     reason: str = ""
-    held: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,8 @@ class SegmentReceiver:
             return OfferAnswer(DECLINED, reason)
         bounds = received_bounds(self._limits.batch, view.groups, self._limits.latest_ms())
         check = partial(check_received, bounds=bounds)
-        return OfferAnswer(WANTED, held=self._uploads.begin(stream, offer.to_offset, files, check, relay))
+        received_bytes = self._uploads.begin(stream, offer.to_offset, files, check, relay)
+        return OfferAnswer(WANTED, received_bytes=received_bytes)
 
     def put(self, part: SegmentPart) -> None:
         """See :meth:`SegmentUploads.put`."""

@@ -27,7 +27,7 @@ from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, blo
 from bookkeeper.tserver.origins.partial_high_water import filtered, lie_in
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
-LookUp = Callable[[Root], RootIntervals]
+IntervalsOf = Callable[[Root], RootIntervals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,22 @@ class NewRecords:
 
 
 def new_records(
-    blocks: Sequence[ReceivedBlock], rows: RowRange, known: LookUp, begins: Callable[[Root], int], now_ms: int
+    blocks: Sequence[ReceivedBlock],
+    rows: RowRange,
+    intervals_of: IntervalsOf,
+    begins: Callable[[Root], int],
+    now_ms: int,
 ) -> NewRecords:
     """The new records of a message for the tablet of these rows. ``begins``: see :meth:`OriginIntervals.begins`.
 
     All blocks are compared with the intervals before the message: a log has a record once.
     """
-    fresh = (unknown_records(block, known) for block in blocks)
+    fresh = (unknown_records(block, intervals_of) for block in blocks)
     intervals: dict[Root, RootIntervals] = {}
     claims: list[Claim] = []
     partial = False
     for claim in claims_in(blocks, rows):
-        before = intervals.get(claim.root) or known(claim.root)
+        before = intervals.get(claim.root) or intervals_of(claim.root)
         part = closed_gaps(claim, before)
         partial |= any(part.crosses(other) for other in before.parts)
         new = part.runs - before.runs_of(part.rows, part.family)
@@ -97,23 +101,25 @@ def closed_gaps(claim: Claim, intervals: RootIntervals) -> Part:
     return replace(part, runs=Runs.of((before + 1, part.runs.last)))
 
 
-def unknown_records(block: ReceivedBlock, look: LookUp) -> ReceivedBlock | None:
+def unknown_records(block: ReceivedBlock, intervals_of: IntervalsOf) -> ReceivedBlock | None:
     """The records of a block that are in no interval; None when there is none."""
     if block.block_origins is None:
         return block
-    known = known_records(block, block.block_origins, look)
+    known = known_records(block, block.block_origins, intervals_of)
     return block if known is None else filtered(block, ~known)
 
 
-def known_records(block: ReceivedBlock, block_origins: BlockOrigins, look: LookUp) -> npt.NDArray[np.bool_] | None:
+def known_records(
+    block: ReceivedBlock, block_origins: BlockOrigins, intervals_of: IntervalsOf
+) -> npt.NDArray[np.bool_] | None:
     """For each record whether another path has brought it; None when no interval meets the block."""
-    if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in look(root).parts):
+    if not any(part.runs.meets(runs) for root, runs in block_origins.records for part in intervals_of(root).parts):
         return None
     known = np.zeros(block.share.batch.num_rows, bool)
     start = 0
     for root, runs in block_origins.here:
         stop = start + runs.total
-        for part in look(root).parts:
+        for part in intervals_of(root).parts:
             known[start:stop] |= in_part(block.share.batch.slice(start, stop - start), runs, part)
         start = stop
     return known

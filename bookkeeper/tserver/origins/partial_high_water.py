@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.errors import InvalidInputError
-from bookkeeper.model import Ahead, RowRange
+from bookkeeper.model import PartialHighWater, RowRange
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 
 
-def unknown_parts(blocks: Sequence[ReceivedBlock], partial_high_waters: Iterable[Ahead]) -> tuple[ReceivedBlock, ...]:
+def unknown_parts(
+    blocks: Sequence[ReceivedBlock], partial_high_waters: Iterable[PartialHighWater]
+) -> tuple[ReceivedBlock, ...]:
     """The blocks without the records that their rows have already. Raises InvalidInputError, as ``share_decision``
     does, for a block that straddles a partial high-water.
     """
@@ -29,7 +31,7 @@ def unknown_parts(blocks: Sequence[ReceivedBlock], partial_high_waters: Iterable
     return tuple(block for block in remaining if block is not None)
 
 
-def known_rows(block: ReceivedBlock, partial_high_waters: Iterable[Ahead]) -> list[RowRange]:
+def known_rows(block: ReceivedBlock, partial_high_waters: Iterable[PartialHighWater]) -> list[RowRange]:
     """The rows that have the block's records, if it has any of theirs."""
     known = []
     for part in partial_high_waters:

@@ -14,7 +14,7 @@ from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Ahead, Extent, StreamKey
+from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
@@ -176,7 +176,7 @@ class Recovered:
     """Log to the offset that a flush of everything replayed covers."""
     flush: FlushState | None = None
     """The newest state in the books."""
-    ahead: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    ahead: dict[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     held: dict[Root, RootIntervals] = field(default_factory=dict)
 
     @classmethod
@@ -224,7 +224,7 @@ def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_off
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
 
 
-def drop_passed(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
+def drop_passed(ahead: dict[StreamKey, tuple[PartialHighWater, ...]], stream: StreamKey, high_water: int) -> None:
     """All rows hold the stream up to ``high_water`` now."""
     left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
     if left:
