@@ -16,8 +16,8 @@ SERVICES = {"TServerService.write", "TServerService.replicate"}
 UP = SERVICES | {
     "ClientWrite.prepare",
     "ClientWrite.applied",
-    "ReplicatedApply.prepare",
-    "ReplicatedApply.applied",
+    "ShareApply.prepare",
+    "ShareApply.applied",
     "WalBookkeeper.before_append",
 }
 """All functions that a mutation enters from a lower room."""

@@ -13,7 +13,7 @@ from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState, SegmentEntry
-from bookkeeper.model import Ahead, Extent, StreamKey
+from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.storage.wal import Block, BlockHeader, stream_from_pb
 from bookkeeper.storage.wal.blocks.block_origins import block_origins_from_pb
@@ -169,7 +169,7 @@ class Recovered:
     """Log to the offset that a flush of everything replayed covers."""
     flush: FlushState | None = None
     """The newest state in the books."""
-    partial_high_waters: dict[StreamKey, tuple[Ahead, ...]] = field(default_factory=dict)
+    partial_high_waters: dict[StreamKey, tuple[PartialHighWater, ...]] = field(default_factory=dict)
     origin_intervals: dict[Root, RootIntervals] = field(default_factory=dict)
 
     @classmethod
@@ -217,13 +217,13 @@ def raise_high_water(high_water: dict[StreamKey, int], stream: StreamKey, to_off
     high_water[stream] = max(high_water.get(stream, 0), to_offset)
 
 
-def drop_reached(ahead: dict[StreamKey, tuple[Ahead, ...]], stream: StreamKey, high_water: int) -> None:
+def drop_reached(partial: dict[StreamKey, tuple[PartialHighWater, ...]], stream: StreamKey, high_water: int) -> None:
     """Drop the partial high-waters that the high-water has reached."""
-    left = tuple(part for part in ahead.get(stream, ()) if part.offset > high_water)
+    left = tuple(part for part in partial.get(stream, ()) if part.offset > high_water)
     if left:
-        ahead[stream] = left
+        partial[stream] = left
     else:
-        ahead.pop(stream, None)
+        partial.pop(stream, None)
 
 
 def forgotten_streams(high_water: Iterable[StreamKey], indexed: Collection[StreamKey]) -> list[StreamKey]:

@@ -14,7 +14,6 @@ from bookkeeper.tserver.commit.submission import Durability, Submission
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
 from bookkeeper.tserver.write.barriers import FlushBarrier
 from bookkeeper.tserver.write.client_write import ClientWrite
-from bookkeeper.tserver.write.replicated_apply import Applied, ReceivedRange, ReplicatedApply
 from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
 from bookkeeper.tserver.write.write_context import WriteContext
 
@@ -58,18 +57,15 @@ class CommitPath:
         """Commit a submission that decides by reading: everything submitted before is applied when it is prepared."""
         return wait_for(self._committer.submit(submission, begins_group=True), self._timeout_ms, "a conditional write")
 
-    def receive(self, tablet: ServedTablet, received: ReceivedRange, forgets: int) -> Future[Applied]:
-        """Submit a replicated range, see :class:`ReplicatedApply`; the future has its answer."""
-        future = self._committer.submit(ReplicatedApply(self.context, tablet, received, forgets))
-        return cast("Future[Applied]", future)
+    def submit(self, submission: Submission) -> Future[object]:
+        """Submit without waiting; the future has the answer of the submission."""
+        return self._committer.submit(submission)
 
-    def wait_applied(self, future: Future[Applied]) -> Applied:
-        """The answer of :meth:`receive`."""
-        return wait_for(future, self._timeout_ms, "a replicated range")
-
-    def wait_proven(self, proven: Future[int]) -> int:
-        """The offset that a replicated range has proved; raises TransientError when it takes too long."""
-        return wait_for(proven, self._timeout_ms, "the range in front of this one")
+    def wait_for(self, future: Future[T], what: str) -> T:
+        """The answer of :meth:`submit`, or of a future that depends on one. Raises its error, and UnavailableError,
+        which names ``what``, when it takes too long.
+        """
+        return wait_for(future, self._timeout_ms, what)
 
     def cross(self, barrier: Submission) -> object:
         """Put a barrier through; returns its answer when everything before is done."""
