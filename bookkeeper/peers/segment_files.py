@@ -23,6 +23,10 @@ class SentBytes:
 
     total: int = 0
 
+    def add(self, size: int) -> None:
+        """So many more went out."""
+        self.total += size
+
 
 def offer_of(token: str, stream: StreamKey, whole: WholeFile) -> SegmentsOffer:
     """What the peer judges by."""

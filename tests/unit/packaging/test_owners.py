@@ -21,7 +21,7 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.monitor.web_server: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.pages: self._templates.filters": "jinja's environment",
     "bookkeeper.replay.spark.spark_session: server.handle_error": "py4j's callback server",
-    "bookkeeper.runtime.process_exit: late.daemon": "a thread",
+    "bookkeeper.runtime.process_exit: timer.daemon": "a thread",
     "bookkeeper.security.tls: context.check_hostname": "an SSL context",
     "bookkeeper.security.tls: context.minimum_version": "an SSL context",
     "bookkeeper.security.tls: context.num_tickets": "an SSL context",
@@ -32,7 +32,6 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.storage.wal.writing.block_merge: header.record_count": "a protobuf message",
     "bookkeeper.storage.wal.writing.block_merge: header.write_time_ms": "a protobuf message",
     "bookkeeper.storage.wal.writing.wal_writer: complete.format_version": "a protobuf message",
-    "bookkeeper.peers.bookkeeper: sent.total": DEBT,
     "bookkeeper.tserver.bulk.bulk_loader: own.is_named": DEBT,
 }
 """Places that may set a field of another object, ``module: expression``, each with its reason."""
