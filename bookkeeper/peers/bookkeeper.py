@@ -129,7 +129,7 @@ class BookkeeperSession:
                     if self.clock.boot_ns() >= give_up_ns:
                         return "its files take too long"
                     self._tserver().put_segment(part)
-                    sent.total += len(part.content)
+                    sent.add(len(part.content))
                 answer = self._tserver().take_segments(self.token, self.stream)
         except BookkeeperError as error:
             if is_about_form(error):

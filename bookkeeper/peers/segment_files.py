@@ -22,6 +22,10 @@ class SentBytes:
 
     total: int = 0
 
+    def add(self, size: int) -> None:
+        """So many more went out."""
+        self.total += size
+
 
 def offer_of(token: str, stream: StreamKey, transfer: SegmentTransfer) -> SegmentsOffer:
     """The facts by which the peer decides whether it takes the files."""

@@ -32,7 +32,6 @@ ALLOWED: dict[str, str] = {
     "bookkeeper.storage.wal.writing.block_merge: header.record_count": "a protobuf message",
     "bookkeeper.storage.wal.writing.block_merge: header.write_time_ms": "a protobuf message",
     "bookkeeper.storage.wal.writing.wal_writer: complete.format_version": "a protobuf message",
-    "bookkeeper.peers.bookkeeper: sent.total": DEBT,
     "bookkeeper.tserver.bulk.bulk_loader: own.is_named": DEBT,
 }
 """Places that may set a field of another object, ``module: expression``, each with its reason."""
