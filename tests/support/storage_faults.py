@@ -238,7 +238,7 @@ STORAGE_FAULTS: dict[str, tuple[str, str, Any, str]] = {
     ),
     "any-content-will-do": (
         "bookkeeper.coordination.embedded_store",
-        "is_intact",
+        "is_whole",
         lambda connection, stored: True,  # noqa: ARG005
         "L7: a flipped bit in the configuration passes silently",
     ),
