@@ -28,10 +28,10 @@ from bookkeeper.tserver.commit.submission import AppendPoint
 from bookkeeper.tserver.receive.message_decoding import decode_blocks
 from bookkeeper.tserver.receive.received_share import ReceivedRange
 from bookkeeper.tserver.receive.receiver import ShareApply
+from bookkeeper.tserver.receive.share_delivery import part_by_tablet
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, share_of
-from bookkeeper.tserver.write.request_decoder import part_by_tablet
 from bookkeeper.tserver.write.write_context import WriteContext
 
 GROUPS = GroupMap({"g": (b"g",), "h": (b"h",)})

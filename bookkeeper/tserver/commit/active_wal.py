@@ -68,13 +68,14 @@ class ActiveWal:
         with self._fatal("the log can't be extended"):
             self._wal.reserve(length)
 
-    def counting(self, blocks: Sequence[Block]) -> LogShares:
-        """Each target's share of the log behind these blocks; adds it to their headers."""
-        return self._shares.counting(blocks)
+    @property
+    def shares(self) -> LogShares:
+        """Each target's share of the log behind the last block written."""
+        return self._shares
 
     def append(self, blocks: Sequence[Block], shares: LogShares) -> None:
-        """See :meth:`WalWriter.append`; they are synced within ``wal_sync_interval_ms``. ``shares``: the result of
-        :meth:`counting`.
+        """See :meth:`WalWriter.append`; they are synced within ``wal_sync_interval_ms``. ``shares``: of the log
+        behind these blocks.
         """
         with self._fatal("the log can't be written"):
             self._wal.append(blocks)

@@ -217,7 +217,7 @@ class GroupCommitter:
         blocks = form_blocks(
             [placed for entry in prepared for placed in entry.placed if placed.first_offset], self._limits.merge
         )
-        shares = self._wal.counting(blocks)
+        shares = self._wal.shares.counting(blocks)
         if blocks and not self._books_agree(prepared, blocks):
             return
         unsynced = itertools.takewhile(lambda entry: entry.durability <= Durability.LOG, prepared)

@@ -12,7 +12,7 @@ time at which it began.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bookkeeper.model import RowRange, StreamKey
-from bookkeeper.origins import Part, Root, RootIntervals, Runs, root_of, union
+from bookkeeper.origins import Part, Root, RootIntervals, RootLog, Runs, root_of, union
 from bookkeeper.storage.wal.blocks import block_pb2 as pb
 from bookkeeper.storage.wal.blocks.block_origins import BlockOrigins, Claim, block_origins_to_pb, joined
 from bookkeeper.tserver.origins.partial_high_water import filtered, lie_in
@@ -40,6 +40,18 @@ class NewRecords:
     intervals: dict[Root, RootIntervals]
     claims: tuple[Claim, ...]
     partial: bool
+
+
+def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
+    """The logs that the records of some blocks were first written to. Blocks of older versions have no origins: their
+    duplicates are found by stream.
+    """
+    found: set[RootLog] = set()
+    for block in blocks:
+        if block.block_origins is not None:
+            found.update(root.log for root, _ in block.block_origins.records)
+            found.update(claim.root.log for claim in block.block_origins.claims)
+    return found
 
 
 def new_records(

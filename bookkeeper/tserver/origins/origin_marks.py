@@ -15,22 +15,9 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Column, MetadataTable, RowPut
 from bookkeeper.origins import RootLog
 from bookkeeper.runtime.session_retries import SessionRetries
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
 ANNOUNCED_MAX = 100_000
 """Announced logs that a tserver remembers; it announces more of them again."""
-
-
-def logs_in(blocks: Iterable[ReceivedBlock]) -> set[RootLog]:
-    """The logs that the records of some blocks were first written to. Blocks of older versions have no origins: their
-    duplicates are found by stream.
-    """
-    found: set[RootLog] = set()
-    for block in blocks:
-        if block.block_origins is not None:
-            found.update(root.log for root, _ in block.block_origins.records)
-            found.update(claim.root.log for claim in block.block_origins.claims)
-    return found
 
 
 def announced_logs(metadata: MetadataTable, instance_ids: Iterable[str]) -> set[RootLog]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.model import StreamKey
-from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest
 from bookkeeper.tserver.receive.receiving_tablets import Located
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock
 
@@ -21,18 +20,6 @@ class ReceivedRange:
     after: int
     to: int
     blocks: tuple[ReceivedBlock, ...]
-
-
-def range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:
-    """The range of a message with some of its blocks."""
-    return ReceivedRange(
-        stream=request.stream,
-        provenance=tuple(request.provenance),
-        acked=request.acked_offset,
-        after=request.after_offset,
-        to=request.to_offset,
-        blocks=blocks,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,14 +42,13 @@ from bookkeeper.storage.wal import DraftBlock, PlacedBlock
 from bookkeeper.tserver.commit.submission import AppendPoint, Durability
 from bookkeeper.tserver.maintenance.flusher import Flusher
 from bookkeeper.tserver.origins import origin_dedup
-from bookkeeper.tserver.origins.origin_marks import logs_in
 from bookkeeper.tserver.origins.partial_high_water import unknown_parts
 from bookkeeper.tserver.receive.admission import Admission
 from bookkeeper.tserver.receive.message_decoding import PeerLimits, decode_blocks, limits_of_shares
-from bookkeeper.tserver.receive.message_order import MessageOrder
-from bookkeeper.tserver.receive.received_share import Applied, ReceivedRange, range_of
+from bookkeeper.tserver.receive.message_order import MessageOrder, MessageRange
+from bookkeeper.tserver.receive.received_share import Applied, ReceivedRange
 from bookkeeper.tserver.receive.share_decision import Accept, Decision, Gap, decide
-from bookkeeper.tserver.receive.share_delivery import ShareDelivery
+from bookkeeper.tserver.receive.share_delivery import ShareDelivery, range_of
 from bookkeeper.tserver.tablets.tablet import Moment, ReceivedBlock, ServedTablet, Share, Undo
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write import write_guards
@@ -89,8 +88,8 @@ class Receiver:
         table = self._admission.admit_message(request)
         blocks = decode_blocks(request, self._limits.batch, self._limits.latest_ms())
         shares = self._delivery.split(table.table_id, blocks)
-        with self._order.ordered(request, shares) as message:
-            applied = self._delivery.deliver(message, shares)
+        with self._order.ordered(message_range(request), [share.tablet for share in shares]) as message:
+            applied = self._delivery.deliver(request, shares, message)
         self._admission.note_durable(request.stream, message.durable_to)
         return answer(message.durable_to, applied)
 
@@ -101,6 +100,13 @@ class Receiver:
         refuse_outside(request, blocks)
         applied = self._local.begin(request.extent, range_of(request, blocks))()
         return answer(applied.high_water, [applied])
+
+
+def message_range(request: ReplicateRequest) -> MessageRange:
+    """The range of a message, without its blocks."""
+    return MessageRange(
+        request.stream_session, request.stream.file, request.acked_offset, request.after_offset, request.to_offset
+    )
 
 
 def answer(offset: int, applied: Sequence[Applied]) -> ReplicateResult:
@@ -130,7 +136,9 @@ class LocalApply:
         """
         tablet = self._registry.serving(extent)
         self._flusher.make_room(tablet, ROOM_WAIT_MS)
-        forgotten_count = self._admission.admit_to_tablet(tablet, received.stream, logs_in(received.blocks))
+        forgotten_count = self._admission.admit_to_tablet(
+            tablet, received.stream, origin_dedup.logs_in(received.blocks)
+        )
         future = self._path.submit(ShareApply(self._path.context, tablet, received, forgotten_count))
         return lambda: cast("Applied", self._path.wait_for(future, "a replicated range"))
 

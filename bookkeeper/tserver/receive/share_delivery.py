@@ -6,20 +6,25 @@ merged meanwhile fails, and its sender sends it again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from bookkeeper.errors import BookkeeperError, GapError, NotServingError, TransientError
 from bookkeeper.model import Extent
-from bookkeeper.origins import root_of
-from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest
+from bookkeeper.origins import Root, root_of
+from bookkeeper.rpc.contract.messages import ApplyRequest, ReplicateRequest, SourceBlock
+from bookkeeper.storage.tablet import indices_by_tablet, take_sorted
+from bookkeeper.storage.wal import encode_batch
+from bookkeeper.storage.wal.blocks.block_origins import block_origins_to_pb
 from bookkeeper.tserver.receive.message_order import OrderedMessage
-from bookkeeper.tserver.receive.received_share import Applied, FailedShare, ReceivedRange, TabletShare, range_of
+from bookkeeper.tserver.receive.received_share import Applied, FailedShare, ReceivedRange, TabletShare
 from bookkeeper.tserver.receive.receiving_tablets import ReceivingTablets
 from bookkeeper.tserver.receive.share_retry import ShareRetry, Tried
-from bookkeeper.tserver.tablets.tablet import ReceivedBlock
-from bookkeeper.tserver.write.request_decoder import part_by_tablet, source_block
+from bookkeeper.tserver.tablets.tablet import ReceivedBlock, share_of
 
 FORWARDS_MAX = 16
 """Calls to other tservers under way at once; a message with more tablets elsewhere waits for them in turn."""
@@ -34,6 +39,53 @@ def worst_of(errors: Sequence[BookkeeperError]) -> BookkeeperError:
     if gaps:
         return min(gaps, key=lambda error: error.high_water)
     return next((error for error in errors if isinstance(error, TransientError)), errors[0])
+
+
+def range_of(request: ReplicateRequest | ApplyRequest, blocks: tuple[ReceivedBlock, ...]) -> ReceivedRange:
+    """The range of a message with some of its blocks."""
+    return ReceivedRange(
+        stream=request.stream,
+        provenance=tuple(request.provenance),
+        acked=request.acked_offset,
+        after=request.after_offset,
+        to=request.to_offset,
+        blocks=blocks,
+    )
+
+
+def part_by_tablet(
+    blocks: Sequence[ReceivedBlock], extents: Sequence[Extent]
+) -> dict[Extent, tuple[ReceivedBlock, ...]]:
+    """Each tablet's part of each block, at the block's offsets. Raises NotServingError for a row in no extent."""
+    parts: dict[Extent, list[ReceivedBlock]] = {}
+    for block in blocks:
+        rows = (block.share.min_row, block.share.max_row)
+        for extent, row_indices in indices_by_tablet(block.share.batch, extents, rows):
+            part = block if row_indices is None else _part_of(block, row_indices)
+            parts.setdefault(extent, []).append(part)
+    return {extent: tuple(blocks_there) for extent, blocks_there in parts.items()}
+
+
+def _part_of(block: ReceivedBlock, row_indices: npt.NDArray[np.int64]) -> ReceivedBlock:
+    block_origins = None if block.block_origins is None else replace(block.block_origins, row_indices=row_indices)
+    share = share_of(take_sorted(block.share.batch, row_indices))
+    return ReceivedBlock(block.first_offset, block.last_offset, share, block_origins)
+
+
+def source_block(block: ReceivedBlock, own: Root) -> SourceBlock:
+    """A tablet's part of a block, for the tserver that holds the tablet. ``own``: the root of the stream."""
+    share = block.share
+    return SourceBlock(
+        first_offset=block.first_offset,
+        last_offset=block.last_offset,
+        records=encode_batch(share.batch),
+        record_count=share.batch.num_rows,
+        min_row=share.min_row,
+        max_row=share.max_row,
+        block_origins=None
+        if block.block_origins is None
+        else block_origins_to_pb(block.block_origins, own).SerializeToString(),
+    )
 
 
 class ShareDelivery:
@@ -63,12 +115,14 @@ class ShareDelivery:
             raise
         return [TabletShare(tablets[extent], found) for extent, found in parts.items()]
 
-    def deliver(self, message: OrderedMessage, shares: Sequence[TabletShare]) -> list[Applied]:
+    def deliver(
+        self, request: ReplicateRequest, shares: Sequence[TabletShare], message: OrderedMessage
+    ) -> list[Applied]:
         """Have every tablet take its share, and wait for all of them; then raise the error that matters most. The next
         message of the stream may go as soon as all shares have begun.
         """
         began_ns = self._retry.now_ns()
-        request = message.request
+        request = replace(request, acked_offset=message.acked_offset)
         results, failed = self._try_all(request, shares, message.hand_over)
         more, failed = self._retry.until_taken(began_ns, failed, lambda again: self._try_again(request, again))
         if failed:
@@ -104,7 +158,7 @@ class ShareDelivery:
         try:
             tablets = self._tablets.of_table(request.stream.target_table_id)
         except TransientError as error:
-            return [], [dataclasses.replace(share, error=error) for share in failed]
+            return [], [replace(share, error=error) for share in failed]
         if any(one.share.tablet.extent not in tablets for one in failed):
             raise worst_of([share.error for share in failed])
         shares = [TabletShare(tablets[one.share.tablet.extent], one.share.blocks) for one in failed]

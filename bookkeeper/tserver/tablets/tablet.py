@@ -276,9 +276,12 @@ class ServedTablet:
     def apply(self, placed: PlacedBlock) -> None:
         """The draft is as durable as requested: make it visible."""
         self._data.apply(placed.batch, placed.header.first_seq)
-        self._write.apply(placed)
+        last_seq = placed.header.first_seq + placed.batch.num_rows - 1
         if placed.wal_uri:
+            self._write.applied(last_seq, WalPosition(placed.wal_uri, placed.last_offset))
             self._flushes.use_log(placed.wal_uri, placed.last_offset)
+        else:
+            self._write.applied(last_seq, None)
 
     # ---- segments
 

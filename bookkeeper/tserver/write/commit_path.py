@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from bookkeeper.errors import UnavailableError
-from bookkeeper.model import Extent
 from bookkeeper.tserver.commit.group_committer import GroupCommitter
-from bookkeeper.tserver.commit.submission import Durability, Submission
-from bookkeeper.tserver.tablets.tablet import ServedTablet, Share
+from bookkeeper.tserver.commit.submission import Submission
 from bookkeeper.tserver.write.barriers import FlushBarrier
-from bookkeeper.tserver.write.client_write import ClientWrite
-from bookkeeper.tserver.write.request_dedup import NO_ATTEMPT, Attempt
 from bookkeeper.tserver.write.write_context import WriteContext
 
 T = TypeVar("T")
@@ -40,18 +35,6 @@ class CommitPath:
     def wal_uri(self) -> str:
         """The log that the next group goes to."""
         return self._committer.wal_uri
-
-    def write(
-        self,
-        shares: Sequence[tuple[ServedTablet, Share]],
-        durability: Durability | None,
-        attempt: Attempt = NO_ATTEMPT,
-    ) -> list[Extent]:
-        """Commit a user's write (durability None: the tables'); returns the extents that were not served. Raises
-        TransientError, NotFoundError, ReadOnlyError, ConflictError.
-        """
-        future = self._committer.submit(ClientWrite(self.context, shares, durability, attempt))
-        return cast("list[Extent]", wait_for(future, self._timeout_ms, "a write"))
 
     def judge(self, submission: Submission) -> object:
         """Commit a submission that decides by reading: everything submitted before is applied when it is prepared."""

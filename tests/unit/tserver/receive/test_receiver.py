@@ -19,15 +19,10 @@ from bookkeeper.origins import Root
 from bookkeeper.storage.tablet import BatchLimits
 from bookkeeper.storage.wal import decode_batch, encode_batch
 from bookkeeper.tserver.receive import admission, message_order
+from bookkeeper.tserver.receive.message_decoding import received_block
 from bookkeeper.tserver.receive.receiving_tablets import Located, check_chain
-from bookkeeper.tserver.receive.share_delivery import worst_of
-from bookkeeper.tserver.write.request_decoder import (
-    decode_records,
-    part_by_tablet,
-    received_block,
-    share_for,
-    source_block,
-)
+from bookkeeper.tserver.receive.share_delivery import part_by_tablet, source_block, worst_of
+from bookkeeper.tserver.write.request_decoder import decode_records, share_for
 from tests.support import tservers
 from tests.support.must_raise import must_raise
 
