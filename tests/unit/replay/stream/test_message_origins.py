@@ -1,4 +1,4 @@
-"""What a message says of where its records were first written, one sentence each (R22)."""
+"""The origins in a message: the logs in which its records were first written (R22)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def received(block_origins: BlockOrigins, groups: tuple[str, ...] | None = None)
 
 
 def said(block: BlockHeader, *places: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
-    """What goes to east; ``places``: of these records alone."""
+    """The block origins for east; ``places``: of these records alone."""
     raw = block_origins_of(
         block,
         replace(RANGE, passed_to=passed_to, run_id=run_id),
