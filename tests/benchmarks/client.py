@@ -1,7 +1,7 @@
-"""One client and one tserver: mutations until they are durable, and small scans of somebody else meanwhile.
+"""One client and one tserver: mutations until they are durable, and small scans of a second client meanwhile.
 
-Arrives: nothing. Leaves: figures, each beside the same bytes appended to a plain file and synced batch by batch in the
-same run. The cluster is a real one, made by init and run by the supervisor; the scans come from a process of their own.
+Each figure stands beside the same bytes appended to a plain file and synced batch by batch in the same run. The cluster
+is a real one, made by init and run by the supervisor; the scans come from a process of their own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What one file costs the garbage collector in memory, at the peak of a run, up to a million files.
+"""The memory of the garbage collector for one file, at the peak of a run, up to a million files.
 
-Arrives: numbers of files and tablets. Leaves: bytes a file by which the master's process is larger at the peak of a run
-than it was before: while every log is outstanding, when all of them are complete and get their marks, while all are
-marked and the first of them are deleted, and when their books are left and the files are gone. The last figure is that
-of a cycle that finds needed cells of as many files which no tablet names (orphans). Each case runs in a process of its
-own. Store and disk make their rows and logs as they are read; each log is of one of the tablets, and has one target.
+Each figure is the growth of the master's process, in bytes a file, between the start and the peak of a run: while every
+log is outstanding, when all of them are complete and get their marks, while all are marked and the first of them are
+deleted, and when their books are left and the files are gone. The last figure is that of a cycle that finds needed
+cells of as many files which no tablet names (orphans). Each case runs in a process of its own. Store and disk make
+their rows and logs as they are read; each log is of one of the tablets, and has one target.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Case:
     moment: Moment
 
     def session(self, number: int) -> str:
-        """Whose log it is."""
+        """The session that wrote the log of this number."""
         return f"tserver-1-{number // LOGS_OF_SESSION:08x}"
 
 
@@ -251,7 +251,7 @@ def collector_of(ground: Ground, store: MadeBooks, reign: Reign, clock: TestCloc
 
 
 class NoOperations:
-    """An engine with nothing to do, which takes whatever comes."""
+    """An engine with nothing to do, which accepts every operation."""
 
     def pending(self) -> list[object]:
         """Nothing."""

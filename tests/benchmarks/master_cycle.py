@@ -88,7 +88,7 @@ def _half_done(ground: Ground, target: Target, files: int) -> None:
 
 
 def _scan(table: MetadataTable) -> None:
-    """What a cycle reads, read and thrown away."""
+    """Read the rows of a cycle and drop them."""
     tablets = table.scan(keys.TABLETS_START, keys.TABLETS_STOP, SNAPSHOT_FAMILIES)
     books = table.scan(*keys.section(keys.REPL_PREFIX), BOOKS_FAMILIES)
     deque(tablets, 0)

@@ -1,9 +1,9 @@
-"""What one outstanding file costs the master in memory, up to a million files, whatever the number of tablets.
+"""The master's memory for one outstanding file, up to a million files, for several numbers of tablets.
 
-Arrives: numbers of files and tablets, and how many tablets use one log. Leaves: bytes a file of what the master holds
-between two cycles (the sizes of all objects that a snapshot holds for files), and by how much its process is larger
-then, at the peak of a reign's first two cycles with files, and at that of a third one which finds all of them complete,
-than it was after two over the same tablets without any.
+The inputs are the numbers of files and tablets, and the number of tablets that use one log. The first figure is the
+size of all objects that a snapshot holds for files between two cycles, in bytes a file. The other figures are the
+growth of the process since two cycles over the same tablets without files: between two cycles, at the peak of a
+reign's first two cycles with files, and at the peak of a third cycle, which finds all files complete.
 Each case runs in a process of its own, whose store makes its rows as they are read, long ones in parts as SQLite does.
 
 Tablets use logs by chance, so the fewer of them use one, the more logs its barriers are in (R24): each waits for the

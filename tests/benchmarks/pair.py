@@ -36,7 +36,7 @@ class Pair:
 
     @property
     def west_directory(self) -> str:
-        """Where another process finds west."""
+        """The directory by which another process finds west."""
         return str(self.west_side.directory)
 
     def wait_for_row(self, row: bytes, poll_ms: float) -> None:

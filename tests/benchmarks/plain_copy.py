@@ -19,7 +19,7 @@ from tests.support.drain_peer import CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where :mod:`tests.support.drain_peer` listens."""
+    """The address of :mod:`tests.support.drain_peer`."""
 
     quorum: str
     plain_port: int

@@ -42,7 +42,7 @@ class Series:
 
 
 def series(results: Mapping[str, Sequence[Figure]]) -> list[Series]:
-    """What was measured at two sizes or more, by module; figures whose names differ in numbers only are one."""
+    """The figures of two sizes or more, by module; figures whose names differ in numbers only are one series."""
     found: dict[tuple[str, str, str], dict[int, Figure]] = {}
     for module, figures in results.items():
         for figure in figures:
@@ -84,8 +84,8 @@ def draw(wanted: Series, machine: Mapping[str, object], path: Path) -> None:
 
 
 @click.command()
-@click.option("--figures", type=click.Path(path_type=Path, exists=True), default=RESULT, help="What was measured.")
-@click.option("--into", type=click.Path(path_type=Path), default=PLOTS, help="Where the plots go.")
+@click.option("--figures", type=click.Path(path_type=Path, exists=True), default=RESULT, help="The figures to plot.")
+@click.option("--into", type=click.Path(path_type=Path), default=PLOTS, help="The directory of the plots.")
 def main(figures: Path, into: Path) -> None:
     """Draw a plot of each figure that was measured at two sizes or more."""
     content = figures.read_text()

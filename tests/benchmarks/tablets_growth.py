@@ -1,4 +1,4 @@
-"""What one new table and one split cost the master beside up to 10,000 tablets; ``addsplits`` of many rows.
+"""The master's cost of one new table and of one split beside up to 10,000 tablets; ``addsplits`` of many rows.
 
 A master and a tserver run as processes of their own. CPU seconds are those of the whole master, of many operations; its
 full cycles, which are linear in the tablets and come at an interval, are kept from falling into them. Reference: a bare

@@ -1,4 +1,4 @@
-"""What the contract tests share."""
+"""Fixtures of the contract tests."""
 
 from tests.support.metadata_stores import store, table
 

@@ -1,4 +1,4 @@
-"""What the documentation shows is what commands print: every page is run, as text and as JSON."""
+"""The documentation shows the real output of commands: every page is run, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def table(west: Cluster) -> Iterator[str]:
 
 
 def perform(code: str, shown: str, table: str, cluster: Cluster) -> str:
-    """What an example prints when its table has the name of ours, and ``west`` is a cluster that runs."""
+    """The output of an example that runs with the test's table, on a running cluster as ``west``."""
     printed = io.StringIO()
     ours = code.replace('"west"', repr(str(cluster.directory))).replace(f'"{shown}"', repr(table))
     with contextlib.redirect_stdout(printed):

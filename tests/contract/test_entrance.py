@@ -1,4 +1,4 @@
-"""A real cluster: every port asks for a secret, nobody shows one, and whoever misbehaves holds up nobody."""
+"""A real cluster: every port asks for a secret, no process prints one, and a hostile caller delays no other."""
 
 from __future__ import annotations
 

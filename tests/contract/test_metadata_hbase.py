@@ -1,4 +1,4 @@
-"""What HBase's store adds to the contract: connections that die, servers that restart, names that are shared."""
+"""The contract of HBase's store beyond the common one: dead connections, restarted servers, shared names."""
 
 from __future__ import annotations
 

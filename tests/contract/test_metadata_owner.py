@@ -1,4 +1,4 @@
-"""Whose books a table holds: each store is made for one instance, and is opened, written and read for that one only."""
+"""The owner of a metadata table: each store belongs to one instance, which alone opens, writes and reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every metadata table reads: any bytes, in order, within bounds. Ranks are in ``test_metadata_table``."""
+"""Every metadata table reads any bytes, in order, within bounds. Ranks are in ``test_metadata_table``."""
 
 from __future__ import annotations
 

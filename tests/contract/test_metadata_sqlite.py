@@ -1,4 +1,4 @@
-"""What SQLite's store adds to the contract: a file that processes share, and that a killed one leaves whole."""
+"""The contract of SQLite's store beyond the common one: processes share a file, and a killed one leaves it whole."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(path: Path, puts_before_kill
 
 
 def test_compaction_drops_what_is_hidden_and_the_tombstones_with_it(path: Path, table: SqliteMetadataTable) -> None:
-    """Rule R4: whoever compacts knows that no write from before the tombstones is in flight any more."""
+    """Rule R4: a compacting process knows that no write from before the tombstones is in flight any more."""
     cells = [CellKey(b"row-%05d" % n, REPL) for n in range(CHUNK_CELLS + 10)]
     table.put([RowPut(cell.key, {cell.column: b"v"}) for cell in cells], 5)
     table.delete(cells[1:], 5)

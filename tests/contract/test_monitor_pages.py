@@ -26,7 +26,7 @@ PHONE = 360, 740
 WIDE = f"""return [...document.querySelectorAll('body *')].filter((found) => !found.parentElement.closest('.scroll'))
     .filter((found) => found.getBoundingClientRect().right > {PHONE[0]})
     .map((found) => found.outerHTML.slice(0, 160))"""
-"""What reaches beyond the screen, outside of tables, which scroll by themselves."""
+"""A script that lists the elements beyond the screen, except in tables, which scroll by themselves."""
 
 
 @pytest.fixture(scope="module")

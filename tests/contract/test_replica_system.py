@@ -1,4 +1,4 @@
-"""What every replica system promises (``bookkeeper.peers.protocol``), in memory, over sockets and in files."""
+"""The promises of every replica system (``bookkeeper.peers.protocol``), in memory, over sockets and in files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPeer:
-    """What the replica system of another party holds."""
+    """The rows in the replica system of another party."""
 
     path: Path
 

@@ -28,7 +28,7 @@ SHOTS = (
 """Name, path, width, height, and what must be there."""
 
 ENTRANCE = 1280, 260
-"""Width and height of what somebody sees who shows no token."""
+"""Width and height of the page for a visitor without a token."""
 
 
 def main() -> None:

@@ -26,10 +26,10 @@ from tests.docs.page import Step, steps
 from tests.support.trust import ALIAS
 
 ADDRESSES = {"west": "127.0.0.1:9797", "east": "127.0.0.1:9798"}
-"""Where the masters answer, in the words of the pages."""
+"""The addresses of the masters, as the pages write them."""
 
 HOME = "/srv/bookkeeper"
-"""The working directory, in the words of the pages."""
+"""The working directory, as the pages write it."""
 
 LIMIT_S = 120
 _FOR_BASH = re.compile(r"[|*<>$;]")
@@ -37,15 +37,15 @@ _MADE = re.compile(r"^bookkeeper init (west|east)\b", re.MULTILINE)
 
 
 class Running(Protocol):
-    """What a page needs of a cluster."""
+    """The part of a cluster that a page needs."""
 
     @property
     def directory(self) -> Path:
-        """Where it lives."""
+        """The directory of the cluster."""
 
     @property
     def quorum(self) -> str:
-        """Where its master answers."""
+        """The address of its master."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What is changed while work is outstanding: books are cleaned, nothing is left behind, a later enable starts at *now*.
+"""Changes while work is outstanding: books are cleaned, nothing is left behind, a later enable starts at *now*.
 
-Arrives: two clusters inside the test, of which the receiving one has no tserver for a while. Leaves: what the peer
-holds, and what the books and the disk still have. Rules: R5, R9, R13 and R17.
+Two clusters run inside the test; the receiving one has no tserver for a while. The tests compare the peer's rows, the
+books and the disk. Rules: R5, R9, R13 and R17.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client against real clusters: what was acknowledged is there, whatever happens to their processes meanwhile."""
+"""The client against real clusters: acknowledged writes are there, even when processes of the clusters fail."""
 
 from __future__ import annotations
 

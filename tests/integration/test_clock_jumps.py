@@ -1,7 +1,7 @@
-"""Somebody sets the wall clock of running processes by hours, ahead and back: nobody ends, nothing is lost or late.
+"""The wall clock of running processes jumps by hours, ahead and back: no process ends, nothing is lost or late.
 
-Real processes; what reads the wall clock in them reads one that the test sets (``tests/support/set_clock``), because
-the machine's own belongs to everybody else, too.
+The processes are real. They read a wall clock that the test sets (``tests/support/set_clock``), because other programs
+use the machine's own.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def lake(west: Cluster, root: Path) -> Iterator[DirectoryPeer]:
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(write, client, "lake-cities", written, stop)
         try:
-            for role in ("replay", "tserver1", "tserver2"):  # whichever holds the table
+            for role in ("replay", "tserver1", "tserver2"):  # each may hold the table
                 assert all(written.acquire(timeout=LIMIT_MS / 1000) for _ in range(10))
                 west.wait_restarted(role, west.kill9(role))
             assert all(written.acquire(timeout=LIMIT_MS / 1000) for _ in range(10))

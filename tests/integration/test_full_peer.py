@@ -1,4 +1,4 @@
-"""Disks without room, here and at a peer: said to whoever writes, seen in the status, over by itself."""
+"""Disks without room, here and at a peer: writers get the error, the status shows it, and it ends by itself."""
 
 from __future__ import annotations
 

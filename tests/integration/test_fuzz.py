@@ -1,4 +1,4 @@
-"""A client and a peer with valid secrets send whatever they like to a cluster at work: nobody else notices."""
+"""A client and a peer with valid secrets send any bytes to a cluster at work: no other user notices."""
 
 from __future__ import annotations
 

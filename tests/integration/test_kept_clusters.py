@@ -99,7 +99,7 @@ def test_clusters_of_an_earlier_version_open_serve_and_replicate(
     west.wait_until(lambda: not west.client.replication.quarantine(), "end of the range that was set aside")
     assert cells_of(east.client)["refused"] == before["west"]["refused"]
 
-    # What is written now goes the same way, to a peer that knows the old clusters and to one that is new.
+    # New writes travel the same path, to a peer that knows the old clusters and to a new one.
     with Cluster(tmp_path / "fresh", "fresh", tservers=1) as fresh:
         fresh.client.users.set_authorizations(west.client.users.authorizations())
         west.client.tables.export("plain", tmp_path / "plain")

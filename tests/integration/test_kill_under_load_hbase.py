@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.spark, pyt
 SEED = 20_261
 BETWEEN = range(1, 8)
 LONGER_THAN_A_REQUEST_MS = 16_000
-"""What waits for HBase gives up its request and makes another one."""
+"""After this time a caller of HBase gives up its request and makes another one."""
 
 
 @pytest.fixture(scope="module")

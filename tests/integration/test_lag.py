@@ -1,4 +1,4 @@
-"""The lag of a table and a target is exact, whatever else is in the same logs, and however far they are."""
+"""The lag of a table and a target is exact, for any other content of the same logs and any progress."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shows(cluster: LocalCluster, expected: dict[str, int]) -> None:
 
 
 def said_by_cells(cluster: LocalCluster, file: str) -> set[TargetShare]:
-    """What the `repl:` cells of a file say of its targets."""
+    """The shares of a file's targets as its `repl:` cells have them."""
     found = set()
     for row in cluster.metadata.scan(keys.TABLETS_START, keys.TABLETS_STOP, ("repl",)):
         cell = row.cells.get(keys.repl_column(file))
@@ -98,7 +98,9 @@ def test_the_lag_counts_neither_other_tables_nor_other_groups_and_survives_the_l
     wait_until(lambda: read_seal(one.file) is not None, "the end of the log")
     shows(west, {"t": 10, "u": 30, "g": 7})
     told = {share for shares in file_summary(one.file).shares.values() for share in shares}
-    wait_until(lambda: said_by_cells(west, one.file) == told, "CLOSED says what the blocks say, whoever wrote it")
+    wait_until(
+        lambda: said_by_cells(west, one.file) == told, "CLOSED has the shares of the blocks, from every writer of it"
+    )
     write(west, "t", 5, prefix=b"x")
     shows(west, {"t": 15, "u": 30, "g": 7})
     west.replay.before = at_once

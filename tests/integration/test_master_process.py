@@ -36,7 +36,7 @@ QUICK: dict[str, object] = {
 
 
 class _Persistent:
-    """Each attribute is a method of whoever leads."""
+    """Each attribute is a method of the leading master."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class Cluster:
 
     @property
     def calls(self) -> Master:
-        """Calls to the leader, whoever that is by then, repeated while they fail for now."""
+        """Calls to the master that leads at the time of the call, repeated while they fail for now."""
         return cast(Master, _Persistent(self))
 
     def leader(self) -> Master:
@@ -75,7 +75,7 @@ class Cluster:
         return self.ground.pool.master(address)
 
     def leading(self) -> str | None:
-        """Where the leader answers, None while nobody leads."""
+        """The address of the leader; None while no master leads."""
         leader = self.ground.coordination.leader()
         return None if leader is None else leader.address
 
@@ -84,7 +84,7 @@ class Cluster:
         return [self.ground.process() for _ in range(count)]
 
     def replay(self) -> LocalReplay:
-        """What ships, inside the test."""
+        """A replay process inside the test."""
         return self._stack.enter_context(LocalReplay(self.ground.settings, self.ground.coordination))
 
     def write(self, table_id: str, rows: list[tuple[bytes, bytes]]) -> None:

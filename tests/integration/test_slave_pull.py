@@ -35,7 +35,7 @@ KEPT = {"table.versions.max": "9"}
 
 
 def nothing_is_sent(_ranges: Sequence[Range]) -> None:
-    """What a replay process says that can't reach the peer."""
+    """The error of a replay process that can't reach the peer."""
     raise UnavailableError("west may not open connections to east")
 
 

@@ -139,7 +139,7 @@ def repl_columns(cluster: LocalCluster) -> dict[str, int]:
 
 
 def provenances(cluster: LocalCluster) -> set[tuple[str, ...]]:
-    """What the blocks in its logs say about where they came from."""
+    """The provenances of the blocks in the cluster's logs."""
     logs = map(uri_of, cluster.settings.wal_dir.rglob("*.wal"))
     return {tuple(found.header.provenance) for log in logs for found in read_headers(log) if found.header.record_count}
 

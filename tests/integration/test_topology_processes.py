@@ -51,7 +51,7 @@ def batch_of(cluster: str, number: int) -> Iterator[Mutation]:
 
 
 def cells_after(cluster: str) -> Cells:
-    """What the batches of one writer leave: a delete hides what came before it."""
+    """The cells after the batches of one writer: a delete hides all earlier cells."""
     found: Cells = Counter()
     for row in range(ROWS):
         key = b"%s-%03d" % (cluster.encode(), row)
@@ -62,7 +62,7 @@ def cells_after(cluster: str) -> Cells:
 
 
 RECORDS = 2 * BATCHES * ROWS
-"""What one writer writes: each mutation has two."""
+"""The records of one writer: each mutation has two."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def settle(clusters: Mapping[str, Cluster], table: str, names: Sequence[str]) ->
 
 
 def shipped(cluster: Cluster, table: str) -> Iterable[Shipped]:
-    """What the replay process wrote down about a table."""
+    """The shipments of a table in the journal of the replay process."""
     table_id = cluster.client.tables.get(table).table_id
     return [line for line in read_journal(cluster.settings).shipped if line.source_table_id == table_id]
 

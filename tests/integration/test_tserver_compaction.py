@@ -218,13 +218,15 @@ def test_what_is_due_and_what_is_asked_for_is_compacted_by_itself(west: Ground) 
     assert [ref.records for ref in tablet.data.segments] == [3]
     wait_until(lambda: named_in(west, extent) == {ref.uri for ref in tablet.data.segments}, "no dead cells")
     other = move(west, node, extent)
-    assert west.tserver(other).compact_tablet(extent, ticket) == 0, "done is done, whoever holds the tablet"
+    assert west.tserver(other).compact_tablet(extent, ticket) == 0, (
+        "a finished request is finished for every holder of the tablet"
+    )
     assert west.tserver(other).compact_tablet(extent, 0) > ticket
     other.stop()
 
 
 class MovedClock(SystemClock):
-    """The machine's; ``ahead_ms``: somebody set the wall clock, ``later_ms``: so much time has passed."""
+    """The machine's clocks; ``ahead_ms``: the wall clock was set ahead, ``later_ms``: so much time has passed."""
 
     ahead_ms = 0
     later_ms = 0

@@ -1,4 +1,4 @@
-"""Conditional writes: judged and written in one step, whatever is written at the same time."""
+"""Conditional writes: the check and the write are one step beside other writes."""
 
 from __future__ import annotations
 

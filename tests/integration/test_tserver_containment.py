@@ -1,4 +1,4 @@
-"""Whatever fails with one tablet is that tablet's problem: it is named, tried again, and its tserver serves others."""
+"""A failure of one tablet stays with it: the status names it, the tserver tries again and serves other tablets."""
 
 from __future__ import annotations
 

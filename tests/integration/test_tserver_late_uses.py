@@ -1,5 +1,5 @@
-"""A first use of a log that reaches the books late, from a tserver that died in the middle of its put: nothing of the
-log is replayed that is in segments, whoever has held the tablet since, and whatever it was part of meanwhile (R4).
+"""A first use of a log that reaches the books late, from a tserver that died in the middle of its put. No record of
+the log that is in segments is replayed, after any moves, splits and merges of the tablet (R4).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def west(tmp_path: Path, books: Books) -> Iterator[Ground]:
 
 
 def as_located(west: Ground, extent: Extent, value: bytes) -> list[WriteBatch]:
-    """What a client sends that has just asked where the tablet is."""
+    """The batches of a client that has just located the tablet."""
     row = west.metadata.get(keys.tablet_row(extent.table_id, extent.end_row), ("location",))
     assert row is not None
     return [WriteBatch(extent, encode_batch(records([(b"a", value)])).to_pybytes(), keys.placed(row))]

@@ -95,7 +95,7 @@ def test_a_tserver_that_starts_later_knows_it_from_the_start(west: Ground) -> No
 
 
 def test_r14_no_write_is_taken_after_the_confirmation(west: Ground) -> None:
-    """Writers at full speed: whatever was sent after the confirmation is refused, whatever is there came before it."""
+    """Writers at full speed: all writes after the confirmation are refused; all stored records came before it."""
     node, extent = _served(west, "1")
     confirmed = threading.Event()
     began = threading.Barrier(3)

@@ -78,7 +78,7 @@ def _taken_logs(west: Ground, node: LocalNode) -> list[str]:
 
 
 def _handed_on(west: Ground, log: str) -> Given:
-    """What a worker of west makes of its log, for table 1 of the next cluster."""
+    """The transfer that a worker of west makes of its log, for table 1 of the next cluster."""
     own_id = west.settings.instance.instance_id
     whole, header = read_segmented_log(log), next(read_headers(log)).header
     assert whole is not None
@@ -159,7 +159,7 @@ def test_targets_that_are_enabled_meanwhile_are_those_that_count(west: Ground, g
 
 
 def _dies_at_the_put(west: Ground, given: Given, behind: bool) -> tuple[LocalNode, str, LocalNode]:
-    """Who died, the log that it made, and who has the tablet then."""
+    """The dead tserver, the log that it made, and the next holder of the tablet."""
     _table(west)
     metadata = DyingMetadata(west.metadata)
     node = west.local(metadata)

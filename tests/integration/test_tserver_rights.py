@@ -1,4 +1,4 @@
-"""What a peer with a secret of its own may do at a tserver: for itself, and for the tables that its secret opens."""
+"""The rights of a peer with its own secret at a tserver: for itself, and for the tables that its secret opens."""
 
 from __future__ import annotations
 

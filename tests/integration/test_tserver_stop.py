@@ -1,4 +1,4 @@
-"""A tserver that is told to end does so in bounded time, whatever its books are waiting for, and loses nothing."""
+"""A tserver stops in bounded time, even while its books wait, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole files of another cluster's import: taken at once, once, whatever of them comes as records (R14, R18, R20)."""
+"""Segment transfers of another cluster's import: added atomically and once, also beside the same records (R14, R18,
+R20).
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,7 @@ def test_a_file_has_a_local_name_that_nobody_else_has_before_its_first_byte_come
     names = [path_of(uri) for one, _, _ in tokens for uri in uploads[one.stream].uris]
     theirs = {path_of(segment.uri).name for one in (given, other) for segment in one.whole.segments}
     assert len({path.name for path in names} | theirs) == 4 + len(theirs), (
-        "two files each, whatever they are called there"
+        "two files each, under any names of the sender"
     )
     assert _spool(west) == []
     for one, token, answer in tokens:
@@ -300,7 +302,7 @@ def test_no_file_takes_the_numbers_that_records_need(west: Ground, given: Given)
 
 
 def _no_number_is_left(west: Ground, given: Given) -> None:
-    """By whatever a tablet came to its last number: it can be read, and its server serves others."""
+    """A tablet without a free sequence number can be read, and its server serves other tablets."""
     node = _served(west, LEFT, RIGHT)
     node.may_die = True
     write = parts_of(node, RIGHT)[1]._write

@@ -40,7 +40,7 @@ class Watch:
     behind: int = 0
 
     def hold(self, ranges: Sequence[Range]) -> None:
-        """What a replay process does until one range has all: no master is there to hand out another."""
+        """Refuse ranges until one has all rows: no master is there to hand out another."""
         if max(r.last for r in ranges) < ROWS:
             raise UnavailableError("not everything is written yet")
 

@@ -1,7 +1,7 @@
 """``make mutants``: a sample of mutants, and those that no test notices.
 
-A line for each mutant as it is judged; of a survivor the change, too. Ends with 0 whatever survives: people
-judge survivors. Ends with 1 when the tests fail without a mutant.
+Each judged mutant gets a line; a survivor also gets its change. The exit code is 0 with any number of survivors,
+because people judge them, and 1 when the tests fail without a mutant.
 """
 
 from __future__ import annotations

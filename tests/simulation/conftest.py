@@ -1,4 +1,4 @@
-"""What schedules that need a master only begin with."""
+"""Fixtures of schedules that need a master only."""
 
 from __future__ import annotations
 

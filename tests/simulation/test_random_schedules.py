@@ -1,7 +1,7 @@
-"""Whatever happens, in whatever order: the laws L1 to L8 hold, and everything comes to rest.
+"""Random events in random order: the laws L1 to L8 hold, and all work ends.
 
 The real code of masters, tservers, senders and receivers runs over simulated edges (``tests.support.simulation``), one
-atomic step at a time. Hypothesis chooses what happens; tasks go on at random in between. The run is the same each time;
+atomic step at a time. Hypothesis chooses the events; tasks go on at random in between. The run is the same each time;
 ``BOOKKEEPER_SIMULATION_EXAMPLES=1000 BOOKKEEPER_SIMULATION_SEED=7`` searches on, from another seed.
 """
 

@@ -48,7 +48,7 @@ from tests.unit.tserver.origins import test_origin_dedup as paths
 
 ELSEWHERE = {1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 22, 27, 28}
 IN_UNITS = {18: (borders, "r16"), 26: (paths, "r22_schedule_26")}
-"""Where what they are about is a pure function: tests of this name, and switches beside them."""
+"""Schedules about a pure function: the module with tests of this name, and with switches beside them."""
 
 
 # ---- the schedules
@@ -116,7 +116,7 @@ def schedule_12_disable(world: World) -> None:
 
 
 def schedule_13(world: World) -> None:
-    """What was written before enabling lies in the same log as what is written after: only the latter travels."""
+    """One log holds records from before and after enabling: only the later ones travel."""
     pair = Pair(world)
     before = world.put(pair.west, "t", b"a")
     pair.enable()
@@ -135,7 +135,7 @@ def schedule_15(world: World) -> None:
     world.until_at("/commit-", ": append", process=zombie.process)
     pair.west.expire(zombie)
     extent = pair.west.extents("1")[0]
-    world.until(lambda: pair.west.holder(extent) is not None, "somebody else serves it")
+    world.until(lambda: pair.west.holder(extent) is not None, "another tserver serves it")
     world.kernel.release(holds[1])
     world.kernel.run_for(0.5)
     assert wrote[0].state in ("pending", "unknown", "acked")

@@ -107,7 +107,7 @@ FINDING = (9, 18)
 
 
 def search(directory: Path, seeds: Iterable[int]) -> None:
-    """Whatever may happen to three clusters, imports among it."""
+    """Run random schedules of three clusters, with imports."""
     for seed in seeds:
         with simulation(directory / str(seed), seed) as world:
             run_schedule(world, seed, LENGTH, ImportingTriangle)

@@ -231,7 +231,7 @@ def test_26_red_without_its_rule(name: str, switch: str, law: str, tmp_path: Pat
 
 
 def search(directory: Path, seeds: Sequence[int]) -> None:
-    """Whatever may happen to three clusters."""
+    """Run random schedules of three clusters."""
     for seed in seeds:
         with simulation(directory / str(seed), seed) as world:
             run_schedule(world, seed, LENGTH, Triangle)

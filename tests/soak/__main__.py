@@ -2,11 +2,10 @@
 
 First random schedules of three simulated clusters (``--schedules N``), then rounds with two real ones. Their books are
 in SQLite and in HBase in turns of :data:`TURN` rounds, each turn with clusters of its own. At the end of a turn a
-client and a peer with valid secrets send whatever they like (``fuzz_round``).
+client and a peer with valid secrets send any bytes (``fuzz_round``).
 
-Arrives: how long, and from which seed (a random one if none is given). Leaves: exit code 0 when every round held, 1
-with the seed, the trace and the directory of the clusters (kept, with all logs) when one did not, 130 when it was ended
-from outside.
+Without ``--seed`` the seed is random. Exit codes: 0 when every round passed; 1 when one failed, with the seed, the
+trace and the directory of the clusters (kept, with all logs); 130 when the run was ended from outside.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def store_of(number: int) -> Store:
-    """Where the books are in a round: the same however many rounds a run has, so that any one can be repeated."""
+    """The store of the books in a round. It does not depend on the number of rounds, so any round can be repeated."""
     return STORES[(number - 1) // TURN % len(STORES)]
 
 

@@ -108,7 +108,7 @@ class Faults:
             cluster.wait_ready(READY_S)
 
     def release(self) -> None:
-        """Let nothing stay stopped, cut or full, whatever happened."""
+        """Let nothing stay stopped, cut or full after any failure."""
         self._mend()
         for frozen in self.frozen:
             _send(frozen.process, signal.SIGCONT)
@@ -210,7 +210,7 @@ class Faults:
         self.cut_since_ns = self.pair.clock.boot_ns()
 
     def _fill(self, step: Step) -> None:
-        """Until writes are refused and somebody says so, and then to the last byte."""
+        """Fill until a process refuses writes and logs it, and then to the last byte."""
         disk, west = self.pair.disk, self.pair.clusters[step.side]
         if disk is None or self.is_full:
             self.trace.say(f"not filled: {self.pair.no_disk or 'it is full'}")

@@ -1,9 +1,9 @@
-"""What a client and a peer that mean harm send: calls of every method, most of them nearly right.
+"""Calls of a hostile client and a hostile peer: calls of every method, most of them nearly right.
 
-Arrives: a seed, and the names of a cluster. Leaves: frames (without their length) with what was done to each. A call is
-made as the contract has it, of values that a server may know, huge numbers, strange Arrow; then one field of it is
-replaced, or its bytes are changed. Pure. What a holder of the secret may do to others' tables by a call that is right
-in every way is never sent: see :func:`harms`.
+The inputs are a seed and the names of a cluster; the outputs are frames (without their length), each with its change. A
+call follows the contract, with values that a server may know, huge numbers, strange Arrow; then one field of it is
+replaced, or its bytes are changed. Pure. A fully correct call that may harm others' tables is never sent: see
+:func:`harms`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ READING = frozenset(
         "status",
     }
 )
-"""Whatever these say, nothing is changed; so they may name anything."""
+"""These calls change nothing with any arguments, so they may name anything."""
 
 ADMINISTRATION = frozenset({"set_read_only", "define_cluster", "delete_cluster", "set_authorizations"})
 """These are of the whole cluster: they are sent broken only."""
@@ -73,7 +73,7 @@ DEEP = (
     "put_segment",
     "take_segments",
 )
-"""What these carry is looked at by most of a server: they come more often."""
+"""Most code of a server reads the arguments of these calls, so they come more often."""
 
 NO_SEGMENT = b"PAR1" + bytes(range(192)) + b"PAR1"
 """A file that is none, and arrives whole."""
@@ -85,8 +85,8 @@ BLOBS = (b"", b"\x00", b"\xff" * 40, b"m", b"zzz", b"\x00" * 70_000)
 
 @dataclass(slots=True)
 class Names:
-    """What is known of the cluster. ``others``: names and ids of tables, clusters and instances that are not the
-    attacker's.
+    """The names of the cluster that the attacker knows. ``others``: names and ids of tables, clusters and instances
+    that are not the attacker's.
     """
 
     own_ids: Sequence[str]

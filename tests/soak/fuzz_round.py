@@ -42,7 +42,7 @@ ATTACKS = 1_500
 """On each cluster of a pair."""
 AFTERWARDS = 5
 SLACK_BYTES = 160 << 20
-"""What memtables, caches and the allocator of a busy process take beside what is counted."""
+"""Memory of memtables, caches and the allocator of a busy process, beside the counted memory."""
 
 
 class Line:
@@ -73,7 +73,7 @@ class Line:
 
 @dataclass(slots=True)
 class Holder:
-    """Somebody with a secret: what it sends, and where to."""
+    """An attacker with a secret: its attacks and its connections."""
 
     name: str
     secret: Secret
@@ -116,7 +116,7 @@ def run_fuzz_round(pair: Pair, seed: int, trace: Trace) -> None:
         pair.check()
     except (BookkeeperError, AssertionError, psutil.Error) as error:
         raise InvariantError(f"fuzz seed {seed}: {type(error).__name__}: {error}") from error
-    trace.say(f"{pair.written()}  both clusters hold what was written, whatever was sent")
+    trace.say(f"{pair.written()}  both clusters hold all written rows after the attacks")
 
 
 def learn_names(cluster: Cluster, others: frozenset[str]) -> Names:
@@ -158,7 +158,7 @@ def holders_of(cluster: Cluster, seed: int, names: Names) -> list[Holder]:
 
 
 def _send(cluster: Cluster, address: str, holder: Holder, attack: Attack, half_sent: deque[Line], names: Names) -> str:
-    """What became of an attack, in a word."""
+    """Send an attack; returns its outcome in a word."""
     try:
         line = holder.lines.pop(address, None) or Line(cluster, address, holder.secret, holder.hello)
         line.send(attack)
@@ -208,7 +208,7 @@ def stream_of(attack: Attack) -> StreamKey:
 
 
 def addresses_of(cluster: Cluster) -> Mapping[str, Sequence[str]]:
-    """Where each service answers."""
+    """The addresses of each service."""
     tables = cluster.client.tables
     found = {place.address for table in tables.list() for place in tables.locate(table.table_id)}
     return {"Master": [cluster.quorum], "TServer": sorted(address for address in found if address is not None)}

@@ -1,7 +1,7 @@
-"""What happens in a round: a list of faults, the same for the same seed and round.
+"""The plan of a round: a list of faults, the same for the same seed and round.
 
-Arrives: a seed and a round's number. Leaves: steps, each a fault, its victim, and how many batches are written before
-it. Several may be open at once: the next step does not wait until the one before it is healed.
+Each step is a fault, its victim, and the number of batches before it. Several faults may be open at once: the next step
+does not wait until the one before it is healed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPLAY = ("west", "replay")
 
 
 class Fault(Enum):
-    """What is done to a process, or to a side."""
+    """A fault of a process, or of a side."""
 
     KILL = "kill -9"
     KILL_JVM = "kill -9 of the JVM"
@@ -44,7 +44,7 @@ class Fault(Enum):
 
 
 HBASE_FAULTS = (Fault.KILL_HBASE, Fault.RESTART_HBASE, Fault.STOP_HBASE, Fault.KILL_THRIFT, Fault.STOP_THRIFT)
-"""What may happen to the home of both clusters' books, where that is an HBase."""
+"""Faults of the HBase that holds the books of both clusters."""
 
 
 SIDES = [("west", ""), ("east", "")]

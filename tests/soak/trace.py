@@ -1,7 +1,4 @@
-"""What happened, for people: printed as it happens, and kept, the last lines of it, for the failure report.
-
-Arrives: lines. Leaves: text on standard output.
-"""
+"""The trace of a run, for people: each event is printed at once; the failure report gets the last lines."""
 
 from __future__ import annotations
 

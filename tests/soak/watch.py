@@ -25,7 +25,7 @@ LOOK_MS = 500
 LINES_MAX = 20
 
 Marks = dict[tuple[str, ...], int]
-"""What may only rise, by what it is of."""
+"""Offsets that may only rise, each by its file or tablet and its target or stream."""
 
 
 def marks_of(rows: Iterable[Row]) -> Marks:
@@ -45,7 +45,7 @@ def marks_of(rows: Iterable[Row]) -> Marks:
 
 
 def went_back(before: Mapping[tuple[str, ...], int], now: Mapping[tuple[str, ...], int]) -> list[str]:
-    """What is lower than it was; what is gone was forgotten."""
+    """Offsets that are lower than before. A missing offset is none of them: it was forgotten."""
     return [
         f"{' '.join(place)} went back from {before[place]} to {offset}"
         for place, offset in now.items()

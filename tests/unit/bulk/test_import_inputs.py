@@ -1,4 +1,4 @@
-"""What may be imported: Parquet and CSV files of the right columns, checked before anything is written."""
+"""The inputs of an import: Parquet and CSV files of the right columns, checked before anything is written."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:
 
 
 class Waits(TestClock):
-    """Lets time pass at once when somebody waits, and counts it."""
+    """A clock that a wait moves forward at once; it counts the waited time."""
 
     def __init__(self) -> None:
         super().__init__()

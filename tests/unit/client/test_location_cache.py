@@ -1,4 +1,4 @@
-"""What a client remembers of tables: a small scan is one call, and a memory that is wrong costs one call more."""
+"""The location cache of a client: a small scan is one call, and a stale entry costs one call more."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_tablet_that_moved_is_found_with_one_question() -> None:
 
 
 def test_an_address_that_others_have_by_now_does_not_end_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There somebody answers who does not speak the protocol, or proves another secret: no call left."""
+    """The new owner of the address speaks another protocol or proves another secret: no call was sent."""
     with FakeCluster(tservers=2) as cluster, Client.connect(cluster.quorum) as client:
         _fill(cluster, b"a")
         assert _rows(client) == [b"a"]

@@ -1,4 +1,4 @@
-"""Whatever becomes of single writes, each row's records arrive once and in order (as far as answers are known)."""
+"""Each row's records arrive once and in order, as far as answers are known, also when single writes fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The batch writer over real calls: everything arrives, each row in order, whatever tservers do; or it is named."""
+"""The batch writer over real calls and failing tservers: every mutation arrives, each row in order, or an error names
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ACCUMULO-378 is not followed in its books: what its own words would lead to, and what is done instead.
+"""Deviations from the books of ACCUMULO-378: the outcome of its own words, and the outcome here.
 
 Sentences 97 and 109 (additions are written), 104 and 129 (the store combines); see docs/conformance.md.
 """

@@ -1,4 +1,4 @@
-"""Somebody sets the wall clock by hours, ahead or back: no session notices."""
+"""The wall clock jumps by hours, ahead or back: no session notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads a clock: whoever gets one handed in, so that a test can set it; a wall clock that jumps is a test then."""
+"""The readers of clocks: each gets its clock as an argument, so that a test can set it and let it jump."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = frozenset({"now", "utcnow", "today", "uuid1"})
 
 
 def readings(tree: ast.AST) -> Iterator[str]:
-    """What a module uses of ``time``, under whatever name, and whatever tells of now."""
+    """A module's uses of ``time``, under any name, and of other readers of the current time."""
     nodes = list(ast.walk(tree))
     names = {
         alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names

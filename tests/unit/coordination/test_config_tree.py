@@ -157,7 +157,7 @@ def test_an_unknown_path_is_an_error(path: str) -> None:
 
 
 class _Restless(EmbeddedCoordination):
-    """Somebody else changes the tree after each of the first ``changes`` looks at it."""
+    """A tree that changes after each of the first ``changes`` reads of it."""
 
     changes = 0
 

@@ -188,7 +188,7 @@ GARBAGE = [b"", b"rubbish", b"rubbish" * 100]
 
 
 def _is_mended(member: Path, garbage: bytes, limit_s: float) -> bool:
-    """Whether the file of a living session holds its lease again after somebody wrote garbage into it."""
+    """Whether the file of a living session holds its lease again after a write of garbage into it."""
     member.write_bytes(garbage)
     clock, never, began_ns = SystemClock(), threading.Event(), SystemClock().boot_ns()
     while look_at_lease(member).damage:

@@ -38,7 +38,7 @@ _ERROR = re.compile(r"\b[A-Z]\w*Error\b")
 
 
 def trouble_with(said: str) -> str:
-    """What is wrong with a docstring; "" = nothing."""
+    """The error in a docstring; "" = none."""
     if len(said) < SAID_MIN:
         return "says nothing"
     known = {*vars(errors), *vars(combiners), *vars(builtins)}
@@ -47,7 +47,7 @@ def trouble_with(said: str) -> str:
 
 
 def described(module: ModuleType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """What each public name, and each public method and property of it, says of itself."""
+    """The docstring of each public name, and of each public method and property of it."""
     for name in names:
         thing = getattr(module, name)
         if name in GENERATED:

@@ -1,4 +1,4 @@
-"""Whoever reads a comment can read what it cites: nothing names a document that the repository does not have."""
+"""A reader of a comment can read its sources: no file names a document that the repository does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = {
     "notes of somebody": r"\bdata-plane (figures|notes)\b|``reference`` figures|\breference/[\w-]+\.md",
     "a page of another place": r"(?<![\w/(\"'.-])(books|segments|house|style|clusters|segment-protocol)\.md\b",
 }
-"""What a citation of something that is not here looks like."""
+"""Patterns of citations of documents that are not in the repository."""
 
 IN_CODE = {"a document by a number": r"(?<!What )\bdocuments? [12]\b"}
 """The same in sources. Pages may call the two documents so, for one of them says which they are."""

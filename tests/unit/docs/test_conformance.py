@@ -85,7 +85,7 @@ def part_of_differences(heading: str) -> str:
 
 
 def sums_of(entries: list[Entry]) -> str:
-    """What the page begins with: how many there are of each verdict."""
+    """The first sentence of the page: the number of entries of each verdict."""
     counts = Counter(entry.verdict for entry in entries)
     *first, last = [f"**{counts[verdict]}** {words}" for verdict, words in VERDICTS.items()]
     return f"Of {len(entries)} sentences {', '.join(first)}, and {last}."
@@ -107,7 +107,7 @@ def check_complete(entries: list[Entry]) -> None:
 
 
 def check_shown(entries: list[Entry]) -> None:
-    """What works, in part or whole, or differs names tests that exist; nothing else names one."""
+    """An entry that works, works in part or differs names tests that exist; no other entry names one."""
     for entry in entries:
         assert bool(entry.tests) == (entry.verdict in ("works", "in part", "differs")), (
             f"{entry.number}: {entry.verdict}, with {len(entry.tests)} tests"
@@ -117,8 +117,8 @@ def check_shown(entries: list[Entry]) -> None:
 
 
 def check_said(entries: list[Entry]) -> None:
-    """What differs, lacks something or is left out stands in docs/design/differences.md, under that name; the first two
-    say here in a few words why, or what is lacking.
+    """An entry that differs, lacks something or is left out stands in docs/design/differences.md, under that name; the
+    first two say here in a few words why, or what is lacking.
     """
     differs, left_out, lacking = (
         part_of_differences(heading)

@@ -21,7 +21,7 @@ _MODULE = re.compile(r"\bpython -m (tests[\w.]*)")
 
 
 def missing_in(text: str) -> list[str]:
-    """What a text names and the checkout lacks: paths, tests, modules that Python runs."""
+    """Names in a text that the checkout lacks: paths, tests, modules that Python runs."""
     found = [path for path in (raw.strip("`") for raw in _PATH.findall(text)) if not (ROOT / path).exists()]
     places = ((module, ROOT / module.replace(".", "/")) for module in _MODULE.findall(text))
     return (

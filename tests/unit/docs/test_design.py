@@ -61,7 +61,7 @@ def diagrams_of(text: str) -> list[str]:
 
 
 def first_paragraph(text: str) -> str:
-    """What stands between the title and the first empty line behind it; empty when that is no prose."""
+    """The text between the title and the first empty line behind it; empty when that is no prose."""
     title, empty, *rest = text.splitlines()
     prose = bool(rest) and re.match(r"(?!```)[\w`*\[]", rest[0])
     return "\n".join(rest).split("\n\n")[0] if title.startswith("# ") and not empty and prose else ""

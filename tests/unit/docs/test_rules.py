@@ -43,7 +43,7 @@ def rules_in(text: str) -> set[str]:
 
 @cache
 def cited_in(*places: str) -> set[str]:
-    """What some directories cite."""
+    """The rules that some directories cite."""
     return set[str]().union(*(rules_in(path.read_text()) for path in files_of(*places)))
 
 

@@ -1,4 +1,4 @@
-"""What the master's tests share."""
+"""Fixtures of the master's tests."""
 
 from __future__ import annotations
 

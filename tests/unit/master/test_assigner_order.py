@@ -65,7 +65,7 @@ def _as_kept(file: bytes, found: Sequence[FileBarrier]) -> tuple[FileBarrier, ..
 
 
 def judge(world: World, work: WorkRange, sequential: bool) -> None:
-    """What is promised at the moment at which a range is handed out."""
+    """The promises at the moment at which a range is handed out."""
     flight = world.shipping.shipment((work.file, EAST)).flight
     stretched = flight is not None and (flight.session, flight.first) == (work.session, work.first)
     assert flight is None or stretched, "one range of a log at a time"

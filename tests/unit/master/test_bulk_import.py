@@ -1,4 +1,4 @@
-"""What an import refuses, what it waits for, and what it leaves."""
+"""The refusals of an import, its waits, and its outcome."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_imports_into_several_tables_run_beside_each_other(world: World, master:
         read_only = master.fate.submit("set_read_only", read_only_args(True))
         later = master.fate.submit("import_directory", _args(given, "table-2"))
         master.run_fate()
-        assert (read_only.step, later.step) == ("write", "check"), "whoever asks later waits longer"
+        assert (read_only.step, later.step) == ("write", "check"), "a later request waits longer"
         world.locate(keys.tablet_row("1", None), tserver.session)
         world.clock.jump(1_000)
         master.run_fate()

@@ -83,7 +83,7 @@ def test_what_was_imported_can_be_exported_again(world: World, master: Master, t
         master.run_fate()
         assert (running.ended, running.result) == (True, 3)
         assert tserver.orders == ["flush b'm'", "flush None"]
-        assert _run(master, "export_table", args) == 3, "whoever asks again gets the receipt"
+        assert _run(master, "export_table", args) == 3, "a repeated request gets the receipt"
     again = Exported.read(tmp_path / "again")
     assert sorted(again.checksums.values()) == sorted(exported.checksums.values())
     entries = [[list(tablet.segments.values()) for tablet in found.tablets] for found in (again, exported)]
@@ -104,7 +104,7 @@ def test_an_export_needs_a_directory_of_its_own(master: Master, tmp_path: Path) 
 
 
 def test_files_that_are_not_what_the_manifest_says_make_no_table(world: World, master: Master, tmp_path: Path) -> None:
-    """Its checksums hold: somebody wrote another number beside a file."""
+    """The manifest's checksums are right, and a number beside a file is wrong."""
     make_export(tmp_path / "e")
     manifest = tmp_path / "e" / "manifest.json"
     said = manifest.read_text()

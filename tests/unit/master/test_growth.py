@@ -52,7 +52,7 @@ class Counting:
 
 @dataclass(frozen=True)
 class Work:
-    """What one new table and one split of a large one took."""
+    """The cost of one new table and of one split of a large one."""
 
     rows: int
     full_cycles: int

@@ -1,4 +1,4 @@
-"""What operations refuse, what they say, and what they wait for."""
+"""The refusals of operations, their messages and their waits."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_every_kind_of_operation_is_cut(tmp_path: Path, peer: LocalMaster) -> No
 
 
 def uncut(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
-    """What is there before an operation, and after it."""
+    """The state before an operation, and after it."""
     with scene_at(directory / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
         before = end_state(scene)

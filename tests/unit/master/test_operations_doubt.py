@@ -26,7 +26,7 @@ from tests.support.masters import LocalMaster
 from tests.support.operation_scenes import NAME, SCENES, EndState, Scene, end_state, scene_at
 
 KINDS = [kind for kind in SCENES if kind != replicate_file.KIND]
-"""Those that somebody asks for."""
+"""Operations that a user requests."""
 
 DELETES = "delete_table"
 CREATES = create_table_args(NAME, [b"m"], [], {})
@@ -78,7 +78,7 @@ def is_idle(scene: Scene) -> bool:
 
 
 def states(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, EndState]:
-    """What is there before an operation, and after it."""
+    """The state before an operation, and after it."""
     with scene_at(directory / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)
         before = end_state(scene)
@@ -87,7 +87,7 @@ def states(kind: str, directory: Path, peer: LocalMaster) -> tuple[EndState, End
 
 
 def check_doubt(directory: Path, peer: LocalMaster, kind: str, landed: bool) -> None:
-    """Its user is told that it may still happen; this master goes on, whatever landed."""
+    """The user learns that the operation may still happen; this master goes on, with or without the put."""
     _, after = states(kind, directory / "sure", peer)
     with scene_at(directory / "west", peer) as scene:
         args = SCENES[kind].prepare(scene)

@@ -1,4 +1,4 @@
-"""What administrators get from a cluster or a table that is read-only for users."""
+"""The rights of administrators at a cluster or a table that is read-only for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer lacks after a change, said by the command that made it."""
+"""A command that changes replication says which records a peer lacks afterwards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a cluster says of logs of others over the wire, and what it forgets by time alone (rule R22).
+"""A cluster's answers about logs of others over the wire, and its forgetting by time alone (rule R22).
 
-When a log is over is decided in ``origin_termination``; whole schedules are in
+``origin_termination`` decides when a log is over; whole schedules are in
 ``tests/simulation/test_schedules_paths.py``.
 """
 
@@ -183,14 +183,14 @@ ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 
 def desk_of(world: World, master: Master) -> OriginService:
-    """What answers, without a network."""
+    """The origin service, without a network."""
     peers = PeerMasters(world.pool, world.settings.instance.instance_id, FileRoots())
     memory = master.collector.origin_gc.memory
     return OriginService(master.books.stores, world.clock, master.tservers, peers, master.fate, memory)
 
 
 def is_under_way(world: World, master: Master, question: RootQuestion) -> bool:
-    """What a cluster says."""
+    """Whether the cluster calls the question's log under way."""
     (said,) = desk_of(world, master).standings([], [question])
     assert not said.owed
     return said.under_way

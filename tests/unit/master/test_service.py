@@ -128,7 +128,7 @@ def until_known(master: LocalMaster) -> Mapping[str, str]:
 
 
 def asked_before_the_first_cycle(settings: Settings) -> None:
-    """A master that leads and can't read the books yet says so, whatever it is asked that may be empty."""
+    """A leading master that can't read the books yet says so instead of an empty answer."""
     metadata = UnavailableError("the metadata table does not answer")
     with patch.object(Books, "look", side_effect=metadata), LocalMaster(settings) as master:
         wait_until(lambda: int(master.calls.status()["failed_cycles"]) > 0, "a cycle that failed")

@@ -17,7 +17,7 @@ SYSTEM = ["root", "metadata", "METADATA", "!METADATA", "accumulo.metadata", "Boo
 def test_a_system_table_is_never_made(world: World, name: str) -> None:
     with pytest.raises(RefusedError, match=r"root or metadata table.*choose another name"):
         create_table_args(name, [], [], {})
-    with pytest.raises(RefusedError):  # whatever asks: each new table passes here
+    with pytest.raises(RefusedError):  # each new table passes here
         create_table_record(world.coordination, "9", name, [], {})
     assert "9" not in world.config().tables
 

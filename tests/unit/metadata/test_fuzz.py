@@ -1,4 +1,4 @@
-"""Whatever lies in a cell or in the configuration: a value, or CorruptionError, in bounded memory."""
+"""Any bytes in a cell or in the configuration decode to a value or CorruptionError, in bounded memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NESTED = b"\xab\x06" * 200 + b"\xac\x06" * 200
 
 
 def declared(decode: Callable[[], object]) -> object | None:
-    """What comes out, or None for a declared error; anything else fails the test."""
+    """The decoded value, or None for a declared error; any other error fails the test."""
     try:
         return decode()
     except CorruptionError:

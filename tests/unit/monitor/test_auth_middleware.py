@@ -1,4 +1,4 @@
-"""Who may look: on a real socket, what strangers, programs and browsers show and get; the source is set by the test."""
+"""Access to the monitor on a real socket, for unknown callers, programs and browsers; the test sets the source."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_wrong_token_is_none(guest: Guest) -> None:
     right, peer = guest.token, guest.store.make_for_peer("east", "west", "i-west").secret
     others = [token_of(secret) for secret in (guest.store.own("client"), guest.store.own("cluster"), peer)]
     for wrong in (*others, right[:-1], right + "x", right.swapcase(), guest.store.own("monitor").id, "ü"):
-        assert guest.code("/metrics", wrong.encode().decode("latin-1")) == 401, "a wrong token lets somebody in"
+        assert guest.code("/metrics", wrong.encode().decode("latin-1")) == 401, "a wrong token is accepted"
         assert guest.code("/metrics", cookie=wrong.encode().decode("latin-1")) == 401
     assert guest.code("/metrics", cookie=right) == 401, "what a browser was given is another text"
     assert guest.code("/metrics", cookie_of(guest.store.own("monitor"))) == 401
@@ -159,7 +159,7 @@ def test_the_log_has_a_line_for_a_refusal_without_its_token(guest: Guest, caplog
     ("switch", "law", "says"),
     [
         ("the-monitor-asks-nobody", test_a_request_without_a_token_gets_instructions_only, "a stranger gets a page"),
-        ("any-token-will-do", test_a_wrong_token_is_none, "a wrong token lets somebody in"),
+        ("any-token-will-do", test_a_wrong_token_is_none, "a wrong token is accepted"),
         (
             "tokens-stay-in-the-address",
             test_a_browser_gets_a_cookie_and_the_address_without_the_token,

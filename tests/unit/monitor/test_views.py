@@ -1,4 +1,4 @@
-"""What pages and JSON say of a look."""
+"""The pages and the JSON of a sample."""
 
 from __future__ import annotations
 

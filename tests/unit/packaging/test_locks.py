@@ -1,4 +1,4 @@
-"""What ``make venv`` installs is locked: each package by the hashes of its files, and as pyproject.toml asks for it."""
+"""Locks for ``make venv``: each package has the hashes of its files and is as pyproject.toml asks for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pins_of(text: str) -> Iterator[Pin]:
 
 
 def asked() -> dict[str, list[Requirement]]:
-    """What each lock is made of."""
+    """The requirements of each lock."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     listed = [*project["project"]["dependencies"], *extras["demo"], *extras["dev"]]

@@ -75,7 +75,7 @@ def test_of_two_that_make_one_directory_at_once_both_get_the_identity_that_holds
     other: list[str] = []
 
     class Late(LocalStore):
-        """Somebody else is faster between the look and the making."""
+        """A store in which another process is faster between the check and the creation."""
 
         def prepare(self) -> None:
             LocalStore.prepare(self)

@@ -1,4 +1,4 @@
-"""The record of what was shipped: whole lines, whatever is killed; bounded; readable while it grows."""
+"""The journal of shipments: whole lines after any kill; bounded; readable while it grows."""
 
 from __future__ import annotations
 

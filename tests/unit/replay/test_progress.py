@@ -1,4 +1,4 @@
-"""What a replay process remembers of its streams: nothing goes out twice, and a peer that has less is believed."""
+"""A replay process's progress of its streams: nothing goes out twice, and a peer that has less is believed."""
 
 from __future__ import annotations
 

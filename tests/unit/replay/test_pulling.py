@@ -33,7 +33,7 @@ def status_of(books: MetadataTable, file: str) -> ReplicationStatus:
 
 
 def pull(books: MetadataTable, file: str) -> list[bytes]:
-    """What a peer does that is nobody's target of a push: read the range that is open, and write down how far it is."""
+    """The work of a pulling peer: read the open range, and write its own progress."""
     status = status_of(books, file)
     open_range = combiners.range_needing_replication(status)
     if open_range is None:

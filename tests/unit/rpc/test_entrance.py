@@ -1,4 +1,4 @@
-"""Who may come in: only who proves a secret, with the rights of that secret, and each knows the other (R23)."""
+"""Admission: a caller proves a secret and has the rights of that secret, and both sides know each other (R23)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def showing(*offers: Secret, demand: bool = True) -> Credentials:
 
 
 def refusal(server: RpcServer, *offers: Secret, demand: bool = True) -> str:
-    """What a caller that shows these is told."""
+    """The refusal that a caller with these secrets gets."""
     with (
         pooled(credentials=showing(*offers, demand=demand)) as pool,
         must_raise(NotAdmittedError, "a call is made that had to be refused") as caught,
@@ -101,13 +101,13 @@ def proof_with(key: bytes) -> Callable[[Challenge], bytes]:
 
 def test_a_wrong_proof_is_refused() -> None:
     with guarded(OWN) as server, answering(server, proof_with(OTHER.key)) as (stranger, _):
-        assert stranger.receive_message().kind is Kind.REFUSAL, "a wrong proof lets somebody in"
+        assert stranger.receive_message().kind is Kind.REFUSAL, "a wrong proof is accepted"
         assert stranger.is_closed_by_server()
 
 
 def test_a_servers_own_proof_lets_nobody_in() -> None:
     with guarded(OWN) as server, answering(server, lambda challenge: challenge.proof) as (mirror, _):
-        assert mirror.receive_message().kind is Kind.REFUSAL, "the proof of a server lets somebody in"
+        assert mirror.receive_message().kind is Kind.REFUSAL, "a server accepts its own proof"
 
 
 def test_what_was_overheard_once_lets_nobody_in() -> None:
@@ -118,7 +118,7 @@ def test_what_was_overheard_once_lets_nobody_in() -> None:
         answers = [again.receive_message().kind]
         if answers == [Kind.CHALLENGE]:
             answers.append(again.receive_message().kind)
-        assert answers[-1] is Kind.REFUSAL, "what was overheard lets somebody in"
+        assert answers[-1] is Kind.REFUSAL, "a server accepts an overheard proof"
         again.close()
 
 
@@ -363,15 +363,15 @@ def test_a_stranger_that_knocks_on_and_on_does_not_fill_the_log() -> None:
 # ---- switches
 
 LAWS: list[tuple[str, Callable[[], None], str]] = [
-    ("any-proof-will-do", test_a_wrong_proof_is_refused, "a wrong proof lets somebody in"),
+    ("any-proof-will-do", test_a_wrong_proof_is_refused, "a wrong proof is accepted"),
     ("any-proof-will-do", test_a_server_without_the_secret_is_not_spoken_to, "that has no secret is spoken to"),
     (
         "nobody-is-asked",
         test_nothing_is_called_before_the_handshake_is_over,
         "a call is answered before the handshake is over",
     ),
-    ("proofs-are-the-same", test_a_servers_own_proof_lets_nobody_in, "the proof of a server lets somebody in"),
-    ("nonces-repeat", test_what_was_overheard_once_lets_nobody_in, "what was overheard lets somebody in"),
+    ("proofs-are-the-same", test_a_servers_own_proof_lets_nobody_in, "a server accepts its own proof"),
+    ("nonces-repeat", test_what_was_overheard_once_lets_nobody_in, "a server accepts an overheard proof"),
     (
         "every-secret-opens-everything",
         test_a_secret_gives_the_rights_of_its_kind,

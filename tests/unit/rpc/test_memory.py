@@ -57,7 +57,7 @@ def raw_peers(address: str, count: int) -> Iterator[list[RawPeer]]:
 
 
 def announce(begin: bytes) -> int:
-    """What forty connections cost that announce the largest frame."""
+    """The memory of forty connections that announce the largest frame."""
     with serving(Echo()) as server, raw_peers(server.address, 40) as peers, pooled() as pool:
 
         def work() -> None:

@@ -1,4 +1,4 @@
-"""Somebody in between who passes a handshake on: nothing that it adds, changes or repeats counts, TLS or not (R23)."""
+"""A relay that passes a handshake on: its added, changed and repeated frames never count, TLS or not (R23)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_proxy_that_changes_nothing_is_not_noticed() -> None:
 
 
 def forged(tag: bytes) -> bytes:
-    """A call of somebody who has no key."""
+    """A call of a sender without a key."""
     call = b"".join(method_codec("Replay", "warm").call(9, (), 1 << 20)) + tag
     return FRAME_HEADER.pack(len(call) - FRAME_HEADER.size) + call[FRAME_HEADER.size :]
 
@@ -145,7 +145,7 @@ def test_a_frame_of_the_largest_size_goes_with_its_tag_too() -> None:
 
 
 def east(*offers: Secret) -> Credentials:
-    """What a cluster shows to its peers, whoever answers at an address."""
+    """The credentials that a cluster shows to its peers, at any address."""
     return Credentials(lambda: offers)
 
 
@@ -207,7 +207,7 @@ def test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing() 
     echo = Echo()
     with fault("any-target-will-do"), serving(echo) as taker, pooled(credentials=east(FOR_NORTH)) as pool:
         for meant in ("i-north", "i-south"):
-            with must_raise(BookkeeperError, "whoever took the address of a peer gets its calls") as caught:
+            with must_raise(BookkeeperError, "a server at the address of a peer gets its calls") as caught:
                 pool.of_instance(meant).replay(taker.address).warm()
             assert isinstance(caught.value, RefusedError)
             assert f"says that it is instance i-west (west), and the caller wants {meant}:" in caught.value.message
@@ -277,7 +277,7 @@ def test_both_ends_see_the_same_binding_and_no_two_connections_do(authority: Aut
 def _bindings(
     served: ssl.SSLContext, calling: ssl.SSLContext, session: ssl.SSLSession | None
 ) -> tuple[list[bytes], ssl.SSLSession]:
-    """What server and caller see, and the session to go on with."""
+    """The channel bindings of server and caller, and the session to resume."""
     found: list[bytes] = []
     here, there = socket.socketpair()
 
@@ -339,7 +339,7 @@ LAWS: list[tuple[str, Law, str]] = [
     (
         "any-instance-will-do",
         lambda _: test_whoever_took_the_address_of_a_peer_and_asks_for_nothing_gets_nothing(),
-        "whoever took the address of a peer gets its calls",
+        "a server at the address of a peer gets its calls",
     ),
     (
         "any-target-will-do",

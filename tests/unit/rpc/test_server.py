@@ -1,4 +1,4 @@
-"""A server stays up and serves the others, whatever one connection does."""
+"""A server stays up and serves other connections while one misbehaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server bounds, how it ends, and where it listens."""
+"""The bounds of a server, its end, and the address at which it listens."""
 
 from __future__ import annotations
 

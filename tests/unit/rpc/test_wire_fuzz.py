@@ -1,4 +1,4 @@
-"""Whatever comes in on a connection, from its first byte on: only the declared errors come out, memory is bounded."""
+"""Random bytes on a connection, from the first one on: only the declared errors come out, memory is bounded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_whatever_a_connection_begins_with_lets_nobody_in(start: bytes, rest: by
 
 
 def _hear(admission: Admission, received: bytearray) -> tuple[bytes, bool]:
-    """What is said to what came, and whether that was the end of it."""
+    """The answer to the received bytes, and whether the handshake is over."""
     if not received:
         return b"", False
     refusal = admission.foreign_protocol(received)

@@ -1,4 +1,4 @@
-"""What a client names is reached below the roots only, wherever links lead, judged when it is opened."""
+"""Clients reach files below the roots only, through any links; the check is at the opening."""
 
 from __future__ import annotations
 

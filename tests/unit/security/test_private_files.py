@@ -22,7 +22,7 @@ def mode_of(path: Path) -> int:
 
 
 def open_places(directory: Path) -> list[Path]:
-    """Whatever somebody else has a right to, from the directory down."""
+    """Paths that other users have a right to, from the directory down."""
     return [path for path in (directory, *directory.rglob("*")) if is_open(path.lstat().st_mode)]
 
 
@@ -69,7 +69,7 @@ def _let_pass(directory: Path) -> None:
         parent.chmod(stat.S_IMODE(parent.stat().st_mode) | 0o011)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_nobody_else_can_hold_a_lock_or_read_a_file(tmp_path: Path) -> None:
     _let_pass(tmp_path)
     settings = init_cluster(tmp_path / "west", "west")
@@ -84,7 +84,7 @@ def test_nobody_else_can_hold_a_lock_or_read_a_file(tmp_path: Path) -> None:
         assert "Permission denied" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_a_directory_of_another_user_is_refused_when_it_is_open(tmp_path: Path) -> None:
     _let_pass(tmp_path)
     settings = init_cluster(tmp_path / "west", "west")
@@ -98,6 +98,6 @@ def test_a_directory_of_another_user_is_refused_when_it_is_open(tmp_path: Path) 
         except RefusedError as error:
             code = 0 if "belongs to another user" in error.message else 2
         finally:
-            os._exit(code)  # whatever happened: this is no test run of its own
+            os._exit(code)  # in every case: this is no test run of its own
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> SecretStore:
 
 
 def _settle(store: SecretStore) -> None:
-    """As if what was changed was changed a while ago, and whatever is changed from now on, too."""
+    """Let past and future changes look old."""
     store._clock = LaterClock()
 
 
@@ -112,7 +112,7 @@ def test_a_mangled_file_is_refused_and_nothing_of_it_is_shown(garbage: bytes, at
 
 
 def _refusal(raw: bytes) -> InvalidInputError | None:
-    """Whatever else is raised is a defect."""
+    """The error of these bytes, None for a secret; any other error is a defect."""
     try:
         parse_secret(Path("/a/b.secret"), raw)
     except InvalidInputError as error:

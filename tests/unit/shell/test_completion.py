@@ -1,4 +1,4 @@
-"""What Tab offers: commands, options, and the names of tables and peers, wherever one of them may stand."""
+"""The offers of Tab: commands, options, and the names of tables and peers at each place of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users type becomes a value, or a usage error that shows it."""
+"""The text of a user becomes a value, or a usage error that shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever opens a new file first makes its tables; whoever looks meanwhile sees all of them, or none."""
+"""The first process that opens a new file makes its tables; readers meanwhile see all of them, or none."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attempt(read: Callable[[Path], list[object]], path: Path) -> tuple[list[object] | None, str]:
-    """What is read, or None and the line that a declared error says."""
+    """The rows, or None and the line of a declared error."""
     try:
         return read(path), ""
     except DECLARED as error:
@@ -86,7 +86,7 @@ def attempt(read: Callable[[Path], list[object]], path: Path) -> tuple[list[obje
 
 
 def outcome(read: Callable[[Path], list[object]], path: Path, content: bytes) -> list[object] | None:
-    """What is read of such a file, or None for a declared error; anything else fails the test."""
+    """The rows of such a file, or None for a declared error; any other error fails the test."""
     for left in path.parent.glob(path.name + "*"):
         left.unlink()
     path.write_bytes(content)

@@ -215,7 +215,7 @@ def test_a_round_that_was_cut_between_the_stores_keeps_no_cluster_from_starting(
 
 
 def check_emptied_books(home: Path) -> None:
-    """Owner and round are there, and of a table that is online no tablet is: somebody deleted rows."""
+    """Owner and round are there, but no tablet of an online table: its rows were deleted."""
     settings = _used(home)
     with closing(books_of(settings)) as books:
         books.purge([CellKey(row.key, column) for row in books.scan() for column in row.cells])

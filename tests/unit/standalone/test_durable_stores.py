@@ -95,7 +95,7 @@ def keys_in(path: Path, owner: str = OWNER) -> list[bytes]:
 
 
 def keys_left(path: Path, owner: str) -> list[bytes] | None:
-    """What is left of a store; None for one that is damaged."""
+    """The remaining keys of a store; None for a damaged one."""
     try:
         return keys_in(path, owner)
     except CorruptionError:

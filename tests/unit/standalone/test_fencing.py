@@ -1,4 +1,4 @@
-"""A process that outlives its lease is ended, whatever it holds; nothing else is."""
+"""A process that outlives its lease is ended, with any work in hand; no other process is."""
 
 from __future__ import annotations
 

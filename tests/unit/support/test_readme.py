@@ -29,7 +29,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def run(*words: str | Path, given: str = "") -> str:
-    """What a module of Python prints, run in the checkout; it has to end well. ``given`` is its input."""
+    """The output of a Python module, run in the checkout; it has to end well. ``given`` is its input."""
     done = subprocess.run(
         [sys.executable, "-m", *map(str, words)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""A red twin names the law that breaks: whatever else goes wrong in it, a typo or a time-out, is no proof of a law."""
+"""A red twin names the law that breaks: another failure in it, a typo or a time-out, is no proof of a law."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.must_raise import must_raise
 ROOT = Path(__file__).parents[3]
 
 LAWS = frozenset({"AssertionError", "LawBrokenError", "StuckError"})
-"""What a law raises that is broken."""
+"""The errors of a broken law."""
 
 NO_LAW = frozenset({"Failed", "fail.Exception", "BaseException"})
 """Of pytest itself; :func:`must_raise` says in words what is wrong when nothing is raised."""
@@ -41,7 +41,7 @@ Bound = Mapping[str, list[ast.expr]]
 
 
 def bound_in(tree: ast.AST) -> Bound:
-    """What each name may stand for: all that is assigned to it plainly, wherever in the module."""
+    """The expressions that each name may stand for: all plain assignments to it, anywhere in the module."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -52,12 +52,12 @@ def bound_in(tree: ast.AST) -> Bound:
 
 
 def meant(expr: ast.expr, bound: Bound) -> list[ast.expr]:
-    """An expression, or what its name may stand for."""
+    """An expression, or the expressions that its name may stand for."""
     return bound.get(expr.id, [expr]) if isinstance(expr, ast.Name) else [expr]
 
 
 def parts_of(expr: ast.expr) -> list[ast.expr]:
-    """What a tuple or a list holds; of anything else, itself."""
+    """The elements of a tuple or a list; another expression itself."""
     return expr.elts if isinstance(expr, ast.Tuple | ast.List) else [expr]
 
 
@@ -68,7 +68,7 @@ def calls_of(statement: ast.With, bound: Bound) -> list[ast.Call]:
 
 
 def called(node: ast.AST, name: str) -> bool:
-    """Whether it is a call of this name, of whatever module."""
+    """Whether it is a call of this name, of any module."""
     match node:
         case ast.Call(func=ast.Name(id=found) | ast.Attribute(attr=found)):
             return found == name
@@ -134,7 +134,7 @@ def trouble_with(call: ast.Call, bound: Bound) -> str | None:
 
 
 def unnamed(tree: ast.AST) -> dict[int, str]:
-    """Where a test does not say which law broke, by line: each twin, and whatever waits for a broken law."""
+    """Tests that do not say which law broke, by line: each twin, and each ``raises`` that waits for a broken law."""
     bound = bound_in(tree)
     raises = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_raises(node)]
     judged = chain(raised_without_rule(tree, bound), (call for call in raises if LAWS & set(errors_of(call, bound))))

@@ -1,4 +1,4 @@
-"""What the fuzzing client and peer send: repeatable, of every method, and nothing that is right and harmful."""
+"""Calls of the fuzzing client and peer: repeatable, of every method, never both right and harmful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failure tests' own tools: expectations follow from the seed, and whatever is lost or left behind is named."""
+"""The failure tests' own tools: expectations follow from the seed, and lost and left-over rows are named."""
 
 from __future__ import annotations
 

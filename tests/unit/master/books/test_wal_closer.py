@@ -1,4 +1,4 @@
-"""CLOSED from the file itself: the same value whoever writes it, barriers rebuilt (R10, R24)."""
+"""CLOSED from the file itself: the same value from every writer, barriers rebuilt (R10, R24)."""
 
 from __future__ import annotations
 

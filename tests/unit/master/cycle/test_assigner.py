@@ -156,7 +156,7 @@ def test_a_dead_tservers_file_stays_with_the_one_that_has_it_and_else_goes_to_th
 
 
 def _one_for_all_targets() -> None:
-    """What each peer's lane has to do would send a dead tserver's file to two others."""
+    """The load of each peer's lane alone would send a dead tserver's file to two others."""
     made = entry(W3, 5, known=BOTH)
     work = shipping()
     work.hand_out((W1, EAST), Flight("s1", "t", 1, 2, 0))

@@ -1,4 +1,4 @@
-"""What a master may say before, between and after its full cycles."""
+"""The answers that a master may give before, between and after its full cycles."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_flags_are_told_apart() -> None:
 
 
 def bytes_a_file(files: Iterable[bytes]) -> float:
-    """What flags of files hold, each object once."""
+    """The bytes a file of the flags of files, each object once."""
     flags = FileFlags()
     for file in files:
         flags.add(file, LISTED)

@@ -1,4 +1,4 @@
-"""What the collector marks and deletes. (Newborns and orphans are schedules 17 and 28.)"""
+"""The marks and deletions of the collector. (Newborns and orphans are schedules 17 and 28.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a file: the reasons that the monitor shows are those for which the collector keeps it."""
+"""Retention reasons: the monitor shows the reasons for which the collector keeps a file."""
 
 from __future__ import annotations
 

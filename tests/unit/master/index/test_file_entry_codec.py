@@ -1,4 +1,4 @@
-"""What is packed comes out again, whatever it is, and takes few bytes."""
+"""The codec of file entries decodes every value that it encodes, and takes few bytes."""
 
 from __future__ import annotations
 

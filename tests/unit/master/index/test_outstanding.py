@@ -1,4 +1,4 @@
-"""The index of outstanding files is a mapping by name, whatever the names are, and keeps their order."""
+"""The index of outstanding files is a mapping by name, for any names, and keeps their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers hold and say, and how long a failing peer is left alone."""
+"""Ranges and reports of workers, and the back-off of a failing peer."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_one_closed_cell_closes_the_file_whatever_the_others_say() -> None:
 
 
 def _remnant(end: bytes, repl: Mapping[bytes, bytes]) -> Row:
-    """What stays of a tablet that was merged into a later one."""
+    """The remnant of a tablet that was merged into a later one."""
     row = tablet_row(end, None, repl, session="s1")
     gone = {keys.PREV_ROW, keys.DIR}
     return Row(row.key, {c: cell for c, cell in row.cells.items() if c not in gone})

@@ -101,7 +101,7 @@ class World:
             self.clusters[peer].take(passed, stream[0])
 
     def ask(self, route: Route, questions: Sequence[RootQuestion]) -> list[RootStanding]:
-        """Somebody at the end of a route answers, and everybody goes on a little."""
+        """The cluster at the end of a route answers; all clusters go on a little."""
         for _ in range(self.rng.choice((0, 0, 0, 0, 0, 0, 1, 2, 3))):
             self.move()
         for here, there in zip(("a", *route), route, strict=False):
@@ -145,7 +145,7 @@ def play(graph: str, seed: int) -> None:
     for _ in range(400):
         verdict, _ = world.round()
         if verdict:
-            assert not world.owes, f"called over, and somebody owes: {world.clusters}"
+            assert not world.owes, f"called over, and a cluster owes records: {world.clusters}"
             return
     raise AssertionError(f"never over: {world.clusters}")
 
@@ -163,7 +163,7 @@ def test_r22_red_without_its_rule(switch: str) -> None:
             play("each with each", seed)
             play("a tail behind a circle", seed)
 
-    with fault(switch), pytest.raises(AssertionError, match="somebody owes"):
+    with fault(switch), pytest.raises(AssertionError, match="a cluster owes records"):
         play_all()
 
 

@@ -54,11 +54,11 @@ class Placed:
         )
 
     def place(self) -> None:
-        """What the cycle's thread does."""
+        """Place tablets as the cycle's thread does."""
         self.placement.place(self.master.look().snapshot.tablets, self.state())
 
     def state(self) -> ClusterState:
-        """Who lives now."""
+        """The living tservers."""
         sessions = self.master.tservers.sessions()
         live = {info.session_id: info.address for info in sessions if info.alive}
         return ClusterState(live, unsealed_sessions(sessions, self.master.tservers))
@@ -364,7 +364,7 @@ def test_a_tablet_that_was_parked_and_left_is_placed_anew(
     placed.place()
     assert _location(world)[0] == home.session
     claimed.clear()
-    placed.until(lambda: any(tserver.held for tserver in tservers), "somebody holds it again")
+    placed.until(lambda: any(tserver.held for tserver in tservers), "a tserver holds it again")
 
 
 def test_an_answer_that_is_older_than_a_claim_does_not_count(

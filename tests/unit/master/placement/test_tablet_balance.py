@@ -1,4 +1,4 @@
-"""Who gets which tablet."""
+"""The choice of a tserver for each tablet."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_what_is_no_blocks_fault_never_blocks_for_good() -> None:
 
 
 LATE = [failure(name("s1"), 2), report(name("s1"), 2, error="busy")]
-"""What a try that had begun before the command may still say."""
+"""Late reports of a try that began before the command."""
 
 
 @pytest.mark.parametrize("late", LATE)
@@ -172,8 +172,8 @@ def _failing_range(world: World, tserver: ScriptedTServer, running: Running) -> 
 
 
 def check_passed_with_its_row(world: World, policy: str = "auto") -> None:
-    """The law: whoever is told to pass a range finds its row in the books at that moment; and without the row, because
-    it can't be written, nobody is told.
+    """The law: a tserver that is told to pass a range finds its row in the books at that moment. When the row can't be
+    written, no tserver is told.
     """
     replication = world.settings.replication.model_copy(update={"quarantine": policy})
     world.settings = world.settings.model_copy(update={"replication": replication})

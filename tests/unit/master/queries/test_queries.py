@@ -156,7 +156,7 @@ def test_locations_name_live_tservers_only(world: World, tserver: ScriptedTServe
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a leader knows of tablets; everything that is given to a tserver is loaded."""
+    """A leader's knowledge of tablets; each assigned tablet is loaded."""
 
     problems: dict[bytes, str]
     warnings: dict[bytes, str]

@@ -1,4 +1,4 @@
-"""What an operator sees."""
+"""The status that an operator sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table has on disk: what counts, each file once."""
+"""The disk usage of a table: each file that counts, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds: what two stores know of each other, whatever is cut, put back or done by two leaders."""
+"""Rounds: the knowledge of two stores about each other, after any cut, restored copy or second leader."""
 
 from __future__ import annotations
 

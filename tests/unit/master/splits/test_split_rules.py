@@ -135,7 +135,7 @@ def test_r1_the_serial_of_a_change_is_above_all_of_its_rows_remnants_included() 
 
 
 def test_r16_a_reference_is_put_where_it_is_needed_before_it_goes_where_it_was() -> None:
-    """Whichever call is the last one: each segment that counts is in a row that counts."""
+    """After each call, each segment that counts is in a row that counts."""
     split = split_rules.split_change(WHOLE, [b"m"], 4, "s-7")
     merge = split_rules.merge_change(
         [facts(None, b"m", state(segments=["low"]), {"low": SEGMENTS["low"]}), facts(b"m", None)], 4

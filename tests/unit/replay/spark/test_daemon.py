@@ -1,4 +1,4 @@
-"""What the process that forks the tasks imports, and from where."""
+"""The imports of the process that forks the tasks, and their sources."""
 
 from __future__ import annotations
 

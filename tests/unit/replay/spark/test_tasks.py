@@ -1,4 +1,4 @@
-"""What belongs together stays in one task, in order; the rest is shared out evenly."""
+"""Related ranges stay in one task, in order; the tasks share the others evenly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query reads of which logs, beside a model: all records of the logs, filtered one by one."""
+"""The logs and records that a query reads, beside a model: all records of the logs, filtered one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the data source makes of options; no session is needed."""
+"""The options of the data source; no session is needed."""
 
 from __future__ import annotations
 

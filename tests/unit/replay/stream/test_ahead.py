@@ -65,7 +65,7 @@ class _AheadOfAll:
 
 @dataclass(slots=True)
 class _System:
-    """Gives out one session, for whatever stream."""
+    """A system with one session for all streams."""
 
     peer: MemoryPeer
     name: str = "memory"

@@ -46,7 +46,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def refuses(row: bytes, error: BookkeeperError) -> Callable[[Message], frozenset[int]]:
-    """A peer that will not have one row, whatever comes with it."""
+    """A peer that refuses each message with this row."""
 
     def trouble(message: Message) -> frozenset[int]:
         for block in message.blocks:
@@ -58,7 +58,7 @@ def refuses(row: bytes, error: BookkeeperError) -> Callable[[Message], frozenset
 
 
 def position_of(file: str, offset: int) -> tuple[int, int]:
-    """Where the block of a record lies."""
+    """The position of a record's block."""
     return next((at.position, at.end_position) for at in read_headers(file) if at.last_offset >= offset)
 
 

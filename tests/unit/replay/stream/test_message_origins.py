@@ -50,7 +50,7 @@ def received(block_origins: BlockOrigins, groups: tuple[str, ...] | None = None)
 
 
 def said(block: BlockHeader, *row_indices: int, passed_to: int = 0, run_id: str = "") -> BlockOrigins | None:
-    """What goes to east; ``row_indices``: of these records alone."""
+    """The block origins for east; ``row_indices``: of these records alone."""
     raw = block_origins_of(
         block,
         replace(RANGE, passed_to=passed_to, run_id=run_id),

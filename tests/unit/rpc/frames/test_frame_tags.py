@@ -1,4 +1,4 @@
-"""The tags of frames: right ones pass, and whatever somebody does to the frames of a direction makes one wrong."""
+"""The tags of frames: right ones pass, and any change to the frames of a direction makes one wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def frame_of(*payload: bytes | memoryview) -> Buffers:
 
 
 def sent_by(side: FrameTags, *payload: bytes | memoryview) -> memoryview:
-    """What arrives behind the header."""
+    """The bytes that arrive behind the header."""
     raw = b"".join(side.tagged(frame_of(*payload)))
     assert FRAME_HEADER.unpack_from(raw)[0] == len(raw) - FRAME_HEADER.size
     return memoryview(bytearray(raw))[FRAME_HEADER.size :]

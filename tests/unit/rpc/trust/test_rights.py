@@ -1,4 +1,4 @@
-"""Who may call what: every method of the contract is somebody's, and nothing is allowed by omission."""
+"""The rights of callers: every method of the contract has its roles, and nothing is allowed by omission."""
 
 from __future__ import annotations
 

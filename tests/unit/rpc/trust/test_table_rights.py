@@ -25,7 +25,7 @@ def _rights(accepted: Mapping[str, Secret]) -> TableRights:
 
 
 def _refusal(rights: TableRights, caller: Caller | None, table: str) -> str:
-    """What is said of a table, by id where it begins with a digit; empty when it is open."""
+    """The refusal for a table, by id when it begins with a digit; empty when it is open."""
     try:
         if table[0].isdigit():
             rights.check_id(caller, table, NAMES.get)

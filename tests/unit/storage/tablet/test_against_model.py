@@ -1,4 +1,4 @@
-"""Whatever is applied, flushed and scanned, in any order: the tablet and ten lines of Python say the same."""
+"""Random writes, flushes and scans, in any order: the tablet and a model of ten lines give the same rows."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class TabletMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), page_bytes=page_sizes, version_filter=questions)
     def scan_while_things_happen(self, data: Any, page_bytes: int, version_filter: VersionFilter) -> None:
-        """What was there at the start and is not touched meanwhile is given once; no cell is given twice."""
+        """A scan returns each cell that is there at the start and stays once; it returns no cell twice."""
         before = self.model.visible(version_filter=version_filter)
         touched: set[Any] = set()
 

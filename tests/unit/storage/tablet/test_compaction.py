@@ -1,4 +1,4 @@
-"""What compactions merge, what they drop, and that nobody who reads notices."""
+"""The inputs of compactions and the cells that they drop; no reader notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is let in, and who gets it."""
+"""The records that a tablet admits, and the targets that get them."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _file(tmp_path: Path) -> OfferedFile:
 
 
 def unchecked(path: Path, offered: OfferedFile) -> None:
-    """Whatever a whole file is, it is taken."""
+    """Accept any whole file."""
 
 
 def _part(start: int, content: bytes, number: int = 0) -> SegmentPart:

@@ -97,7 +97,7 @@ class WritingMeanwhile(FileOps):
 
 
 def check_recovery_of_the_living(directory: Path) -> None:
-    """Whatever happens between counting and sealing: what was acknowledged lies below the seal."""
+    """Acknowledged records lie below the seal after any event between counting and sealing."""
     with bench(directory) as b:
         assert result(b.committer.submit(b.write(b"a"))) == (1, 1)
         acknowledged = [1]

@@ -33,7 +33,7 @@ def rows_of(uri: str, last: int) -> list[bytes]:
 
 
 def nothing(_b: Bench) -> None:
-    """What happens meanwhile."""
+    """Do nothing meanwhile."""
 
 
 def check_answers(directory: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_sync_makes_durable_what_was_written_when_it_began(tmp_path: Path) -> 
 
 
 def check_beginning(directory: Path, meanwhile: Callable[[Bench], None] = nothing) -> None:
-    """What decides by what it reads is prepared when all before it is applied, whatever is written ahead."""
+    """A write that depends on a read is prepared once all writes before it are applied, also with writes ahead."""
     with bench(directory, AHEAD) as b:
         with b.ops.hold("fdatasync"):
             first = b.committer.submit(b.write(b"a", name="first"))

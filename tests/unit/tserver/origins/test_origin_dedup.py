@@ -49,7 +49,7 @@ class Map:
         return values
 
     def ship(self, edge: str, blocks: int = 1_000) -> None:
-        """What is outstanding of one edge, by the logs of its source."""
+        """Ship the outstanding records of one edge, by the logs of its source."""
         source = self[edge[0]]
         (found,) = (found for found in source.edges if found.to.name == edge[1])
         for log in source.logs:
@@ -301,8 +301,8 @@ on_the_way = st.lists(st.tuples(st.sampled_from(ON_THE_WAY), st.integers(0, 5)),
 
 
 def cut_on_the_way(cut: list[bytes], todo: list[tuple[str, int]]) -> None:
-    """What a writes comes to c straight and by way of b, whose tablets end at ``cut``; c's are split and merged. The
-    straight path, renewed, knows nothing of what it brought before, so nothing that c forgets of it is made good.
+    """Writes of a reach c straight and through b, whose tablets end at ``cut``; c's are split and merged. The renewed
+    straight path knows nothing of its earlier records, so it does not make good what c forgets of them.
     """
     with places_of(TRIANGLE, ([], cut, [], [])) as places:
         for kind, number in todo:

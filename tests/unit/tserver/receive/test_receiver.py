@@ -1,4 +1,4 @@
-"""What a receiver may say and must refuse (R19, R21, R23), and what reaches which tablet."""
+"""The answers and refusals of a receiver (R19, R21, R23), and the tablets that its records reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of a receiving tablet: nothing twice, nothing missing, whoever sends and however often (R18, R19)."""
+"""The laws of a receiving tablet: nothing twice, nothing missing, from any sender and however often (R18, R19)."""
 
 from __future__ import annotations
 

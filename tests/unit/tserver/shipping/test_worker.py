@@ -43,7 +43,7 @@ LIMIT_S = 60.0
 
 @dataclass(slots=True)
 class Reports:
-    """What the master was told, and a way to wait for it."""
+    """The reports to the master, and a wait for them."""
 
     got: list[WorkReport] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -229,7 +229,7 @@ def test_streams_that_share_an_offset_share_a_call(world: World) -> None:
 
 
 def test_a_stream_has_its_cell_before_anything_of_it_leaves(world: World) -> None:
-    """R20: the answer may never come, and whoever ends the stream must still know that the peer has to be told."""
+    """R20: the answer may never come; the end of the stream must still find that the peer has to be told."""
     file = world.wal("w", [5])
     cells: list[tuple[int, int, int]] = []
 

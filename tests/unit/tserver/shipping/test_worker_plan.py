@@ -1,4 +1,4 @@
-"""What a lane ships next: merged, right behind the progress of the stream, within the range, each in its turn."""
+"""The next ranges of a lane: merged, right behind the progress of the stream, within the range, each in its turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a tablet's row and its logs: nothing lost, nothing twice, one value a rank (R1, R15, R18)."""
+"""The load plan of a tablet's row and its logs: nothing lost, nothing twice, one value a rank (R1, R15, R18)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a tablet remembers of roots: each record once, whatever splits and merges make of it; forgotten when they are
-over; and its bound refuses, never loses (R22).
+"""A tablet's memory of origins: each record once, through splits and merges; forgotten when the origins are over; and
+its bound refuses, never loses (R22).
 """
 
 from __future__ import annotations

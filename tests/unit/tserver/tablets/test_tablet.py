@@ -1,4 +1,4 @@
-"""What a served tablet puts into a block, what it takes back, and where a flush ends (R13, R18, R24)."""
+"""A served tablet: the content of its blocks, the writes that it takes back, the end of a flush (R13, R18, R24)."""
 
 from __future__ import annotations
 

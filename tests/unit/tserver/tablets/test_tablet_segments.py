@@ -1,4 +1,4 @@
-"""What the books say of a tablet's segments: put together, dead for ever when they count no more (R1, R16 to R18)."""
+"""A tablet's segments in the books: put together, dead for ever when they count no more (R1, R16 to R18)."""
 
 from __future__ import annotations
 

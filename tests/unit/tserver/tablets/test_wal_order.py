@@ -1,4 +1,4 @@
-"""R24: whoever comes to a new log says after what; whoever stays says nothing."""
+"""R24: a tablet that moves to a new log names the log before it; a tablet that stays names none."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the commit thread says to a replicated range (R20), beyond the judgement that ``test_receiving`` has; what it
-takes back of a write; how shares become one block.
+"""The commit thread's answers to a replicated range (R20), beyond the judgement in ``test_share_decision``; the writes
+that it takes back; the shares that become one block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may see what: expressions as Accumulo's, judged once a label, and whatever does not parse is seen by nobody."""
+"""Visibility: expressions as Accumulo's, judged once a label; no reader sees a cell whose label does not parse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a segment from elsewhere says is compared with what it holds: our own pass, nothing else does (R18, L7)."""
+"""Footers of foreign segments are compared with their rows: only our own segments pass (R18, L7)."""
 
 from __future__ import annotations
 

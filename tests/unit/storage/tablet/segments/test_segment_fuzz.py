@@ -93,7 +93,7 @@ def parts_of(content: bytes) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def joined(groups: bytes, filter_bytes: bytes, index: bytes, footer: bytes) -> bytes:
-    """A file whose checksums hold, whatever is in it: as if other software had written it."""
+    """A file with right checksums and any content, as other software might write it."""
     sizes = len(filter_bytes), len(index)
     trailer = TRAILER.pack(form.TRAILER_MAGIC, *sizes, crc32c(filter_bytes + index), crc32c(footer))
     return groups + filter_bytes + index + trailer + footer + FOOTER_END.pack(len(footer), form.PARQUET_MAGIC)

@@ -1,4 +1,4 @@
-"""The order of entries is that of Python tuples, whatever bytes they are made of."""
+"""The order of entries is that of Python tuples, for any bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bringing records into an order, whatever the lengths of their values."""
+"""Taking records in an order, for any lengths of their values."""
 
 from __future__ import annotations
 

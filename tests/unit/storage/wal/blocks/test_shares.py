@@ -1,4 +1,4 @@
-"""How much of a log is each target's: told by every block, exact whatever lies between."""
+"""The share of each target in a log: every block has it, and it is exact with any blocks between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One flipped bit anywhere in a sealed log, or in its seal, is noticed by whoever reads it all."""
+"""One flipped bit anywhere in a sealed log, or in its seal, is noticed by every reader of the whole log."""
 
 from __future__ import annotations
 

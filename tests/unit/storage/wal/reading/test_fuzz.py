@@ -93,7 +93,7 @@ def test_whatever_becomes_of_a_sealed_log_a_reader_gets_what_was_written_or_an_e
 
 
 def attempt(act: Callable[[str], Seal | None], uri: str) -> tuple[Seal | None, BookkeeperError]:
-    """What comes back, or the declared error; any other error is a failure of the test."""
+    """The seal, or the declared error; any other error is a failure of the test."""
     try:
         return act(uri), BookkeeperError("no error")
     except (CorruptionError, IncompatibleError) as error:
@@ -101,7 +101,7 @@ def attempt(act: Callable[[str], Seal | None], uri: str) -> tuple[Seal | None, B
 
 
 def check_recovery_cuts_nothing_whole(bench: Bench, log: bytes) -> None:
-    """Where recovery ends a log there is nothing behind that was written there and is whole."""
+    """Recovery ends a log behind the last whole block that was written to it."""
     uri = bench.lay(log, None)
     seal, problem = attempt(recover, uri)
     if seal is None:

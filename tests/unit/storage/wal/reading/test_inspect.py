@@ -1,4 +1,4 @@
-"""A view of a log gives what is whole in it, whatever state it is in, and tells damage from a torn tail."""
+"""A view of a log in any state gives its whole blocks, and tells damage from a torn tail."""
 
 from __future__ import annotations
 

@@ -287,4 +287,4 @@ def test_a_long_log_does_not_fill_the_memory_of_whoever_reads_through_it(tmp_pat
             assert source.content.slice(back, step).to_pybytes() == back.to_bytes(8, "big") * (step // 8)
         assert mapped_bytes(path) <= (4 if windows_back else 3) * MAPPED_WINDOW_BYTES + 2 * step
     assert first is not None
-    assert first.to_pybytes() == bytes(step), "whoever still holds it finds it again"
+    assert first.to_pybytes() == bytes(step), "a buffer that is still in use keeps its bytes"

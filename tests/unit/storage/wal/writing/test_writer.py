@@ -1,4 +1,4 @@
-"""The writer: whole frames whatever the system takes at a time, durable names, and no second try after a failure."""
+"""The writer: whole frames after short writes of the system, durable names, and no second try after a failure."""
 
 from __future__ import annotations
 
