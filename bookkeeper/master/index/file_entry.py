@@ -1,8 +1,8 @@
-"""One outstanding file as the master holds it in memory: what is needed, of whom, and what must come first.
+"""One outstanding file as the master has it in memory: its needed offset, its targets, and its barriers.
 
-Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of
-them (equal parts are shared, offsets of targets that got nothing yet cost nothing). Survives a crash: nothing, all
-of it is folded again from the books. Rules: R5, R9, R16 and R24.
+Arrives: values of `repl:` cells. Leaves: one :class:`FileEntry` a file, small enough for hundreds of thousands of them
+(equal parts are shared, offsets of targets without progress cost nothing). A new leader folds it again from the books.
+Rules: R5, R9, R16 and R24.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from combiners import CLOSED, ReplicationStatus
 
 
 class CellFacts(NamedTuple):
-    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, and what others ask for.
+    """A `repl:` value taken apart: the needed side without barriers and shares, encoded, then barriers and shares.
     ``shares``: for targets, as in their columns, how many of the needed records and bytes are theirs.
     """
 
@@ -110,7 +110,7 @@ class FileEntry:
         return file_entry_codec.closed_in(self._packed)
 
     def note_closed(self, cycle: int) -> None:
-        """A cycle saw the file CLOSED. The first one counts."""
+        """A cycle saw the file CLOSED. The first such cycle counts."""
         if not self.closed_in:
             self._packed = file_entry_codec.with_closed_in(self._packed, cycle)
 
@@ -134,7 +134,7 @@ class FileEntry:
         return file_entry_codec.is_status_in(self._packed, status)
 
     def need(self, needed: int, status: bytes) -> None:
-        """The needed side is another one; ranges may go as far as before."""
+        """Replace the needed side; ``safe`` stays."""
         safe = self.safe
         self._pack(self._parts()._replace(needed=needed, status=status))
         self._allow(safe)
@@ -146,15 +146,15 @@ class FileEntry:
 
     @property
     def amounts(self) -> tuple[Amount, ...]:
-        """How much of what is needed is each target's; may be empty when no target gets anything."""
+        """How much of the needed records belongs to each target; may be empty when no target gets any."""
         return self._parts().amounts
 
     def amount_at(self, place: int) -> Amount:
-        """How much of what is needed is the target's at ``place``."""
+        """How much of the needed records belongs to the target at ``index``."""
         return file_entry_codec.amount_in(self._packed, place)
 
     def amount_of(self, target: TargetKey) -> Amount:
-        """How much of what is needed is the target's; nothing when it is not known to be a target."""
+        """How much of the needed records belongs to the target; nothing when it is not known to be a target."""
         place = self.place_of(target)
         return NO_AMOUNT if place is None else self.amount_at(place)
 
@@ -182,7 +182,7 @@ class FileEntry:
 
     @property
     def barriers(self) -> tuple[FileBarrier, ...]:
-        """What must be finished first, in order of offset."""
+        """The barriers, in order of offset."""
         return self._parts().barriers if file_entry_codec.barriers_in(self._packed) else ()
 
     def wait_for(self, barriers: tuple[FileBarrier, ...]) -> None:
@@ -210,8 +210,8 @@ class FileEntry:
         self.directory, self.scope, self._packed, self._unsafe = directory, scope, packed, unsafe
 
     def take_over(self, previous: FileEntry) -> None:
-        """Keep the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset, progress
-        and amounts.
+        """Take over the facts that an earlier snapshot had of the file: its first cycle CLOSED, its safe offset,
+        progress and amounts.
         """
         if previous.closed_in and not self.closed_in and not previous.says(self.status):
             self.need(previous.needed, previous.status)
@@ -239,7 +239,7 @@ class FileEntry:
         return file_entry_codec.is_closed_in(self._packed)
 
     def is_settled(self) -> bool:
-        """CLOSED and safe to its end: no cell of the file can say anything new, but which tables refer to it."""
+        """CLOSED and safe to its end: no cell of the file can add a fact, except which tables refer to it."""
         return self._unsafe == 0 and file_entry_codec.is_closed_in(self._packed)
 
     def created_ms(self) -> int:
@@ -260,11 +260,11 @@ class FileEntry:
         return NO_PROGRESS if place is None else self.progress_at(place)
 
     def place_of(self, target: TargetKey) -> int | None:
-        """Where a target stands in the file's scope, None when it is none of its configured targets."""
+        """The index of a target in the file's scope, None when it is none of its configured targets."""
         return self.scope.places.get(target)
 
     def reach(self, known_before: int) -> None:
-        """The rows were read after ``known_before`` was known to be needed: ranges may go as far as that makes safe."""
+        """The rows were read after ``known_before`` was known to be needed: update ``safe``."""
         self._allow(rules.barriers_are_complete_to(known_before, self.needed))
 
     def is_behind(self) -> bool:
@@ -273,14 +273,14 @@ class FileEntry:
         return needed > 0 and bool(self.scope.targets) if least is None else least < needed
 
     def advance(self, place: int, progress: Progress) -> None:
-        """The target at ``place`` is as far as ``progress``, at least: it never goes back."""
+        """Raise the progress of the target at ``index`` to ``progress``: it never goes back."""
         if progress > self.progress_at(place):
             parts = self._parts()
             known = parts.progress or (NO_PROGRESS,) * len(self.scope.targets)
             self._pack(parts._replace(progress=(*known[:place], progress, *known[place + 1 :])))
 
     def share_directory(self, directory: bytes) -> None:
-        """Use an equal object for the directory's name, the one that the other logs there use."""
+        """Use an equal object for the directory's name, the one that the other logs of the directory use."""
         self.directory = directory
 
 

@@ -1,10 +1,10 @@
 """Numbers and names of one outstanding file in one value, for a million of them.
 
-Arrives: what a :class:`~bookkeeper.master.index.file_entry.FileEntry` says beyond its name. Leaves: bytes, and the
-same again. An
-object for each number or barrier would cost more than what it says, so nothing in here is one. Numbers take four bytes,
-or eight where one of them needs it. Names of logs are told by what differs from the name before, the first from the
-file's own: logs of one tserver differ by a few digits. Pure; what is packed lives in memory only.
+Arrives: the content of a :class:`~bookkeeper.master.index.file_entry.FileEntry` beyond its name. Leaves: bytes, and the
+same content again. An object for each number or barrier would cost more than its content, so there are none. Numbers
+take four bytes, or eight where one of them needs it. The name of a log is stored as its difference from the name
+before, the first from the file's own: logs of one tserver differ by a few digits. Pure; packed values lie in memory
+only.
 """
 
 from __future__ import annotations
@@ -61,15 +61,16 @@ _WIDE = _Layout(Struct("<BIIIIQQ"), Struct("<QQQQQQ"), Struct("<IQQ"), Struct("<
 _LAYOUTS = (_NARROW, _WIDE)
 _STATUS_LENGTH, _TARGETS, _BARRIERS, _NUMBER, _CLOSED, _NEEDED = range(1, 7)
 _CLOSED_AT, _NEEDED_AT = 8, 12
-"""Where the narrow layout has them: most files are read there, once a cycle."""
+"""Offsets in the narrow layout: most files are read there, once a cycle."""
 _NO_CYCLE = bytes(4)
 _REACH = Struct("<II")
 _AMOUNT_AT = len(Progress._fields)
 
 
 class Parts(NamedTuple):
-    """What is packed: the needed offset, each target's progress, barriers in order, the needed side, the first cycle
-    that saw the file CLOSED (0: none), and each target's amount. Nothing in place of either says that all are zero.
+    """The content of a packed value: the needed offset, each target's progress, barriers in order, the needed side, the
+    first cycle that saw the file CLOSED (0: none), and each target's amount. Empty progress or amounts mean that all
+    are zero.
     """
 
     needed: int
@@ -102,7 +103,7 @@ def _packed(wide: int, own: bytes, parts: Parts) -> bytes:
 
 
 def unpack(own: bytes, packed: bytes) -> Parts:
-    """All that :func:`pack` was given."""
+    """The inverse of :func:`pack`."""
     layout = _LAYOUTS[packed[0]]
     _, status, targets, barriers, _, closed, needed = layout.head.unpack_from(packed)
     held_at = layout.head.size + targets * layout.target.size

@@ -1,7 +1,7 @@
 """The outstanding logs of one directory, in order of their numbers.
 
 Arrives: logs, most of them newer than those before. Leaves: each by its number, all from a number on. Two short arrays
-in step, so a log costs twelve bytes here, however far the numbers are apart. Not thread-safe; nothing survives a crash.
+in step, so a log costs twelve bytes here, however far the numbers are apart. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bookkeeper.master.index import log_names
 from bookkeeper.master.index.file_entry import FileEntry
 
 CHUNK_LOGS = 1_000
-"""At most; whoever comes between others moves no more than these."""
+"""Longest chunk; an insertion moves no more entries than these."""
 
 _Chunk: TypeAlias = "tuple[array[int], list[FileEntry]]"
 
@@ -100,5 +100,5 @@ class LogIndex:
         return self._chunks[-1][1][-1]
 
     def _chunk_of(self, number: int) -> int:
-        """Where a number belongs; a chunk may begin behind its first number, when that one is gone."""
+        """The chunk of a number; a chunk may begin behind its first number, when that number was removed."""
         return max(0, bisect_right(self._firsts, number) - 1)

@@ -1,10 +1,8 @@
-"""One look at all tablet rows: what is outstanding, folded per file, and who holds which tablet.
+"""One scan of all tablet rows: outstanding files, folded per file, and the tserver of each tablet.
 
-Arrives: tablet rows in key order, long ones in parts, and the snapshot before (only to share what did not change and to
-know what was known before). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a
-merge, split or deletion half way and has to start over. Nothing survives a crash; nothing needs to.
-Memory grows with distinct outstanding files and tablets, never with cells.
-Rules: R7 and R16.
+Arrives: tablet rows in key order, long ones in parts, and the snapshot before (to share unchanged entries and their
+facts). Leaves: a :class:`Snapshot`, or :class:`BrokenChainError` when the scan met a merge, split or deletion half way
+and has to start over. Memory grows with distinct outstanding files and tablets, never with cells. Rules: R7 and R16.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location")
-"""What a snapshot reads of each tablet row."""
+"""The columns that a snapshot reads of each tablet row."""
 
 
 class BrokenChainError(TransientError):
@@ -43,7 +41,7 @@ class BrokenChainError(TransientError):
 @dataclass(frozen=True, slots=True)
 class TabletView:
     """One tablet: its row's key, its extent, its directory, and the session it is assigned to, if any. ``parked_at`` is
-    the session that held a tablet which nobody may load now.
+    the last session of a tablet that no tserver may load now.
     """
 
     row: bytes
@@ -56,7 +54,7 @@ class TabletView:
 
 @dataclass(frozen=True, slots=True)
 class OpenCell:
-    """A `repl:` cell of a file that nobody has called CLOSED yet."""
+    """A `repl:` cell of a file that no cell calls CLOSED yet."""
 
     row: bytes
     file: bytes
@@ -133,8 +131,8 @@ class SnapshotBuilder:
         self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
-        """Fold one tablet row, what stays of one, or a part of either. Raises BrokenChainError when the row before does
-        not follow the one before that.
+        """Fold one tablet row, a remnant, or a part of either. Raises BrokenChainError when the row before does not
+        follow the one before that.
         """
         if row.key != self._row:
             self._end_row()
@@ -180,7 +178,7 @@ class SnapshotBuilder:
         return self._snapshot
 
     def _end_row(self) -> None:
-        """All parts of a row were folded: what they told of its tablet."""
+        """All parts of a row are folded: add its tablet."""
         if self._row is None:
             return
         row = Row(self._row, self._told)
@@ -226,7 +224,7 @@ class SnapshotBuilder:
 
 
 def tablet_view(row: Row) -> TabletView:
-    """What the row says of its tablet. Raises CorruptionError when its key or cells do not parse."""
+    """The tablet of a row. Raises CorruptionError when its key or cells do not parse."""
     table_id, end_row = keys.parse_tablet_row(row.key)
     prev_cell = row.cells.get(keys.PREV_ROW)
     dir_cell = row.cells.get(keys.DIR)
