@@ -99,7 +99,7 @@ class Books:
 
     # ---- a full cycle, stage by stage
 
-    def look(self) -> View:
+    def read(self) -> View:
         """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
         self._cycle += 1
         for _ in range(SNAPSHOT_TRIES_MAX):
@@ -108,13 +108,13 @@ class Books:
             if config.generation != self._scopes.generation:
                 self._scopes = scopes_of(config, self._scopes)
             try:
-                return self._look_once(rank, config)
+                return self._read_once(rank, config)
             except BrokenChainError as error:
                 LOG.info("the scan starts over: %s", error.message)
                 broken = error
         raise broken
 
-    def _look_once(self, rank: int, config: ClusterConfig) -> View:
+    def _read_once(self, rank: int, config: ClusterConfig) -> View:
         online = snapshot.online_tables(config)
         rows = scan_parts(self.stores.table, keys.TABLETS_START, keys.TABLETS_STOP, snapshot.SNAPSHOT_FAMILIES)
         seen = snapshot.take_snapshot(rows, self._cycle, self._scopes, online, self.snapshot.files)
@@ -208,7 +208,7 @@ class Books:
     def _orphaned(self, file: bytes, row: Row | None, before: Outstanding | None, watch: RankWatch) -> list[CellKey]:
         if row is None:
             return []
-        watch.look(row)
+        watch.observe(row)
         return remover.needed_cells(row) if remover.is_orphan(file, before) else []
 
     def _apply(self, changes: Sequence[RowChange], rank: int) -> None:
@@ -238,7 +238,7 @@ class Books:
             yield from remover.repl_cells(rows, files)
 
     def _delete(self, cells: Iterable[CellKey], rank: int) -> None:
-        """Rule R2: needed cells are deleted at the rank of the cycle that decided it, so cells of a later leader stay."""
+        """Rule R2: needed cells are deleted at the rank of the cycle that decided it, so a later leader's stay."""
         for batch in in_batches(cells):
             self.stores.reign.check()
             self.stores.table.delete(batch, rank)
@@ -316,9 +316,9 @@ class Books:
             for barrier in facts.barriers:
                 known = is_known_of(self.snapshot.files.get(barrier.file), table_id)
                 if not known and (table_id, barrier.file) not in self._passed:
-                    self._look_for(row, table_id, barrier.file, changed)
+                    self._find_file(row, table_id, barrier.file, changed)
 
-    def _look_for(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
+    def _find_file(self, row: bytes, table_id: str, file: bytes, changed: dict[bytes, FileEntry]) -> None:
         """A barrier names a file that is not known of the table. It is outstanding if a row of the table names it: the
         tablet's own row, or that of a tablet that it was split from or merged of (`repl:` cells never move, R16).
         Otherwise the target has it already.
@@ -330,9 +330,9 @@ class Books:
         entry = self._fold(table_id, file, parse_cell(found.cells[Column("repl", file)].value), changed)
         books = self.stores.table.get(keys.REPL_PREFIX + file, ("done",))
         for column, cell in () if books is None else books.cells.items():
-            place = entry.scope.index.get(column.qualifier)
-            if place is not None:
-                entry.advance(place, read_done(cell, file, self.snapshot.problems))
+            index = entry.scope.index_by_qualifier.get(column.qualifier)
+            if index is not None:
+                entry.advance(index, read_done(cell, file, self.snapshot.problems))
 
     def _elsewhere(self, table_id: str, file: bytes) -> Row | None:
         """The first row of a table, remnants included, with a `repl:` cell of the file; None when there is none."""
@@ -373,7 +373,7 @@ class Books:
 
 def predecessor_rows(table: MetadataTable, table_id: str) -> list[bytes]:
     """Rule R24: the rows that may name a file for which a tablet's records wait: those of all present and former
-    tablets, because splits and merges leave `repl:` cells in place. Every row has a `tablet:` cell, for its serial.
+    tablets, because splits and merges leave `repl:` cells in index. Every row has a `tablet:` cell, for its serial.
     """
     return [row.key for row in table.scan(*keys.table_section(table_id), ("tablet",))]
 

@@ -35,10 +35,10 @@ def is_complete(entry: FileEntry) -> bool:
 
     A CLOSED file for which no target is configured any more is complete.
     """
-    return entry.is_closed() and all(has_everything(entry, place) for place in range(len(entry.scope.targets)))
+    return entry.is_closed() and all(has_everything(entry, index) for index in range(len(entry.scope.targets)))
 
 
-def has_everything(entry: FileEntry, place: int) -> bool:
+def has_everything(entry: FileEntry, index: int) -> bool:
     """Whether one target has all that the file will ever hold: both sides folded, judged by the combiner."""
-    finished = ReplicationStatus(replication_finished_offset=entry.finished_at(place))
+    finished = ReplicationStatus(replication_finished_offset=entry.finished_at(index))
     return is_fully_replicated(combiners.combine([entry.message(), finished]))

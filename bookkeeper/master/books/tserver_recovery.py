@@ -51,7 +51,7 @@ class TServerRecovery:
         recovered = []
         self._round += 1
         if self._round % ROUNDS_TO_LOOK_AGAIN == 0:
-            self.tservers.look_again()
+            self.tservers.forget_sealed_sessions()
         for info in self.tservers.sessions():
             if info.alive or self.tservers.is_sealed_off(info.session_id):
                 continue

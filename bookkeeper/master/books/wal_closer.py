@@ -70,8 +70,10 @@ def closed_status(
     The barriers are the tablet's own (R24), from its blocks; a barrier in a cell whose block never became durable is
     left out.
     """
-    told = values.encode_shares(shares)
-    opened = ReplicationStatus(created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=told)
+    encoded_shares = values.encode_shares(shares)
+    opened = ReplicationStatus(
+        created_time=created_ms, barriers=map(barrier_message, sorted(barriers)), shares=encoded_shares
+    )
     return combiners.close(combiners.append(opened, seal.offset, needed_bytes=seal.position))
 
 

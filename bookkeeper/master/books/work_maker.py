@@ -45,7 +45,7 @@ class RankWatch:
 
     highest: int = 0
 
-    def look(self, row: Row) -> None:
+    def observe(self, row: Row) -> None:
         """Take a `~repl_` row into account."""
         for column, cell in row.cells.items():
             if column.family == "repl":
@@ -90,20 +90,20 @@ def make_work(
     if row is None:
         puts: dict[Column, bytes] = dict.fromkeys(entry.scope.columns, entry.status)
         return RowChange(keys.REPL_PREFIX + entry.file, puts, ()) if puts else None
-    index = entry.scope.index
-    missing = len(index)
+    index_by_qualifier = entry.scope.index_by_qualifier
+    missing = len(index_by_qualifier)
     changed: dict[Column, bytes] = {}
-    strays: list[Column] = []
+    unconfigured: list[Column] = []
     for column, cell in row.cells.items():
-        place = index.get(column.qualifier)
+        index = index_by_qualifier.get(column.qualifier)
         if column.family == "done":
-            if place is not None and cell.rank != keys.done_rank(entry.finished_at(place)):
-                entry.advance(place, read_done(cell, entry.file, problems))
+            if index is not None and cell.rank != keys.done_rank(entry.finished_at(index)):
+                entry.advance(index, read_done(cell, entry.file, problems))
             continue
         if cell.rank > watch.highest:
             watch.meet(cell.rank)
-        if place is None:
-            strays.append(column)
+        if index is None:
+            unconfigured.append(column)
             continue
         missing -= 1
         if not entry.says(cell.value):
@@ -112,9 +112,9 @@ def make_work(
                 changed[column] = value
     if missing:
         changed |= {column: entry.status for column in entry.scope.columns if column not in row.cells}
-    if not changed and not strays:
+    if not changed and not unconfigured:
         return None
-    deletes = [CellKey(row.key, column) for column in strays if is_unconfigured(column, configured)]
+    deletes = [CellKey(row.key, column) for column in unconfigured if is_unconfigured(column, configured)]
     return RowChange(row.key, changed, deletes) if changed or deletes else None
 
 

@@ -110,7 +110,7 @@ class TServers:
             self._sealed_off.add(session_id)
         return True
 
-    def look_again(self) -> None:
+    def forget_sealed_sessions(self) -> None:
         """Forget which sessions are sealed off: a session that was taken for dead and stopped may have begun another
         log.
         """

@@ -61,7 +61,7 @@ class World:
     chosen_for: Callable[[bytes], str | None]
     limits: WorkLimits
     now_ns: int
-    resting: Collection[str] = ()
+    backing_off: Collection[str] = ()
 
 
 @dataclass(slots=True)
@@ -92,12 +92,12 @@ class PeerQueue:
 
     def add(self, key: QueueKey) -> None:
         """Add a key, unless it sorts behind the keys that did not fit."""
-        place = bisect.bisect_left(self.keys, key)
-        if place < len(self.keys) and self.keys[place] == key:
+        index = bisect.bisect_left(self.keys, key)
+        if index < len(self.keys) and self.keys[index] == key:
             return
-        if self.overflow and place == len(self.keys):
+        if self.overflow and index == len(self.keys):
             return
-        self.keys.insert(place, key)
+        self.keys.insert(index, key)
         if len(self.keys) > self.length_max:
             self.keys.pop()
             self.overflow = True
@@ -140,7 +140,7 @@ def is_passed(barrier: FileBarrier, target: TargetKey, files: Outstanding, shipp
     logs, if the barrier includes them.
     """
     before = files.get(barrier.file)
-    if before is not None and before.place_of(target) is not None:
+    if before is not None and before.index_of(target) is not None:
         until = min(barrier.until_offset, before.needed) if before.is_closed() else barrier.until_offset
         if finished_of(before, target, shipping) < until:
             return False
@@ -158,7 +158,7 @@ def older_are_over(file: bytes, target: TargetKey, files: Outstanding, shipping:
 
 def is_over(entry: FileEntry, target: TargetKey, shipping: Shipments) -> bool:
     """The target has everything that the file will ever hold, or needs nothing of it."""
-    if entry.place_of(target) is None:
+    if entry.index_of(target) is None:
         return True
     return entry.is_closed() and finished_of(entry, target, shipping) >= entry.needed
 
@@ -194,7 +194,7 @@ def flying_at(world: World, entry: FileEntry) -> Iterator[str]:
 
 def has_room(world: World, session: str, cluster: str) -> bool:
     """The tserver's lane for that peer takes another range."""
-    return session not in world.resting and world.shipping.load(session, cluster) < world.limits.lane_max
+    return session not in world.backing_off and world.shipping.load(session, cluster) < world.limits.lane_max
 
 
 def peer_allowance(world: World, cluster: str) -> int:
@@ -238,7 +238,7 @@ def plan_one(world: World, key: QueueKey) -> WorkRange | None:
         return None
     flight = None if shipment is None else shipment.flight
     session = choose_tserver(world, entry, target_key.cluster) if flight is None else flight.session
-    if session is None or session in world.resting:
+    if session is None or session in world.backing_off:
         return None
     return WorkRange(file, target, work[0], work[1], session)
 
@@ -269,8 +269,8 @@ def is_waiting(world: World, key: QueueKey) -> bool:
 
 def target_of(entry: FileEntry, key: TargetKey) -> Target | None:
     """The configured target of that key, None when it is not configured for the file."""
-    place = entry.place_of(key)
-    return None if place is None else entry.scope.targets[place]
+    index = entry.index_of(key)
+    return None if index is None else entry.scope.targets[index]
 
 
 def waiting_work(behind: Iterable[FileEntry]) -> dict[str, list[FileEntry]]:
@@ -307,8 +307,8 @@ def in_order(waiting: Sequence[FileEntry], cluster: str, sequential: bool) -> It
 def _keys_of(waiting: Sequence[FileEntry], start: int, end: int, cluster: str, sequential: bool) -> Iterator[QueueKey]:
     for number in range(start, end):
         entry = waiting[number]
-        for place, target in enumerate(entry.scope.targets):
-            if target.key.cluster == cluster and entry.finished_at(place) < entry.needed:
+        for index, target in enumerate(entry.scope.targets):
+            if target.key.cluster == cluster and entry.finished_at(index) < entry.needed:
                 yield queue_key(entry, target.key, sequential)
 
 

@@ -224,7 +224,7 @@ class Cycle:
     def full(self) -> None:
         """One full cycle: read, close, make work, remove, check the quarantine, place, assign."""
         began_ns = self.timing.clock.boot_ns()
-        view = self.books.look()
+        view = self.books.read()
         self._full_at_ns = self.timing.next_full_ns()
         self.books.close(view, self.owners)
         self.books.keep(view)

@@ -98,16 +98,16 @@ class Dispatcher:
         """Let these be tried again, even while a try is under way: a worker drops repeats."""
         for key in streams:
             entry = files.get(key[0])
-            if entry is not None and entry.place_of(key[1]) is not None:
+            if entry is not None and entry.index_of(key[1]) is not None:
                 self.shipping.try_now(key)
                 self.shipping.take_back(key)
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
     def press(self, streams: Iterable[WorkKey], files: Outstanding) -> None:
         """An operator wants these tried at once."""
-        pressed = list(streams)
-        self.try_now(pressed, files)
-        for key in pressed:
+        requested = list(streams)
+        self.try_now(requested, files)
+        for key in requested:
             self.shipping.press(key)
 
     def set_aside(self, files: Outstanding) -> None:
@@ -204,7 +204,7 @@ class Dispatcher:
             chosen_for=self.replicating.session_for,
             limits=self.settings.limits,
             now_ns=now_ns,
-            resting=self.shipping.resting(now_ns),
+            backing_off=self.shipping.sessions_backing_off(now_ns),
         )
 
     def _recall_silent(self, files: Outstanding, now_ns: int) -> None:
@@ -215,7 +215,7 @@ class Dispatcher:
                 self._queue(key[1].cluster).add(assigner.queue_key(entry, key[1], self._sequential))
 
     def _persist(self, works: Sequence[WorkRange]) -> None:
-        """Write the operations of these files to the books before any range is sent; if that fails, no range is sent."""
+        """Write the operations of these files to the books first; if that fails, no range is sent."""
         try:
             self.replicating.ensure(works)
         except BookkeeperError:

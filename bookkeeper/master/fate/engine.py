@@ -439,16 +439,16 @@ def shared(lock: str) -> str:
     return SHARED + lock
 
 
-def is_held(lock: str, held: Collection[str]) -> bool:
+def is_blocked(lock: str, taken: Collection[str]) -> bool:
     """Whether one of the taken locks blocks an operation with this lock."""
-    whole = lock.removeprefix(SHARED)
-    return whole in held or (lock == whole and shared(lock) in held)
+    exclusive = lock.removeprefix(SHARED)
+    return exclusive in taken or (lock == exclusive and shared(lock) in taken)
 
 
 def first_of_each_lock(ordered: Iterable[Running]) -> Iterable[Running]:
     """Operations that may run now: those for which no earlier one, under way, holds a lock of theirs."""
-    held: set[str] = set()
+    taken: set[str] = set()
     for running in ordered:
-        if not any(is_held(lock, held) for lock in running.locks):
+        if not any(is_blocked(lock, taken) for lock in running.locks):
             yield running
-        held |= running.locks
+        taken |= running.locks

@@ -61,9 +61,9 @@ class FileFlags:
         """The names and flags of all files: logs in order of their names, then the others in that of theirs."""
         for directory in sorted(self._chunks):
             chunks = self._chunks[directory]
-            for place in sorted(chunks):
-                for at, flags in enumerate(chunks[place]):
+            for chunk in sorted(chunks):
+                for at, flags in enumerate(chunks[chunk]):
                     if flags:
-                        yield log_names.joined(directory, place << _BITS | at), flags
+                        yield log_names.joined(directory, chunk << _BITS | at), flags
         for file in sorted(self._alone):
             yield file, self._alone[file]

@@ -72,7 +72,7 @@ def to_mark(files: FileFlags, live: Collection[str]) -> Iterator[str]:
 
 
 def late_uses(row: Row, files: FileFlags) -> list[CellKey]:
-    """The row's `log:` cells that came after the mark of their log (R4): they are purged; names are never used again."""
+    """The row's `log:` cells that came after the mark of their log (R4): to be purged, names are never used again."""
     return [
         CellKey(row.key, column)
         for column in row.cells

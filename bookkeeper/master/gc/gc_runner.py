@@ -87,16 +87,16 @@ class GcRunner:
 
     def run_once(self) -> list[str]:
         """Mark, delete, tell; returns the files that were deleted. Raises TransientError; may be cut anywhere."""
-        seen = self.rounds.proven(self.look)
+        seen = self.rounds.proven(self.observe)
         self.mark(seen)
         gone = self.delete(seen)
         self.finish(seen, gone)
         self.void(seen)
         self.fate.store.sweep()
-        self.origin_gc.see_to_the_end(seen)
+        self.origin_gc.request_termination(seen)
         return gone
 
-    def look(self) -> Inventory:
+    def observe(self) -> Inventory:
         """Read everything, in an order that can't miss a reference: a file that is listed and sealed, or of a dead
         session, gets no new reference, so any reference to it exists when the references are read.
         """
@@ -108,12 +108,12 @@ class GcRunner:
         online = online_tables(self.stores.config())
         for _ in range(SCAN_TRIES_MAX):
             try:
-                return self._look_once(files, live, online)
+                return self._observe_once(files, live, online)
             except BrokenChainError as error:  # its finds stay: a reference too many retains a file for one run
                 broken = error
         raise broken
 
-    def _look_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
+    def _observe_once(self, files: FileFlags, live: frozenset[str], online: Collection[str]) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
         for uri in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
             files.add(uri.encode(), MARKED)
@@ -122,7 +122,7 @@ class GcRunner:
         tablets = self._noted(reference_rows(self.stores.table, online), files, absent, late)
         for file in gc_rules.references(tablets, self._books_rows(files, absent), self._quarantine_rows()):
             files.add_known(file, REFERENCED)
-        self.origin_gc.look()
+        self.origin_gc.read_rows()
         going = islice((uri for uri in gc_rules.to_delete(files, live) if uri not in self.gone), DELETIONS_MAX)
         finished = {uri: self._finished(uri) for uri in going}
         return Inventory(files, live, tuple(late), finished, frozenset(absent))
@@ -191,7 +191,7 @@ class GcRunner:
         """Delete files that an earlier run marked and that nothing refers to now."""
         gone = []
         for uri, finished in seen.going.items():
-            self.origin_gc.before_it_goes(uri, finished)
+            self.origin_gc.record_recipients(uri, finished)
             self.stores.reign.check()
             delete_log(uri)
             self.gone[uri] = self.clock.boot_ns()
@@ -225,7 +225,7 @@ class GcRunner:
             self._purge_books(set(void), seen.files)
             finished = {uri: self._finished(uri) for uri in (file.decode() for file in void)}
             for uri, targets in finished.items():
-                self.origin_gc.before_it_goes(uri, targets)
+                self.origin_gc.record_recipients(uri, targets)
             self._tell([(uri, target) for uri, targets in finished.items() for target in targets])
 
     def _storage_is_there(self, seen: Inventory) -> bool:

@@ -33,7 +33,7 @@ from bookkeeper.storage.tablet import leftovers, parse_name
 from bookkeeper.storage.wal import uri_of
 from bookkeeper.storage.wal.reading.wal_recovery import SEGMENT_SUFFIX
 
-LOOK_INTERVAL_MS = 60_000
+SCAN_INTERVAL_MS = 60_000
 """ms between scans of all segment files; only disk space waits."""
 
 MARKS_MAX = 2_000
@@ -94,7 +94,7 @@ def is_stray(flush_id: int, holding: Holding | None) -> bool:
     return holding is None or flush_id < holding.first_flush_id or flush_id <= holding.last_flush_id
 
 
-def note_strays(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
+def note_orphans(known: Mapping[str, int], found: Iterable[str], now_ns: int) -> dict[str, int]:
     """Orphan to the time when it was first seen (boot clock, ns)."""
     return {uri: known.get(uri, now_ns) for uri in found}
 
@@ -152,14 +152,14 @@ class OrphanFiles:
     live: Callable[[], Collection[str]]
     flight_ms: int
     known: dict[str, int] = field(init=False, default_factory=dict)
-    _next_look_ns: int = field(init=False, default=0)
+    _next_scan_ns: int = field(init=False, default=0)
 
     def run_once(self) -> list[str]:
         """Search if it is due, and mark the files that have been orphans for long; returns these. Raises
         TransientError.
         """
         now_ns = self.clock.boot_ns()
-        if now_ns < self._next_look_ns:
+        if now_ns < self._next_scan_ns:
             return []
         incoming = sorted(incoming_dir(self.directories.tables).glob("*"))
         live = self.live()
@@ -170,7 +170,7 @@ class OrphanFiles:
             for path in without_log(directory):
                 path.unlink(missing_ok=True)
         named = self.rounds.proven(self._named)
-        self.known = note_strays(self.known, self._find(named), now_ns)
+        self.known = note_orphans(self.known, self._find(named), now_ns)
         over = sorted(uri for uri, since in self.known.items() if is_over(since, now_ns, self.flight_ms * 1_000_000))
         marked = over[:MARKS_MAX]
         if marked:
@@ -178,7 +178,7 @@ class OrphanFiles:
             self.stores.table.put(
                 [RowPut(keys.del_row(uri), {keys.DEL: values.EMPTY}) for uri in marked], keys.ONCE_RANK
             )
-        self._next_look_ns = now_ns + LOOK_INTERVAL_MS * 1_000_000
+        self._next_scan_ns = now_ns + SCAN_INTERVAL_MS * 1_000_000
         return marked
 
     def _named(self) -> Named:

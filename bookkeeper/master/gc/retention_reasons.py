@@ -50,8 +50,8 @@ class RetentionReasons:
             kind = counted.get(column.family)
             if kind is not None:
                 tablets = self._of(keys.parse_file(column.qualifier)).tablets
-                place = (kind, self.names.get(table_id, table_id))
-                tablets[place] = tablets.get(place, 0) + 1
+                holder = (kind, self.names.get(table_id, table_id))
+                tablets[holder] = tablets.get(holder, 0) + 1
 
     def books(self, row: Row) -> None:
         """A `~repl_` row: its needed cells; done cells retain nothing (rule R3)."""
@@ -64,8 +64,8 @@ class RetentionReasons:
     def quarantined(self, key: RangeKey) -> None:
         """A range in quarantine: it retains its file."""
         ranges = self._of(key.file).ranges
-        place = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
-        ranges[place] = ranges.get(place, 0) + 1
+        holder = (self.names.get(key.target.source_table_id, key.target.source_table_id), key.target.cluster)
+        ranges[holder] = ranges.get(holder, 0) + 1
 
     def reasons(self, file: str) -> list[Reason]:
         """Why the books need a file, sorted; nothing when they don't."""
@@ -84,7 +84,7 @@ class RetentionReasons:
                 found.append(Reason(kind, f"table {table}", "its books are made or closed"))
         return sorted(found)
 
-    def kept(
+    def retained(
         self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]
     ) -> list[RetainedFile]:
         """Every log and every marked file with its reasons, the largest first."""

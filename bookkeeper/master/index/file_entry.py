@@ -42,16 +42,16 @@ class Scope:
     """The tables that refer to a file and the configured targets of those tables, in order of their keys.
 
     One object serves every file with the same tables. ``columns`` are the needed cells' columns, in the order of
-    ``targets``; ``clusters`` where they are, each once; ``index`` finds a target's place by the qualifier of its
-    cells, ``places`` by its key.
+    ``targets``; ``clusters`` where they are, each once; ``index_by_qualifier`` finds a target by the qualifier of its
+    cells, ``index_by_key`` by its key.
     """
 
     table_ids: tuple[str, ...]
     targets: tuple[Target, ...]
     columns: tuple[Column, ...]
     clusters: tuple[str, ...]
-    index: Mapping[bytes, int]
-    places: Mapping[TargetKey, int]
+    index_by_qualifier: Mapping[bytes, int]
+    index_by_key: Mapping[TargetKey, int]
 
 
 class FileEntry:
@@ -149,21 +149,21 @@ class FileEntry:
         """How much of the needed records belongs to each target; may be empty when no target gets any."""
         return self._parts().amounts
 
-    def amount_at(self, place: int) -> Amount:
+    def amount_at(self, index: int) -> Amount:
         """How much of the needed records belongs to the target at ``index``."""
-        return file_entry_codec.amount_in(self._packed, place)
+        return file_entry_codec.amount_in(self._packed, index)
 
     def amount_of(self, target: TargetKey) -> Amount:
         """How much of the needed records belongs to the target; nothing when it is not known to be a target."""
-        place = self.place_of(target)
-        return NO_AMOUNT if place is None else self.amount_at(place)
+        index = self.index_of(target)
+        return NO_AMOUNT if index is None else self.amount_at(index)
 
     def has_shares(self, shares: Iterable[tuple[bytes, Amount]]) -> bool:
         """Whether the amounts are at least these; those of targets that are not configured count for nothing."""
-        index = self.scope.index
+        by_qualifier = self.scope.index_by_qualifier
         for target, amount in shares:
-            place = index.get(target)
-            if place is not None and not is_at_least(file_entry_codec.amount_in(self._packed, place), amount):
+            index = by_qualifier.get(target)
+            if index is not None and not is_at_least(file_entry_codec.amount_in(self._packed, index), amount):
                 return False
         return True
 
@@ -218,7 +218,7 @@ class FileEntry:
         if previous.scope.targets == self.scope.targets:
             if previous.progress != self.progress:
                 self._pack(self._parts()._replace(progress=previous.progress))
-            shares = tuple(zip(previous.scope.index, previous.amounts, strict=False))
+            shares = tuple(zip(previous.scope.index_by_qualifier, previous.amounts, strict=False))
             if not self.has_shares(shares):
                 self.add_shares(shares)
         self.reach(previous.needed)
@@ -246,22 +246,22 @@ class FileEntry:
         """When the file was made, in ms since the epoch; 0 when no cell tells."""
         return self.message().created_time
 
-    def finished_at(self, place: int) -> int:
-        """The finished offset of the target at ``place``."""
-        return file_entry_codec.finished_in(self._packed, place)
+    def finished_at(self, index: int) -> int:
+        """The finished offset of the target at ``index``."""
+        return file_entry_codec.finished_in(self._packed, index)
 
-    def progress_at(self, place: int) -> Progress:
-        """How far the target at ``place`` has the file."""
-        return file_entry_codec.progress_in(self._packed, place) or NO_PROGRESS
+    def progress_at(self, index: int) -> Progress:
+        """How far the target at ``index`` has the file."""
+        return file_entry_codec.progress_in(self._packed, index) or NO_PROGRESS
 
     def progress_of(self, target: TargetKey) -> Progress:
         """How far ``target`` has the file; nothing yet when it is not known to be a target."""
-        place = self.place_of(target)
-        return NO_PROGRESS if place is None else self.progress_at(place)
+        index = self.index_of(target)
+        return NO_PROGRESS if index is None else self.progress_at(index)
 
-    def place_of(self, target: TargetKey) -> int | None:
+    def index_of(self, target: TargetKey) -> int | None:
         """The index of a target in the file's scope, None when it is none of its configured targets."""
-        return self.scope.places.get(target)
+        return self.scope.index_by_key.get(target)
 
     def reach(self, known_before: int) -> None:
         """The rows were read after ``known_before`` was known to be needed: update ``safe``."""
@@ -272,12 +272,12 @@ class FileEntry:
         needed, least = file_entry_codec.reach_in(self._packed)
         return needed > 0 and bool(self.scope.targets) if least is None else least < needed
 
-    def advance(self, place: int, progress: Progress) -> None:
+    def advance(self, index: int, progress: Progress) -> None:
         """Raise the progress of the target at ``index`` to ``progress``: it never goes back."""
-        if progress > self.progress_at(place):
+        if progress > self.progress_at(index):
             parts = self._parts()
             known = parts.progress or (NO_PROGRESS,) * len(self.scope.targets)
-            self._pack(parts._replace(progress=(*known[:place], progress, *known[place + 1 :])))
+            self._pack(parts._replace(progress=(*known[:index], progress, *known[index + 1 :])))
 
     def share_directory(self, directory: bytes) -> None:
         """Use an equal object for the directory's name, the one that the other logs of the directory use."""
@@ -295,11 +295,11 @@ def amounts_in(
     """Amounts in the order of the scope's targets, the greatest of each; none when nobody knows any."""
     amounts = list(known)
     for target, amount in shares:
-        place = scope.index.get(target)
-        if place is not None:
+        index = scope.index_by_qualifier.get(target)
+        if index is not None:
             amounts = amounts or [NO_AMOUNT] * len(scope.targets)
-            before = amounts[place]
-            amounts[place] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
+            before = amounts[index]
+            amounts[index] = amount if is_at_least(amount, before) else Amount(*map(max, amount, before))
     return tuple(amounts)
 
 
@@ -367,10 +367,10 @@ class Scopes:
         if scope is None:
             targets = configured_targets(table_ids, self._targets)
             columns = tuple(keys.needed_column(target.key) for target in targets)
-            index = {column.qualifier: place for place, column in enumerate(columns)}
-            places = {target.key: place for place, target in enumerate(targets)}
+            by_qualifier = {column.qualifier: index for index, column in enumerate(columns)}
+            by_key = {target.key: index for index, target in enumerate(targets)}
             clusters = tuple(sorted({target.key.cluster for target in targets}))
-            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, index, places)
+            scope = self._known[table_ids] = Scope(table_ids, targets, columns, clusters, by_qualifier, by_key)
         return scope
 
     def with_table(self, scope: Scope, table_id: str) -> Scope:

@@ -45,7 +45,7 @@ class Shipment:
     """The blocks that the last permanent error is about; ``failures`` counts those about the same ones, in a row."""
     failures: int = 0
     next_try_ns: int = 0
-    pressed: bool = False
+    retry_requested: bool = False
     """An operator has asked for a try since the last report of a worker."""
     worker: str | None = None
     records: int = 0
@@ -87,12 +87,12 @@ class Shipment:
     def press(self) -> None:
         """An operator wants a try at once."""
         self.clear_error()
-        self.pressed = True
+        self.retry_requested = True
 
     def succeed(self) -> None:
         """A worker reports no error."""
         self.clear_error()
-        self.pressed = False
+        self.retry_requested = False
 
     def excuse(self, error: str | None) -> None:
         """An error that is shown and blocks nothing, because an operator has asked for a try. The failed try may have
@@ -100,7 +100,7 @@ class Shipment:
         once.
         """
         self.error = error
-        self.pressed = False
+        self.retry_requested = False
 
     def fail(self, report: Report, now_ns: int, wait_ns: Callable[[int], int]) -> None:
         """A permanent error: the next try is after ``wait_ns`` of the number of failures about the same blocks."""
@@ -231,7 +231,7 @@ class Shipments:
         """A tserver did not take ranges: it gets none for a while."""
         self.tservers.setdefault(session, Retry()).fail(now_ns, self._wait_ns)
 
-    def resting(self, now_ns: int) -> set[str]:
+    def sessions_backing_off(self, now_ns: int) -> set[str]:
         """Tservers that get no ranges now."""
         return {session for session, retry in self.tservers.items() if now_ns < retry.next_try_ns}
 
@@ -285,10 +285,10 @@ class Shipments:
 
     def _land(self, key: WorkKey, shipment: Shipment) -> None:
         if shipment.flight is not None:
-            place = (shipment.flight.session, key[1].cluster)
-            self._load[place] -= 1
-            if not self._load[place]:
-                del self._load[place]
+            lane = (shipment.flight.session, key[1].cluster)
+            self._load[lane] -= 1
+            if not self._load[lane]:
+                del self._load[lane]
             shipment.land()
 
     def _succeeded(self, shipment: Shipment, report: Report) -> None:
@@ -296,8 +296,8 @@ class Shipments:
         self.peers[report.target.cluster] = Retry()
 
     def _failed(self, shipment: Shipment, report: Report, now_ns: int) -> None:
-        """A transient failure is the peer's: it delays all work of the peer. Any other failure delays this range alone."""
-        if shipment.pressed:
+        """A transient failure is the peer's and delays all its work. Any other failure delays this range alone."""
+        if shipment.retry_requested:
             shipment.excuse(report.error)
         elif report.error_transient:
             shipment.show_error(report.error)

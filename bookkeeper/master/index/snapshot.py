@@ -127,7 +127,7 @@ class SnapshotBuilder:
         self._previous = previous
         self._chains = Chains(self._online)
         self._row: bytes | None = None
-        self._told: dict[Column, Cell] = {}
+        self._tablet_cells: dict[Column, Cell] = {}
         self._unsettled: list[FileEntry] = []
 
     def add(self, row: Row) -> None:
@@ -142,7 +142,7 @@ class SnapshotBuilder:
         scope = self._scopes.of((table_id,))
         for column, cell in row.cells.items():
             if column.family != "repl":
-                self._told[column] = cell
+                self._tablet_cells[column] = cell
                 continue
             file = column.qualifier
             directory, number = log_names.split(file)
@@ -181,7 +181,7 @@ class SnapshotBuilder:
         """All parts of a row are folded: add its tablet."""
         if self._row is None:
             return
-        row = Row(self._row, self._told)
+        row = Row(self._row, self._tablet_cells)
         view = tablet_view(row)
         if keys.is_tablet(row):
             self._chains.add(view)
@@ -189,7 +189,7 @@ class SnapshotBuilder:
         location = row.cells.get(keys.LOCATION)
         if location is not None:
             self._snapshot.note_location(location.rank)
-        self._told = {}
+        self._tablet_cells = {}
 
     def _fold_first(self, row: bytes, file: bytes, value: bytes, scope: Scope) -> None:
         facts = self._facts(row, file, value)
@@ -293,19 +293,19 @@ def chained(parts: Iterable[Row], online: Collection[str]) -> Iterator[Row]:
     all were read, unless their tablets join up (:class:`Chains`).
     """
     chains = Chains(online)
-    key, told = b"", dict[Column, Cell]()
+    key, tablet_cells = b"", dict[Column, Cell]()
     for part in parts:
         if part.key != key:
-            _add_told(chains, key, told)
-            key, told = part.key, {}
-        told.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
+            _add_row(chains, key, tablet_cells)
+            key, tablet_cells = part.key, {}
+        tablet_cells.update((column, cell) for column, cell in part.cells.items() if column.family == "tablet")
         yield part
-    _add_told(chains, key, told)
+    _add_row(chains, key, tablet_cells)
     chains.finish()
 
 
-def _add_told(chains: Chains, key: bytes, told: Mapping[Column, Cell]) -> None:
-    row = Row(key, told)
+def _add_row(chains: Chains, key: bytes, tablet_cells: Mapping[Column, Cell]) -> None:
+    row = Row(key, tablet_cells)
     if keys.is_tablet(row):
         chains.add(tablet_view(row))
 
